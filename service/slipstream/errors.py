@@ -1,0 +1,80 @@
+"""The errors that Slipstream raises on purpose.
+
+    SlipstreamError
+    ├── ConfigError              a configuration file or variable is wrong; names the key
+    ├── RequestError             a control request is wrong; becomes a 4xx body
+    ├── ExplorerError            the Explorer did not do what it was asked
+    │   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
+    │   └── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
+    └── ScoringError             a reward calculator could not give a finite reward
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SlipstreamError(Exception):
+    """Base of every error that Slipstream raises on purpose."""
+
+
+class ConfigError(SlipstreamError):
+    """A configuration value is wrong.
+
+    Args:
+        problems: one line a problem: the key's path, what was expected, what was found.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class RequestError(SlipstreamError):
+    """A control request cannot be carried out; nothing was changed by it.
+
+    Args:
+        message: what is wrong, in words for the caller.
+        param: the field that is wrong, as a path (`metadata.reference`), or None.
+        status: HTTP status, 4xx (or 503 when the store is away).
+        code: a short machine-readable name of the problem.
+    """
+
+    def __init__(
+        self, message: str, *, param: str | None = None, status: int = 422, code: str = "invalid_request"
+    ) -> None:
+        super().__init__(message)
+        self.param = param
+        self.status = status
+        self.code = code
+
+
+class ExplorerError(SlipstreamError):
+    """The Explorer did not do what it was asked."""
+
+
+class ExplorerUnavailable(ExplorerError):
+    """The Explorer could not be reached, was busy, or failed: the same call may work later.
+
+    Args:
+        retry_after: seconds that the Explorer asked us to wait, or None.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ExplorerRefused(ExplorerError):
+    """The Explorer understood the call and refused it, or answered what is no chat completion."""
+
+
+class ScoringError(SlipstreamError):
+    """A reward calculator could not give a finite reward for a run; none is invented."""
+
+
+def error_body(
+    message: str, *, kind: str = "invalid_request_error", code: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """The body of an error response in OpenAI's format."""
+    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
