@@ -1,0 +1,188 @@
+"""The checkpoint directory that Explorer and Trainer share, in Trinity-RFT's layout.
+
+    job_dir/
+      latest_state_dict_iteration.txt      the version that the Explorer follows
+      latest_checkpointed_iteration.txt    the last step saved with its optimizer
+      trainer_meta.json                    what the Trainer last did, for people
+      global_step_N/
+        .full_checkpoint                   present when the optimizer was saved
+        actor/huggingface/                 an ordinary Hugging Face model directory
+        actor/optimizer.pt                 with .full_checkpoint only
+
+The weights are written once: Trinity loads `actor/huggingface/` where `actor/model.safetensors` is absent.
+A step exists from the moment the first marker names it. Everything before that moment may be cut off at any
+instruction and is overwritten by the next attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from slipstream.errors import SlipstreamError
+
+VERSION_MARKER = "latest_state_dict_iteration.txt"
+FULL_MARKER = "latest_checkpointed_iteration.txt"
+META = "trainer_meta.json"
+_FULL_FLAG = ".full_checkpoint"
+_OPTIMIZER = "optimizer.pt"
+
+
+class CheckpointError(SlipstreamError):
+    """A checkpoint is missing or damaged; the message names the path."""
+
+
+def latest_version(job_dir: Path) -> int | None:
+    """The version that the Explorer should serve, or None while nothing was published.
+
+    Raises:
+        CheckpointError: the marker holds no step number.
+    """
+    return _read_marker(job_dir / VERSION_MARKER)
+
+
+def weights_path(job_dir: Path, version: int) -> Path:
+    """The Hugging Face model directory of a published version.
+
+    Raises:
+        CheckpointError: there are no weights of that version (never written, or pruned since).
+    """
+    path = _step_dir(job_dir, version) / "actor" / "huggingface"
+    if not any(path.glob("*.safetensors")):
+        raise CheckpointError(f"{path}: no weights of version {version}")
+    return path
+
+
+def load_weights(job_dir: Path, version: int) -> dict[str, torch.Tensor]:
+    """All tensors of a version by name, on the CPU. Tied weights appear under one of their names only.
+
+    Raises:
+        CheckpointError: there are no weights of that version, or they cannot be read.
+    """
+    weights: dict[str, torch.Tensor] = {}
+    for shard in sorted(weights_path(job_dir, version).glob("*.safetensors")):
+        try:
+            weights.update(load_file(shard))
+        except Exception as error:
+            raise CheckpointError(f"{shard}: {error}") from error
+    return weights
+
+
+def load_optimizer(job_dir: Path, version: int) -> dict[str, Any] | None:
+    """The optimizer state saved with a version, or None when that version was saved without it."""
+    path = _step_dir(job_dir, version) / "actor" / _OPTIMIZER
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def publish(
+    job_dir: Path,
+    version: int,
+    save: Callable[[Path], None],
+    *,
+    optimizer: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a version and let the Explorer see it, or leave everything as it was.
+
+    Args:
+        job_dir: the shared directory; made when missing.
+        version: the training step, above every published one.
+        save: writes a Hugging Face model directory (config, weights, tokenizer) to the path it is given.
+        optimizer: the optimizer's state dict; makes this a full checkpoint.
+        meta: what to add to `trainer_meta.json`; JSON values.
+
+    Raises:
+        CheckpointError: `version` is not above the published one.
+    """
+    published = latest_version(job_dir)
+    if published is not None and version <= published:
+        raise CheckpointError(f"{job_dir}: version {version} is not above the published {published}")
+    job_dir.mkdir(parents=True, exist_ok=True)
+    partial = job_dir / f".global_step_{version}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    actor = partial / "actor"
+    actor.mkdir(parents=True)
+    save(actor / "huggingface")
+    if optimizer is not None:
+        torch.save(dict(optimizer), actor / _OPTIMIZER)
+        (partial / _FULL_FLAG).touch()
+    _sync_tree(partial)
+
+    final = _step_dir(job_dir, version)
+    shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
+    partial.rename(final)
+    _sync(job_dir)
+    replace_text(job_dir / META, json.dumps({"latest_iteration": version, **(meta or {})}, indent=2))
+    if optimizer is not None:
+        replace_text(job_dir / FULL_MARKER, str(version))
+    replace_text(job_dir / VERSION_MARKER, str(version))
+
+
+def prune(job_dir: Path, keep: int) -> list[int]:
+    """Delete the oldest steps until `keep` are left; 0 keeps all. A step that a marker names is never deleted.
+
+    Returns:
+        The versions that were deleted, oldest first.
+    """
+    named = {_read_marker(job_dir / VERSION_MARKER), _read_marker(job_dir / FULL_MARKER)}
+    steps = sorted(versions(job_dir))
+    excess = steps[: max(len(steps) - keep, 0)] if keep > 0 else []
+    doomed = [step for step in excess if step not in named]
+    for step in doomed:
+        shutil.rmtree(_step_dir(job_dir, step), ignore_errors=True)
+    return doomed
+
+
+def versions(job_dir: Path) -> list[int]:
+    """The steps whose directories are there, in no order."""
+    names = (re.fullmatch(r"global_step_(\d+)", entry.name) for entry in job_dir.glob("global_step_*"))
+    return [int(name[1]) for name in names if name]
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file as one atomic, durable act: a reader sees the old text or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    _sync(partial)
+    partial.replace(path)
+    _sync(path.parent)
+
+
+def _step_dir(job_dir: Path, version: int) -> Path:
+    return job_dir / f"global_step_{version}"
+
+
+def _read_marker(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    if not text.isdecimal():
+        raise CheckpointError(f"{path}: expected a step number, found {text[:40]!r}")
+    return int(text)
+
+
+def _sync_tree(root: Path) -> None:
+    for folder, _, files in os.walk(root):
+        for name in files:
+            _sync(Path(folder) / name)
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
