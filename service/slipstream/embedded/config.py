@@ -1,0 +1,229 @@
+"""`explorer.yaml` and `trainer.yaml`: the files of a Trinity-RFT user, read by the embedded engine.
+
+The fields are Trinity-RFT's own (0.6.0, `trinity.common.config`), of which the embedded engine knows those below.
+Fields that only Trinity knows are accepted and ignored, so that one file serves both engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import structlog
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+from yaml import YAMLError
+
+from slipstream.errors import ConfigError
+
+log = structlog.get_logger(__name__)
+
+
+def _no_boolean(value: Any) -> Any:
+    """pydantic would read `true` as the number 1."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number, not a boolean")  # noqa: TRY004 - pydantic reports ValueError
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
+Positive = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1)]
+Number = Annotated[float, BeforeValidator(_no_boolean), Field(allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A part of the file. What it does not know is kept apart in `model_extra`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+
+class Lora(Section):
+    lora_rank: Positive = 32
+    lora_alpha: Positive = 32
+    target_modules: str | list[str] = "all-linear"
+    exclude_modules: str | list[str] | None = None
+
+
+class Model(Section):
+    """Lengths are in tokens. `max_model_len` bounds prompt and response together."""
+
+    model_path: Annotated[str, Field(min_length=1)]
+    max_model_len: Positive | None = None
+    max_prompt_tokens: Positive | None = None
+    max_response_tokens: Positive | None = None
+    temperature: Annotated[Number, Field(ge=0)] = 1.0
+    lora_configs: Annotated[list[Lora], Field(max_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> Self:
+        if self.max_model_len is None and (self.max_prompt_tokens is None or self.max_response_tokens is None):
+            raise ValueError("Give max_model_len, or both max_prompt_tokens and max_response_tokens")
+        for name in ("max_prompt_tokens", "max_response_tokens"):
+            value = getattr(self, name)
+            if value is not None and value >= self.context_length:
+                raise ValueError(f"{name} ({value}) should be less than max_model_len ({self.context_length})")
+        return self
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens that prompt and response may have together."""
+        return self.max_model_len or (self.max_prompt_tokens or 0) + (self.max_response_tokens or 0)
+
+
+class Optimizer(Section):
+    lr: Annotated[Number, Field(gt=0)] = 1e-6
+    lr_warmup_steps: int = -1
+    lr_scheduler_type: str = "constant"
+    betas: tuple[Number, Number] = (0.9, 0.999)
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.01
+    clip_grad: Annotated[Number, Field(gt=0)] = 1.0
+
+
+class Algorithm(Section):
+    """`grpo` compares the runs of a task with each other; `ppo` takes single samples against the batch's mean."""
+
+    algorithm_type: Literal["grpo", "ppo"] = "ppo"
+    repeat_times: Positive = 1
+    optimizer: Optimizer = Optimizer()
+
+
+class RolloutModel(Section):
+    enable_auto_tool_choice: bool = False
+    tool_call_parser: Literal["hermes"] | None = None
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    seed: Count = 42
+
+
+class Explorer(Section):
+    """`service_status_check_interval` is the seconds between two looks for a new checkpoint."""
+
+    listen_address: str = "127.0.0.1"
+    proxy_port: Annotated[Count, Field(le=65535)] = 8010
+    service_status_check_interval: Annotated[Number, Field(gt=0)] = 60
+    rollout_model: RolloutModel = RolloutModel()
+
+
+class ExperienceBuffer(Section):
+    """`path` is an SQLAlchemy URL; without one the buffer is an SQLite file in the job's directory."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=48)] = "experience_buffer"
+    storage_type: Literal["sql"] = "sql"
+    path: str | None = None
+    max_read_timeout: Annotated[Number, Field(gt=0)] = 1800
+
+    @field_validator("path")
+    @classmethod
+    def _is_url(cls, path: str | None) -> str | None:
+        if path is not None:
+            try:
+                make_url(path)
+            except ArgumentError as error:
+                raise ValueError("Input should be a database URL, such as sqlite:////data/buffer.db") from error
+        return path
+
+
+class TrainerInput(Section):
+    experience_buffer: ExperienceBuffer = ExperienceBuffer()
+
+
+class Buffer(Section):
+    train_batch_size: Positive = 8
+    trainer_input: TrainerInput = TrainerInput()
+
+
+class Trainer(Section):
+    """`save_interval` is in steps, 0 for never; `total_steps` None trains on for as long as experiences come."""
+
+    save_interval: Count = 0
+    total_steps: Positive | None = None
+    max_checkpoints_to_keep: Count = 0
+    save_hf_checkpoint: Literal["always", "last", "never"] = "last"
+
+
+class Synchronizer(Section):
+    """`sync_interval` is how many training steps lie between two versions for the Explorer."""
+
+    sync_interval: Positive = 1
+
+
+class Monitor(Section):
+    monitor_type: Literal["tensorboard"] = "tensorboard"
+
+
+class EngineConfig(Section):
+    """One `explorer.yaml` (mode `serve`) or `trainer.yaml` (mode `train`).
+
+    project, group, name, checkpoint_root_dir, model and the experience buffer must agree between the two.
+    """
+
+    mode: Literal["serve", "train"]
+    project: Annotated[str, Field(min_length=1)] = "Trinity-RFT"
+    group: str = ""
+    name: Annotated[str, Field(min_length=1)] = "rft"
+    checkpoint_root_dir: Annotated[str, Field(min_length=1)]
+    model: Model
+    algorithm: Algorithm = Algorithm()
+    explorer: Explorer = Explorer()
+    buffer: Buffer = Buffer()
+    trainer: Trainer = Trainer()
+    synchronizer: Synchronizer = Synchronizer()
+    monitor: Monitor = Monitor()
+
+    @property
+    def job_dir(self) -> Path:
+        """`checkpoint_root_dir/project/group/name`, absolute: what Explorer and Trainer share."""
+        return Path(self.checkpoint_root_dir).absolute() / self.project / self.group / self.name
+
+    @property
+    def database_url(self) -> str:
+        """Where experiences are kept. The default file is not Trinity's: its tables have other columns."""
+        buffer = self.buffer.trainer_input.experience_buffer
+        return buffer.path or f"sqlite:///{self.job_dir / 'buffer' / f'embedded_{buffer.name}.db'}"
+
+
+def load_config(path: Path, mode: Literal["serve", "train"]) -> EngineConfig:
+    """Reads one file, with OmegaConf's resolvers (`${oc.env:NAME,default}`), and checks what the engine knows.
+
+    Raises:
+        ConfigError: the file cannot be read, a variable is missing, or a known field has a bad value; each problem
+            names the file and the key's path, what was expected and what was found.
+    """
+    try:
+        raw = OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected a mapping of fields, found {type(raw).__name__}")
+    try:
+        config = EngineConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(*(f"{path}: {_problem(each)}" for each in error.errors())) from error
+    if config.mode != mode:
+        raise ConfigError(f"{path}: mode: expected {mode!r}, found {config.mode!r}")
+    log.debug("fields of other engines ignored", file=str(path), fields=list(_unknown(config)))
+    return config
+
+
+def _problem(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"]) or "file"
+    expected = error["msg"].removeprefix("Value error, ")
+    found = "nothing" if error["type"] == "missing" else repr(error["input"])
+    return f"{where}: {expected}" + (
+        "" if isinstance(error["input"], dict) and found != "nothing" else f", found {found}"
+    )
+
+
+def _unknown(section: Section, prefix: str = "") -> Iterator[str]:
+    for name in section.model_extra or {}:
+        yield f"{prefix}{name}"
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        for index, item in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(item, Section):
+                yield from _unknown(item, f"{prefix}{name}.{index}." if isinstance(value, list) else f"{prefix}{name}.")

@@ -1,0 +1,334 @@
+"""Experiences in SQL: what the Explorer records of each policy answer, and the buffer that the Trainer reads.
+
+Both tables live in one database, so that a commit moves experiences in one transaction. An answer goes through
+three states, each reached once:
+
+    recorded ──feedback──▶ ready ──commit──▶ committed (a row in the buffer) ──claim──▶ taken by a training step
+
+Nothing of this is kept in memory: what was fed back and not committed is still ready after a restart, and the counts
+go on where they were.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+
+from slipstream.errors import ConfigError
+
+TokenIds = NDArray[np.int32]
+Logprobs = NDArray[np.float32]
+
+_BUSY_SECONDS = 30  # Explorer and Trainer write to one SQLite file: one waits this long for the other
+_CARRIED = (  # from a recorded answer to its row in the buffer
+    "msg_id",
+    "task_id",
+    "run_id",
+    "reward",
+    "prompt_ids",
+    "response_ids",
+    "logprobs",
+    "model_version",
+    "created_at",
+)
+_STD_EPSILON = 1e-6  # as Trinity-RFT's grpo: keeps a group of nearly equal rewards finite
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One choice of a policy completion as it was sampled.
+
+    `logprobs[i]` is the natural log of the probability of `response_ids[i]` under softmax(logits / temperature).
+    """
+
+    msg_id: str
+    prompt_ids: TokenIds
+    response_ids: TokenIds
+    logprobs: Logprobs
+    model_version: int
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A committed row. `advantage` is None where the algorithm leaves it to the Trainer."""
+
+    id: int
+    msg_id: str
+    task_id: str | None
+    run_id: int
+    reward: float
+    advantage: float | None
+    prompt_ids: TokenIds
+    response_ids: TokenIds
+    logprobs: Logprobs
+    model_version: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many ever: answers recorded, of them given a reward, and commits made. They never fall."""
+
+    recorded: int
+    ready: int
+    commits: int
+
+
+class ExperienceStore:
+    """Safe to use from several threads, and from the Explorer's and the Trainer's process at the same time.
+
+    Args:
+        url: a synchronous SQLAlchemy URL; the folder of an SQLite file is made.
+        buffer_name: the name of the buffer's table.
+        clock: seconds since the epoch.
+
+    Raises:
+        ConfigError: the database holds a table of this name with other columns.
+    """
+
+    def __init__(self, url: str, buffer_name: str, clock: Callable[[], float] = time.time) -> None:
+        self._engine = _engine(url)
+        self._clock = clock
+        metadata = MetaData()
+        self._answers = _answers_table(metadata, buffer_name)
+        self._commits = Table(
+            f"{buffer_name}_commits",
+            metadata,
+            Column("id", Integer, primary_key=True),
+            Column("created_at", Float, nullable=False),
+            Column("experiences", Integer, nullable=False),
+        )
+        self._buffer = _buffer_table(metadata, buffer_name)
+        with self._engine.begin() as connection:
+            metadata.create_all(connection)
+            for table in metadata.sorted_tables:
+                _check_columns(connection, table)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def record(self, answers: Iterable[Answer]) -> None:
+        """Keeps the answers; those of one completion (n > 1) share its msg_id."""
+        now = self._clock()
+        rows = [
+            {
+                "msg_id": answer.msg_id,
+                "prompt_ids": answer.prompt_ids.astype(np.int32).tobytes(),
+                "response_ids": answer.response_ids.astype(np.int32).tobytes(),
+                "logprobs": answer.logprobs.astype(np.float32).tobytes(),
+                "model_version": answer.model_version,
+                "created_at": now,
+            }
+            for answer in answers
+        ]
+        with self._engine.begin() as connection:
+            connection.execute(insert(self._answers), rows)
+
+    def feedback(self, msg_ids: Sequence[str], reward: float, task_id: str | None, run_id: int) -> int:
+        """Gives the reward to answers that have none yet: the first reward for a msg_id wins.
+
+        Returns how many answers it reached; unknown and already rewarded ids count as none.
+        """
+        answers = self._answers
+        with self._engine.begin() as connection:
+            return connection.execute(
+                update(answers)
+                .where(answers.c.msg_id.in_(msg_ids), answers.c.reward.is_(None))
+                .values(reward=reward, task_id=task_id, run_id=run_id)
+            ).rowcount
+
+    def commit(self, algorithm: Literal["grpo", "ppo"]) -> int:
+        """Moves every ready answer into the buffer, with its advantage; returns how many. A commit of none counts."""
+        answers = self._answers
+        with self._engine.begin() as connection:
+            ready = connection.execute(
+                select(answers)
+                .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
+                .order_by(answers.c.id)
+            ).all()
+            commit = connection.execute(
+                insert(self._commits).values(created_at=self._clock(), experiences=len(ready))
+            ).inserted_primary_key
+            assert commit is not None  # one row was inserted; the type allows for many
+            if not ready:
+                return 0
+            advantages = group_advantages([(row.task_id, row.reward) for row in ready]) if algorithm == "grpo" else None
+            connection.execute(
+                insert(self._buffer),
+                [
+                    {name: row._mapping[name] for name in _CARRIED}
+                    | {"commit_id": commit.id, "advantage": advantages[index] if advantages else None}
+                    for index, row in enumerate(ready)
+                ],
+            )
+            connection.execute(
+                update(answers)
+                .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
+                .values(commit_id=commit.id)
+            )
+        return len(ready)
+
+    def counts(self) -> Counts:
+        answers = self._answers
+        with self._engine.begin() as connection:
+            return Counts(
+                recorded=connection.scalar(select(func.count()).select_from(answers)) or 0,
+                ready=connection.scalar(select(func.count()).where(answers.c.reward.is_not(None))) or 0,
+                commits=connection.scalar(select(func.count()).select_from(self._commits)) or 0,
+            )
+
+    def unclaimed(self) -> int:
+        """How many committed experiences no training step has taken."""
+        with self._engine.begin() as connection:
+            return connection.scalar(select(func.count()).where(self._buffer.c.train_step.is_(None))) or 0
+
+    def claim(self, step: int, count: int) -> list[Experience]:
+        """The batch of a training step: exactly `count` experiences, or none while there are fewer.
+
+        The oldest are taken first, so that none starves. A step that asks again gets the batch that it has already:
+        a Trainer killed before it saved that step trains on the same experiences, and on no others.
+        """
+        buffer = self._buffer
+        with self._engine.begin() as connection:
+            mine = select(buffer).where(buffer.c.train_step == step).order_by(buffer.c.id)
+            rows = connection.execute(mine).all()
+            if not rows:
+                free = select(buffer.c.id).where(buffer.c.train_step.is_(None)).order_by(buffer.c.id).limit(count)
+                ids = connection.scalars(free.with_for_update(skip_locked=True)).all()
+                if len(ids) < count:
+                    return []
+                connection.execute(update(buffer).where(buffer.c.id.in_(ids)).values(train_step=step))
+                rows = connection.execute(mine).all()
+        return [_experience(row) for row in rows]
+
+
+def group_advantages(rewards: Sequence[tuple[str | None, float]]) -> list[float]:
+    """Group-relative advantages (GRPO, DeepSeekMath, arXiv:2402.03300), as Trinity-RFT computes them at commit.
+
+    Args:
+        rewards: (task_id, reward) of each experience of one commit; those without a task_id are one group.
+
+    Returns:
+        (reward - mean) / (standard deviation of the sample + 1e-6) within the group; a group of one has its reward.
+    """
+    groups: defaultdict[str | None, list[float]] = defaultdict(list)
+    for task_id, reward in rewards:
+        groups[task_id].append(reward)
+    advantages = []
+    for task_id, reward in rewards:
+        group = groups[task_id]
+        if len(group) == 1:
+            advantages.append(reward)
+        else:
+            advantages.append((reward - statistics.fmean(group)) / (statistics.stdev(group) + _STD_EPSILON))
+    return advantages
+
+
+def _engine(url: str) -> Engine:
+    engine = create_engine(url)
+    if engine.dialect.name != "sqlite":
+        return engine
+    if engine.url.database:
+        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver would begin too late: at the first write
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # takes the write lock before anything is read, so that read-then-write is one step
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _answers_table(metadata: MetaData, buffer_name: str) -> Table:
+    return Table(
+        f"{buffer_name}_answers",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("msg_id", String(64), nullable=False, index=True),
+        Column("prompt_ids", LargeBinary, nullable=False),
+        Column("response_ids", LargeBinary, nullable=False),
+        Column("logprobs", LargeBinary, nullable=False),
+        Column("model_version", Integer, nullable=False),
+        Column("created_at", Float, nullable=False),
+        Column("task_id", String(64)),
+        Column("run_id", Integer),
+        Column("reward", Float),
+        Column("commit_id", Integer),
+        Index(f"{buffer_name}_answers_state", "reward", "commit_id"),
+    )
+
+
+def _buffer_table(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("msg_id", String(64), nullable=False),
+        Column("task_id", String(64)),
+        Column("run_id", Integer, nullable=False),
+        Column("reward", Float, nullable=False),
+        Column("advantage", Float),
+        Column("prompt_ids", LargeBinary, nullable=False),
+        Column("response_ids", LargeBinary, nullable=False),
+        Column("logprobs", LargeBinary, nullable=False),
+        Column("model_version", Integer, nullable=False),
+        Column("created_at", Float, nullable=False),
+        Column("commit_id", Integer, nullable=False),
+        Column("train_step", Integer, index=True),
+    )
+
+
+def _check_columns(connection: Connection, table: Table) -> None:
+    found = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    if found != set(table.c.keys()):
+        raise ConfigError(
+            f"buffer.trainer_input.experience_buffer: expected a database of the embedded engine, found a table "
+            f"{table.name!r} with other columns (of another engine?); give another name or path"
+        )
+
+
+def _experience(row: Any) -> Experience:
+    return Experience(
+        id=row.id,
+        msg_id=row.msg_id,
+        task_id=row.task_id,
+        run_id=row.run_id,
+        reward=row.reward,
+        advantage=row.advantage,
+        prompt_ids=np.frombuffer(row.prompt_ids, np.int32),
+        response_ids=np.frombuffer(row.response_ids, np.int32),
+        logprobs=np.frombuffer(row.logprobs, np.float32),
+        model_version=row.model_version,
+    )
