@@ -1,0 +1,42 @@
+# Everything that a fresh clone needs: Python 3.11, git and make.
+#
+# torch: on Linux the Python package index carries the CUDA build (some GB). On a machine without a GPU, name
+# PyTorch's CPU index in PIP_EXTRA_INDEX_URL (or a folder of wheels in PIP_FIND_LINKS) before `make install`; pip
+# then takes 2.13.0+cpu, which the pin allows and prefers.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install lint test demo constraints clean
+
+help:  ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: $(INSTALLED)  ## set up .venv: the package with its extras, at the versions of constraints.txt
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): some minutes the first time"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,demo,dev]"
+	@touch $@
+
+lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(INSTALLED)  ## the tests
+	$(BIN)/python -m pytest
+
+demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
+	$(BIN)/python examples/demo/run.py
+
+constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
+	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt
+	@touch $(INSTALLED)
+
+clean:  ## remove what the other targets made, .venv included
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache demo-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
