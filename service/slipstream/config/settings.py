@@ -1,0 +1,162 @@
+"""Every key of `sidecar.yaml`, with its type and default. `docs/configuration.md` tells what each one means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AnyHttpUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from slipstream.config.units import ByteSize, PositiveDuration
+from slipstream.redaction import RedactRule
+from slipstream.rewards import RewardsSettings
+from slipstream.selection import SelectionSettings
+
+_HTTP_URL = TypeAdapter(AnyHttpUrl)
+
+
+def _base_url(text: str) -> str:
+    url = _HTTP_URL.validate_python(text)
+    if url.username or url.password:
+        raise ValueError("a URL without user name and password")
+    if url.query or url.fragment:
+        raise ValueError("a URL without query and fragment")
+    return text.strip().rstrip("/")
+
+
+def _store_url(text: str) -> str:
+    try:
+        driver = make_url(text).drivername
+    except ArgumentError as error:
+        raise ValueError("a database URL such as sqlite+aiosqlite:///slipstream.db") from error
+    if driver not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
+        raise ValueError("a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://")
+    return text
+
+
+def _empty_is_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listen(_Section):
+    """Where the sidecar listens; written `host:port`, an IPv6 host in brackets."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8100, ge=0, le=65535)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        host, _, port = value.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not host or not port.isdecimal() or (":" in host and not bracketed):
+            raise ValueError('host:port, such as "127.0.0.1:8100" or "[::1]:8100"')
+        return {"host": host[1:-1] if bracketed else host, "port": port}
+
+
+class Production(_Section):
+    """The model that answers users. Without `api_key` the caller's own Authorization goes through."""
+
+    base_url: BaseUrl = "https://api.openai.com/v1"
+    api_key: Annotated[SecretStr | None, EmptyIsNone] = None
+    connect_timeout: PositiveDuration = 5.0
+    first_byte_timeout: PositiveDuration = 600.0
+    idle_timeout: PositiveDuration = 120.0
+
+
+class Explorer(_Section):
+    """The service that serves the policy model and takes rewards. Without `model` its own list is asked."""
+
+    base_url: BaseUrl = "http://127.0.0.1:8010"
+    model: Annotated[str | None, EmptyIsNone] = None
+    poll_interval: PositiveDuration = 2.0
+    connect_timeout: PositiveDuration = 5.0
+    commit_timeout: PositiveDuration = 600.0
+
+
+class Store(_Section):
+    url: StoreUrl = "sqlite+aiosqlite:///slipstream.db"
+
+
+class Capture(_Section):
+    rate: float = Field(default=1.0, ge=0, le=1)
+    retention: PositiveDuration = 86400.0
+    max_body: ByteSize = 8 * 1024**2
+    queue: int = Field(default=1000, ge=1)
+    queue_bytes: ByteSize = 64 * 1024**2
+    task_idle: PositiveDuration = 60.0
+    chains: int = Field(default=10000, ge=1)
+    redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"),)
+
+
+class Runs(_Section):
+    repeat_time: int = Field(default=1, ge=1)
+    concurrency: int = Field(default=10, ge=1)
+    queue: int = Field(default=1000, ge=1)
+    timeout: PositiveDuration = 300.0
+    max_attempts: int = Field(default=3, ge=1)
+
+
+class Commit(_Section):
+    interval: PositiveDuration = 300.0
+    min_experiences: int = Field(default=1, ge=1)
+    max_pending: Annotated[int, Field(ge=1)] | None = None
+    on_shutdown: bool = True
+
+
+class Log(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(BaseSettings):
+    """The whole configuration, checked. `slipstream.config.source.load_settings` reads it."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    listen: Listen = Listen()
+    production: Production = Production()
+    explorer: Explorer = Explorer()
+    store: Store = Store()
+    capture: Capture = Capture()
+    selection: SelectionSettings = SelectionSettings.model_validate({"sampling": {"rate": 0.1}})
+    runs: Runs = Runs()
+    rewards: RewardsSettings = Field(default_factory=RewardsSettings)
+    commit: Commit = Commit()
+    log: Log = Log()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # The library's own environment source cannot refuse an unknown variable and merges a mapping into the file's
+        # where ours must replace it (two strategies would stand where one was asked for): `source` reads both.
+        return (init_settings,)

@@ -1,0 +1,135 @@
+"""What can be written under `selection`: a tree of strategies, each a mapping with exactly one key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.config.python_object import PythonPath
+from slipstream.config.units import PositiveDuration
+
+DEFAULT_MARK_TTL = 60.0
+
+
+def _regular_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from error
+    return text
+
+
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(_regular_expression)], ...], Field(min_length=1)]
+
+
+class _Strategy(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Sampling(_Strategy):
+    """A share of all tasks, by hash of the task id."""
+
+    rate: float = Field(ge=0, le=1)
+    seed: int = 0
+
+
+class ExplicitMark(_Strategy):
+    """Tasks that somebody marked, by header or by `POST /marks`."""
+
+    ttl: PositiveDuration = DEFAULT_MARK_TTL
+    labels: Names | None = None
+
+
+class Labels(_Strategy):
+    """Tasks that carry at least one of `any_of`, and each of `all_of`."""
+
+    any_of: Names | None = None
+    all_of: Names | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.any_of is None and self.all_of is None:
+            raise ValueError("any_of or all_of, a list of labels")
+        return self
+
+
+class Model(_Strategy):
+    """Tasks for one of the named production models, or for one whose whole name fits a pattern."""
+
+    names: Names | None = None
+    patterns: Patterns | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.names is None and self.patterns is None:
+            raise ValueError("names or patterns, a list")
+        return self
+
+
+class HasTools(_Strategy):
+    """Tasks that offered tools to the model (`value: true`), or that offered none."""
+
+    value: bool = True
+
+
+class Budget(_Strategy):
+    """At most so many tasks in any hour."""
+
+    tasks_per_hour: int = Field(ge=1)
+
+
+class Python(_Strategy):
+    """A strategy of one's own: a function of a task, or a class with `select(task)`, given `params`."""
+
+    object: PythonPath
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"object": value} if isinstance(value, str) else value
+
+
+class SelectionSettings(_Strategy):
+    """One strategy, or one combination of strategies."""
+
+    sampling: Sampling | None = None
+    explicit_mark: ExplicitMark | None = None
+    labels: Labels | None = None
+    model: Model | None = None
+    has_tools: HasTools | None = None
+    budget: Budget | None = None
+    python: Python | None = None
+    all: Annotated[tuple[SelectionSettings, ...], Field(min_length=1)] | None = None
+    any: Annotated[tuple[SelectionSettings, ...], Field(min_length=1)] | None = None
+    not_: SelectionSettings | None = Field(default=None, alias="not")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [
+            info.alias or name for name, info in type(self).model_fields.items() if getattr(self, name) is not None
+        ]
+        if len(given) != 1:
+            known = ", ".join(info.alias or name for name, info in type(self).model_fields.items())
+            raise ValueError(f"exactly one strategy of {known}; found {', '.join(given) or 'none'}")
+        if self.not_ and any(member.budget for member in self.not_.walk()):
+            raise ValueError("a strategy without a budget under not: what is refused spends none")
+        return self
+
+    def members(self) -> tuple[SelectionSettings, ...]:
+        """What this combination combines; empty for a plain strategy."""
+        return self.all or self.any or ((self.not_,) if self.not_ else ())
+
+    def walk(self) -> Iterator[SelectionSettings]:
+        """This strategy and every one below it."""
+        yield self
+        for member in self.members():
+            yield from member.walk()
+
+    def mark_ttl(self) -> float:
+        """Seconds that a mark waits for a task not seen yet: the largest `ttl` in the tree."""
+        return max((node.explicit_mark.ttl for node in self.walk() if node.explicit_mark), default=DEFAULT_MARK_TTL)
