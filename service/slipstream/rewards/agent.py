@@ -1,0 +1,61 @@
+"""The `agent` calculator: the usual reward of a tool-calling agent, in five components."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from slipstream.rewards.agreement import Agreement
+from slipstream.rewards.calculator import NoBasis, PlainCalculator, Reward, weighted_mean
+from slipstream.rewards.form import Format
+from slipstream.rewards.reference import Contains
+from slipstream.rewards.tools import Efficiency, Timing, ToolCalls
+from slipstream.trajectory import Run
+
+DEFAULT_WEIGHTS = {
+    "task_completion": 0.4,
+    "tool_accuracy": 0.25,
+    "efficiency": 0.15,
+    "timing_quality": 0.10,
+    "format_compliance": 0.10,
+}
+
+
+class TaskCompletion(PlainCalculator):
+    """Whether the answer contains the reference, or, for a task without one, its agreement with production's."""
+
+    key: str = "reference"
+
+    def calculate(self, run: Run) -> float:
+        try:
+            return Contains(key=self.key).calculate(run)
+        except NoBasis:
+            return Agreement().calculate(run)
+
+
+class Agent(PlainCalculator):
+    """Five components at their default weights, each left out where the task gives no basis for it.
+
+    For other parameters or weights, list the calculators one by one and name their `component`.
+    """
+
+    key: Annotated[str, Field(min_length=1)] = "reference"
+
+    def calculate(self, run: Run) -> Reward:
+        calculators: dict[str, PlainCalculator] = {
+            "task_completion": TaskCompletion(key=self.key),
+            "tool_accuracy": ToolCalls(),
+            "efficiency": Efficiency(),
+            "timing_quality": Timing(),
+            "format_compliance": Format(),
+        }
+        return weighted_mean((name, DEFAULT_WEIGHTS[name], _judged(each, run)) for name, each in calculators.items())
+
+
+def _judged(calculator: PlainCalculator, run: Run) -> Reward | None:
+    try:
+        outcome = calculator.calculate(run)
+    except NoBasis:
+        return None
+    return outcome if isinstance(outcome, Reward) else Reward(outcome)

@@ -1,0 +1,110 @@
+"""Asking an HTTP service for a reward: time limits, retries, and an answer that is checked before it is believed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+import httpx
+from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+
+from slipstream.config.units import Duration, PositiveDuration
+from slipstream.errors import ScoringError
+from slipstream.rewards.calculator import Parameters
+
+Answer = TypeVar("Answer")
+
+_HTTP_URL = TypeAdapter(AnyHttpUrl)
+_LONGEST_WAIT = 30.0  # seconds between two attempts
+
+
+def _http_url(text: str) -> str:
+    try:
+        _HTTP_URL.validate_python(text)
+    except ValidationError as error:
+        raise ValueError("a URL that starts with http:// or https://") from error
+    return text.rstrip("/")
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+
+
+class EndpointParameters(Parameters):
+    """What every calculator that asks a service accepts.
+
+    Attributes:
+        timeout: seconds for one attempt, from connecting to the answer's last byte.
+        attempts: how often to ask; 429, 5xx, transport errors and answers that cannot be used are tried again.
+        backoff: seconds before the second attempt, doubled for each one after, with jitter.
+        concurrency: how many questions may be under way at once.
+    """
+
+    timeout: PositiveDuration = 30.0
+    attempts: Annotated[int, Field(ge=1)] = 3
+    backoff: Duration = 0.5
+    concurrency: Annotated[int, Field(ge=1)] = 4
+
+
+class _TryAgain(ScoringError):
+    """This attempt gave no usable answer; another one may."""
+
+
+class Endpoint:
+    """One URL that is asked by POST, with JSON both ways."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], parameters: EndpointParameters) -> None:
+        self._url = url
+        self._parameters = parameters
+        self._slots = asyncio.Semaphore(parameters.concurrency)
+        sent = {"content-type": "application/json", **headers}
+        # The whole attempt has one limit, in `_once`; httpx's own would apply to each read alone.
+        self._client = httpx.AsyncClient(headers=sent, timeout=None)  # noqa: S113
+
+    async def ask(self, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        """POST the body and read the JSON answer with `read`, which raises ValueError for one it cannot use.
+
+        Raises:
+            ScoringError: no usable answer after the last attempt, or a 4xx.
+        """
+        p = self._parameters
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(_TryAgain),
+            stop=stop_after_attempt(p.attempts),
+            wait=wait_exponential_jitter(initial=p.backoff, max=_LONGEST_WAIT, jitter=p.backoff),
+            reraise=True,
+        ):
+            with attempt:
+                async with self._slots:
+                    return await self._once(body, read)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _once(self, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        try:
+            async with asyncio.timeout(self._parameters.timeout):
+                response = await self._client.post(self._url, content=body)
+        except TimeoutError as error:
+            raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
+        except httpx.TransportError as error:
+            raise _TryAgain(f"{type(error).__name__}: {error}") from error
+        if response.status_code == 429 or response.status_code >= 500:
+            raise _TryAgain(f"HTTP {response.status_code}")
+        if not response.is_success:
+            raise ScoringError(f"HTTP {response.status_code}{_explanation(response)}")
+        try:
+            return read(response.json())
+        except (ValueError, RecursionError) as error:
+            raise _TryAgain(f"an answer that cannot be used: {str(error)[:300]}") from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _explanation(response: httpx.Response) -> str:
+    """What an error response in OpenAI's format says, for the one who configured the endpoint."""
+    try:
+        message = response.json()["error"]["message"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return f": {str(message)[:300]}"

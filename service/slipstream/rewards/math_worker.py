@@ -1,0 +1,59 @@
+"""The process that `math` runs: one JSON line `[references, answer]` in, one line `true`, `false` or `null` out.
+
+A process of its own, because an answer such as 9^(9^(9^9)) can keep SymPy busy for ever inside one C function that
+holds Python's lock: neither a thread nor a signal bounds that, but killing a process does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import resource
+import sys
+import unicodedata
+from typing import Any
+
+from math_verify import parse, verify  # type: ignore[import-untyped]
+
+MEMORY = 2 * 1024**3  # bytes of address space: SymPy needs a few hundred MB, a number that never ends takes all
+
+_HAN = r"[\u3000-\u303f\u3400-\u9fff]"
+_SEPARATORS = re.compile(rf"{_HAN}+:?|[：；！？。]")
+_BOLD = re.compile(r"(?<![\w)])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w(])")
+
+
+def readable(text: str) -> str:
+    """The text as math-verify can read it: it finds no number between Chinese characters or in Markdown's bold."""
+    text = _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", _SEPARATORS.sub(" ", text)))
+    return _BOLD.sub(r"\1", text)
+
+
+def reference_value(text: str) -> list[Any]:
+    """A reference as math-verify sees it; a bare expression is read as LaTeX. Empty where it cannot be read."""
+    marked = text if "$" in text or "\\boxed" in text else rf"\boxed{{{text}}}"
+    value: list[Any] = parse(marked, parsing_timeout=None)
+    return value
+
+
+def check(references: list[str], answer: str) -> bool | None:
+    """Whether the answer equals one of the references; None when no reference can be read."""
+    values = [value for text in references if (value := reference_value(text))]
+    if not values:
+        return None
+    found = parse(readable(answer), parsing_timeout=None)
+    return any(verify(value, found, timeout_seconds=None) for value in values)
+
+
+def main() -> None:
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeouts are off: ours is outside
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.nice(10)  # production traffic goes first
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(check(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The reward model: every configured calculator asked about a run, and their rewards made one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from slipstream.errors import ConfigError, ScoringError
+from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
+from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
+from slipstream.trajectory import Run
+
+_THREADS = 2  # the built-in calculators are short; more threads would only compete with production for Python's lock
+
+
+@dataclass(frozen=True, slots=True)
+class _Component:
+    name: str
+    weight: float
+    optional: bool
+    calculator: BuiltCalculator
+
+
+class RewardModel:
+    """Gives runs their rewards, as configured.
+
+    Raises:
+        ConfigError: a calculator cannot be built; names its key.
+    """
+
+    def __init__(self, settings: RewardsSettings) -> None:
+        self._clip = settings.clip
+        self._components = [_component(index, spec) for index, spec in enumerate(settings.calculators)]
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewards")
+        self.waits_for_feedback = any(spec.feedback for spec in settings.calculators)
+
+    async def score(self, run: Run) -> Reward:
+        """The weighted mean of the components, clipped; the breakdown has their values before that.
+
+        Raises:
+            ScoringError: a calculator failed, or there is none; says which and why. No reward is invented.
+        """
+        if not self._components:
+            raise ScoringError("rewards.calculators is empty: nothing can be scored")
+        mean = weighted_mean([(part.name, part.weight, await self._reward(part, run)) for part in self._components])
+        lower, upper = self._clip
+        return Reward(min(max(mean.value, lower), upper), mean.breakdown)
+
+    async def aclose(self) -> None:
+        """Close connections and end threads and processes."""
+        for component in self._components:
+            await component.calculator.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _reward(self, component: _Component, run: Run) -> Reward | None:
+        """What one calculator says; None where an optional one has no basis."""
+        try:
+            return _checked(await self._outcome(component.calculator, run))
+        except NoBasis as error:
+            if component.optional:
+                return None
+            raise NoBasis(f"{component.name}: {error}") from error
+        except ScoringError as error:
+            raise ScoringError(f"{component.name}: {error}") from error
+        except Exception as error:
+            raise ScoringError(f"{component.name}: {type(error).__name__}: {str(error)[:300]}") from error
+
+    async def _outcome(self, calculator: BuiltCalculator, run: Run) -> Any:
+        if inspect.iscoroutinefunction(calculator.calculate):
+            return await calculator.calculate(run)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, calculator.calculate, run)
+
+
+def _component(index: int, spec: CalculatorSpec) -> _Component:
+    try:
+        calculator = spec.parameters.build()
+    except ValueError as error:
+        raise ConfigError(f"rewards.calculators.{index}.{spec.name}: {error}") from error
+    return _Component(spec.component, spec.weight, spec.parameters.optional, calculator)
+
+
+def _checked(outcome: Any) -> Reward:
+    """The outcome as a reward of plain finite floats. Raises ScoringError."""
+    if not isinstance(outcome, Reward):
+        return Reward(_number(outcome, "the reward"))
+    parts = {
+        str(name): None if value is None else _number(value, f"breakdown.{name}")
+        for name, value in outcome.breakdown.items()
+    }
+    return Reward(_number(outcome.value, "the reward"), parts)
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ScoringError(f"{what} is no number but {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ScoringError(f"{what} is {value}, which is not finite")
+    return float(value)

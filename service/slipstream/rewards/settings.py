@@ -1,0 +1,114 @@
+"""What can be written under `rewards`: calculators by name, and how their rewards become one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+from slipstream.config.units import Duration
+from slipstream.rewards.agent import DEFAULT_WEIGHTS, Agent
+from slipstream.rewards.agreement import Agreement
+from slipstream.rewards.calculator import Parameters
+from slipstream.rewards.custom import Python
+from slipstream.rewards.form import Format
+from slipstream.rewards.given import Constant, PostedFeedback
+from slipstream.rewards.judge import Judge
+from slipstream.rewards.mathematics import Math
+from slipstream.rewards.reference import Contains, ExactMatch
+from slipstream.rewards.text import JsonSchema, Length, Regex
+from slipstream.rewards.tools import Efficiency, Timing, ToolCalls
+from slipstream.rewards.webhook import Webhook
+
+
+class CalculatorSpec(BaseModel):
+    """One calculator: a mapping with exactly one key, its name, whose value are its parameters.
+
+    The bare name, or a name without a value, stands for the calculator with its defaults.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    constant: Constant | None = None
+    regex: Regex | None = None
+    json_schema: JsonSchema | None = None
+    length: Length | None = None
+    exact_match: ExactMatch | None = None
+    contains: Contains | None = None
+    math: Math | None = None
+    tool_calls: ToolCalls | None = None
+    efficiency: Efficiency | None = None
+    timing: Timing | None = None
+    format: Format | None = None
+    agreement: Agreement | None = None
+    agent: Agent | None = None
+    feedback: PostedFeedback | None = None
+    judge: Judge | None = None
+    webhook: Webhook | None = None
+    python: Python | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {value: {}}
+        if isinstance(value, dict):
+            return {name: {} if parameters is None else parameters for name, parameters in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"exactly one calculator of {known}; found {', '.join(given) or 'none'}")
+        return self
+
+    @property
+    def name(self) -> str:
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+    @property
+    def parameters(self) -> Parameters:
+        parameters: Parameters = getattr(self, self.name)
+        return parameters
+
+    @property
+    def component(self) -> str:
+        return self.parameters.component or self.name
+
+    @property
+    def weight(self) -> float:
+        """As configured, or the default weight of an agent reward's component, or 1."""
+        return self.parameters.weight or DEFAULT_WEIGHTS.get(self.component, 1.0)
+
+
+def _different_components(calculators: tuple[CalculatorSpec, ...]) -> tuple[CalculatorSpec, ...]:
+    names = Counter(spec.component for spec in calculators)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise ValueError(f"a `component` of its own for each calculator; found more than one {', '.join(twice)}")
+    return calculators
+
+
+def _range(clip: tuple[float, float]) -> tuple[float, float]:
+    if not (math.isfinite(clip[0]) and math.isfinite(clip[1]) and clip[0] < clip[1]):
+        raise ValueError("two finite numbers, the lower one first")
+    return clip
+
+
+class RewardsSettings(BaseModel):
+    """The section `rewards`.
+
+    Attributes:
+        calculators: what gives a run its reward, combined by weight; nothing can be scored while it is empty.
+        clip: the range that a reward is cut to, lower and upper.
+        grace: seconds that a run waits for feedback before the `feedback` calculator takes its default.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    calculators: Annotated[tuple[CalculatorSpec, ...], AfterValidator(_different_components)] = ()
+    clip: Annotated[tuple[float, float], AfterValidator(_range)] = (0.0, 1.0)
+    grace: Duration = 0.0
