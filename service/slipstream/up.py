@@ -1,0 +1,59 @@
+"""What `slipstream up` runs: Explorer, Trainer and sidecar of one machine, as children of the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from slipstream.config.source import load_settings
+from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.supervisor import Child
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to ask, of a program that listens everywhere
+
+
+def children(sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str] = ()) -> tuple[Child, ...]:
+    """The three programs in the order of their start; the sidecar is stopped first, while its Explorer is there.
+
+    Args:
+        options: of the `slipstream` command, put before each subcommand.
+
+    Raises:
+        ConfigError: one of the files is wrong, which is better said before anything runs.
+    """
+    settings = load_settings(sidecar, os.environ)
+    serving = load_config(explorer, "serve")
+    training = load_config(trainer, "train")
+    command = (sys.executable, "-uP", "-m", "slipstream", *options)
+    return (
+        Child(
+            name="explorer",
+            command=(*command, "explorer", "--config", str(explorer)),
+            ready_url=_url(serving.explorer.listen_address, serving.explorer.proxy_port, "/health"),
+        ),
+        Child(
+            name="trainer",
+            command=(*command, "trainer", "--config", str(trainer)),
+            finished=partial(trained, training),
+        ),
+        Child(
+            name="sidecar",
+            command=(*command, "serve", "--config", str(sidecar)),
+            ready_url=_url(settings.listen.host, settings.listen.port, "/healthz"),
+        ),
+    )
+
+
+def trained(config: EngineConfig) -> bool:
+    """Whether a Trainer that exited with 0 reached `total_steps`; otherwise it merely had no data for a while."""
+    total = config.trainer.total_steps
+    meta = config.job_dir / "trainer_meta.json"
+    return total is not None and meta.exists() and json.loads(meta.read_text())["latest_iteration"] >= total
+
+
+def _url(host: str, port: int, path: str) -> str:
+    return f"http://{_EVERYWHERE.get(host, host)}:{port}{path}"
