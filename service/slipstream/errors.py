@@ -1,12 +1,12 @@
 """The errors that Slipstream raises on purpose.
 
-    SlipstreamError
-    ├── ConfigError              a configuration file or variable is wrong; names the key
-    ├── RequestError             a control request is wrong; becomes a 4xx body
-    ├── ExplorerError            the Explorer did not do what it was asked
-    │   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
-    │   └── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
-    └── ScoringError             a reward calculator could not give a finite reward
+SlipstreamError
+├── ConfigError              a configuration file or variable is wrong; names the key
+├── RequestError             a control request is wrong; becomes a 4xx body
+├── ExplorerError            the Explorer did not do what it was asked
+│   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
+│   └── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
+└── ScoringError             a reward calculator could not give a finite reward
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ class ExplorerUnavailable(ExplorerError):
     """The Explorer could not be reached, was busy, or failed: the same call may work later.
 
     Args:
-        retry_after: seconds that the Explorer asked us to wait, or None.
+        status: the HTTP status that it answered; None when no whole answer came.
+        retry_after: seconds that it asked us to wait, or None.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
+        self.status = status
         self.retry_after = retry_after
 
 

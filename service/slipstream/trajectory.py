@@ -138,7 +138,8 @@ class PolicyCall:
     @property
     def finish_reason(self) -> str | None:
         choices = self.answer.get("choices") or [{}]
-        return choices[0].get("finish_reason")
+        reason: str | None = choices[0].get("finish_reason")
+        return reason
 
     @property
     def usage(self) -> Mapping[str, Any]:

@@ -1,0 +1,147 @@
+"""From the proxy's tap to the store: a bounded queue, drained in batches, off the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
+from slipstream.capture.conversations import Conversations, completes
+from slipstream.capture.retries import Retries
+from slipstream.metrics import Metrics
+from slipstream.proxy.tap import Exchange
+from slipstream.redaction import Redactor
+from slipstream.selection import hash_fraction
+from slipstream.store import tasks
+from slipstream.store.database import Database
+from slipstream.store.tasks import NewCall
+
+_BATCH = 100
+"""Exchanges written in one transaction: enough to share its fsync, few enough to keep feedback's writes prompt."""
+
+
+class Recorder:
+    """Takes exchanges from the proxy without ever waiting, and stores the calls they hold.
+
+    What is stored is redacted; conversations are recognised on the unredacted messages, of which only hashes stay in
+    memory. When the queue is full an exchange is dropped and counted.
+
+    Args:
+        rate: share of sessions that are stored, by hash of the session id: a session is kept whole or not at all.
+        limit, limit_bytes: bounds of the queue.
+        max_body: bytes of a body, as sent and decompressed.
+        clock: Unix seconds.
+        stored: called after calls were stored; the argument says whether runs are to be scored again.
+        wake: called when there is something to store.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        conversations: Conversations,
+        retries: Retries,
+        redactor: Redactor,
+        metrics: Metrics,
+        *,
+        rate: float,
+        limit: int,
+        limit_bytes: int,
+        max_body: int,
+        clock: Callable[[], float],
+        stored: Callable[[bool], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._conversations = conversations
+        self._retries = retries
+        self._redactor = redactor
+        self._metrics = metrics
+        self._rate = rate
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._max_body = max_body
+        self._clock = clock
+        self._stored = stored
+        self._wake = wake
+        self._queue: deque[Exchange] = deque()
+        self._bytes = 0
+        self._unwritten: list[NewCall] = []
+
+    def wants(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Whether an exchange that begins like this can hold a call to capture."""
+        if method != "POST" or not path.endswith("/chat/completions") or self._rate == 0:
+            return False
+        return not any(name == b"x-slipstream-select" and value.strip() == b"never" for name, value in headers)
+
+    def record(self, exchange: Exchange) -> None:
+        """Take an exchange, or drop it when the queue is full. Never waits."""
+        size = _size(exchange)
+        if len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
+            self._metrics.dropped.labels("capture_queue_full").inc()
+            return
+        self._queue.append(exchange)
+        self._bytes += size
+        self._wake()
+
+    @property
+    def waiting(self) -> int:
+        """Exchanges that are not stored yet."""
+        return len(self._queue) + len(self._unwritten)
+
+    async def step(self) -> bool:
+        """Store a batch. Returns True when more is waiting."""
+        if not self._unwritten:
+            batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+            self._bytes -= sum(map(_size, batch))
+            # parsing and redaction are the costly part, and production shares this event loop
+            self._unwritten = await asyncio.to_thread(self._read, batch)
+        if not self._unwritten:
+            return bool(self._queue)
+        rescore = False
+        async with self._database.write() as session:  # when this fails, the batch stays and is tried again
+            for call in self._unwritten:
+                rescore |= await tasks.add_call(session, call, self._clock())
+        self._metrics.captured.inc(len(self._unwritten))
+        self._unwritten = []
+        self._stored(rescore)
+        return bool(self._queue)
+
+    def _read(self, batch: Sequence[Exchange]) -> list[NewCall]:
+        return [call for exchange in batch if (call := self._call(exchange)) is not None]
+
+    def _call(self, exchange: Exchange) -> NewCall | None:
+        call = read_call(exchange, self._max_body)
+        if isinstance(call, NotCaptured):
+            self._metrics.not_captured.labels(call.reason).inc()
+            return None
+        for problem in call.headers.problems:
+            self._metrics.header_problems.labels(problem).inc()
+        if self._retries.seen(call):
+            self._metrics.not_captured.labels("retry").inc()
+            return None
+        # every call is placed, kept or not: the next one of its conversation must find its way
+        place = self._conversations.place(call)
+        if hash_fraction(place.session_id, "capture") >= self._rate:
+            self._metrics.not_captured.labels("rate").inc()
+            return None
+        return self._redacted(call, place.session_id, place.task_id)
+
+    def _redacted(self, call: CapturedCall, session_id: str, task_id: str) -> NewCall:
+        return NewCall(
+            session_id=session_id,
+            task_id=task_id,
+            request=self._redactor.redact(call.request),
+            answer=self._redactor.redact(call.answer),
+            msg_id=call.msg_id,
+            latency=call.latency,
+            started_at=call.started_at,
+            completes=completes(call),
+            marked=bool(call.headers.mark),
+            labels=frozenset(call.headers.mark),
+            metadata=self._redactor.redact(dict(call.headers.metadata)),
+        )
+
+
+def _size(exchange: Exchange) -> int:
+    return len(exchange.request_body or b"") + len(exchange.response_body or b"")

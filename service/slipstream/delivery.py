@@ -1,0 +1,209 @@
+"""Delivery: the feedback of whole groups, then one commit, in one short critical section.
+
+A group of runs is compared with itself, and the Explorer does so within one commit only. So a group goes out whole,
+in one commit, and the row that says so is written before the first feedback. After a crash at any point that row,
+with the Explorer's counters from before, tells what happened:
+
+    counters went back          the Explorer restarted: what it had been told is gone   -> run the groups again
+    its step number rose        the commit was carried out, only its answer was lost    -> delivered
+    neither                     tell it again: the first reward of an answer wins, so
+                                repeating has no effect, and the commit takes them all  -> delivered
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import structlog
+
+from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable
+from slipstream.metrics import Metrics
+from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
+from slipstream.store import commits
+from slipstream.store.commits import ReadyGroup
+from slipstream.store.database import Database
+from slipstream.store.tables import CommitRow
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one call of `Committer.commit` did.
+
+    Attributes:
+        commit: the commit's number, or None when there was nothing to deliver.
+        groups, experiences: delivered now.
+        run_again: groups that the Explorer had lost, and that are run again.
+    """
+
+    commit: int | None = None
+    groups: int = 0
+    experiences: int = 0
+    run_again: int = 0
+
+    def as_dict(self) -> dict[str, int | None]:
+        return asdict(self)
+
+
+class Committer:
+    """Delivers ready groups, one delivery at a time.
+
+    Args:
+        max_generations: how often a group may be run because the Explorer lost it.
+        clock: Unix seconds.
+        planned: called when groups are to be run again.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: ExplorerClient,
+        metrics: Metrics,
+        *,
+        max_generations: int,
+        clock: Callable[[], float],
+        planned: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._explorer = explorer
+        self._metrics = metrics
+        self._max_generations = max_generations
+        self._clock = clock
+        self._planned = planned
+        self._one_at_a_time = asyncio.Lock()
+
+    async def commit(self, trigger: str, minimum: int = 1) -> Delivered:
+        """Deliver what is ready, if that is at least `minimum` experiences.
+
+        Raises:
+            ExplorerError: the Explorer is away or failed. Nothing is lost: what was begun is ended by the next call.
+        """
+        async with self._one_at_a_time:
+            try:
+                return await self._commit(trigger, minimum)
+            except ExplorerError:
+                self._metrics.commits.labels("error").inc()
+                raise
+
+    async def _commit(self, trigger: str, minimum: int) -> Delivered:
+        async with self._database.read() as session:
+            unfinished = await commits.unfinished(session)
+            ready = await commits.ready_experiences(session)
+        resumed = await self._resume(unfinished) if unfinished is not None else Delivered()
+        if ready < max(1, minimum):
+            return resumed
+        before = await self._explorer.counters()
+        row = CommitRow(
+            trigger=trigger,
+            groups=0,
+            experiences=0,
+            explorer_ready=before.ready,
+            explorer_total=before.total,
+            explorer_step=before.step,
+            started_at=self._clock(),
+        )
+        async with self._database.write() as session:
+            groups = await commits.begin(session, row)
+        sent = await self._send(row, groups, before)
+        return Delivered(
+            sent.commit,
+            resumed.groups + sent.groups,
+            resumed.experiences + sent.experiences,
+            resumed.run_again + sent.run_again,
+        )
+
+    async def _resume(self, row: CommitRow) -> Delivered:
+        """End a delivery whose end was cut off."""
+        async with self._database.read() as session:
+            groups = await commits.of_commit(session, row.id)
+        now = await self._explorer.counters()
+        _log.info("commit_resumed", commit=row.id, groups=len(groups))
+        if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
+            return await self._lost(row, groups, "lost", "the Explorer restarted before the commit")
+        if now.step > row.explorer_step:
+            return await self._delivered(row, groups)
+        return await self._send(row, groups, now)
+
+    async def _send(self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
+        """Feed back each group and commit.
+
+        `counters` are the Explorer's at this moment: later than those in `row` when a delivery is resumed.
+        """
+        unknown: list[ReadyGroup] = []
+        partial: list[ReadyGroup] = []
+        for group in groups:
+            after = await self._feed_back(group)
+            if after.restarted_since(counters.ready, counters.total, counters.step):
+                return await self._lost(row, groups, "lost", "the Explorer restarted during the feedback")
+            taken = after.ready - counters.ready
+            if taken == 0:
+                unknown.append(group)
+            elif taken < len(group.experiences):
+                partial.append(group)
+            counters = after
+        if counters.ready - row.explorer_ready >= sum(len(group.experiences) for group in groups):
+            unknown, partial = [], []  # a resumed delivery: what had no effect now had it before the cut
+        try:
+            await self._explorer.commit()
+        except ExplorerUnavailable as error:
+            if error.status != 500:
+                raise  # whether it was carried out is not known; the step number will tell
+            # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
+            return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error}")
+        return await self._delivered(row, groups, unknown, partial)
+
+    async def _feed_back(self, group: ReadyGroup) -> ExplorerCounters:
+        for experience in group.experiences:
+            try:
+                await self._explorer.feedback(
+                    msg_id=experience.msg_id, reward=experience.reward, task_id=group.id, run_id=experience.run_id
+                )
+            except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
+                _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
+        return await self._explorer.counters()
+
+    async def _delivered(
+        self,
+        row: CommitRow,
+        groups: Sequence[ReadyGroup],
+        unknown: Sequence[ReadyGroup] = (),
+        partial: Sequence[ReadyGroup] = (),
+    ) -> Delivered:
+        """The commit was carried out. What the Explorer did not know is run again; what it knew in part cannot be."""
+        left_out = {group.id for group in (*unknown, *partial)}
+        delivered = [group for group in groups if group.id not in left_out]
+        experiences = sum(len(group.experiences) for group in delivered)
+        now = self._clock()
+        async with self._database.write() as session:
+            await commits.set_groups(session, [group.id for group in delivered], "delivered", now)
+            await commits.set_groups(session, [group.id for group in partial], "dropped", now)
+            dropped = await commits.run_again(session, [g.id for g in unknown], self._max_generations, now)
+            await commits.end(session, row.id, "delivered", now, experiences=experiences)
+        if partial:
+            _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in partial])
+        self._metrics.groups.labels("delivered").inc(len(delivered))
+        self._metrics.experiences.inc(experiences)
+        self._metrics.commits.labels("delivered").inc()
+        self._count_lost(len(unknown) - dropped, dropped + len(partial))
+        _log.info("commit_delivered", commit=row.id, groups=len(delivered), experiences=experiences)
+        return Delivered(row.id, len(delivered), experiences, len(unknown) - dropped)
+
+    async def _lost(self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str) -> Delivered:
+        """The Explorer has forgotten what it was told: the groups are run again."""
+        now = self._clock()
+        async with self._database.write() as session:
+            dropped = await commits.run_again(session, [g.id for g in groups], self._max_generations, now)
+            await commits.end(session, row.id, state, now, reason=reason, experiences=0)
+        self._metrics.commits.labels(state).inc()
+        self._count_lost(len(groups) - dropped, dropped)
+        _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
+        return Delivered(row.id, run_again=len(groups) - dropped)
+
+    def _count_lost(self, again: int, dropped: int) -> None:
+        self._metrics.groups.labels("run_again").inc(again)
+        self._metrics.groups.labels("dropped").inc(dropped)
+        if again:
+            self._planned()

@@ -1,0 +1,55 @@
+"""What Prometheus is told, beside the proxy's own metrics (`proxy/stats.py`). All begin with `slipstream_`."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Metrics:
+    """The training side's metrics, on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.captured = Counter("slipstream_calls_captured", "Calls written to the store", registry=registry)
+        self.not_captured = Counter(
+            "slipstream_calls_not_captured", "Calls seen and not stored, by reason", ["reason"], registry=registry
+        )
+        self.header_problems = Counter(
+            "slipstream_header_problems", "x-slipstream-* headers ignored, by problem", ["problem"], registry=registry
+        )
+        self.dropped = Counter(
+            "slipstream_dropped", "Work dropped because something was full, by cause", ["cause"], registry=registry
+        )
+        self.capture_queue = Gauge("slipstream_capture_queue", "Calls waiting to be stored", registry=registry)
+        self.decisions = Counter(
+            "slipstream_selection_decisions",
+            "Tasks decided, by result and reason",
+            ["selected", "reason"],
+            registry=registry,
+        )
+        self.runs = Counter("slipstream_runs", "Runs that reached a state", ["state"], registry=registry)
+        self.run_retries = Counter("slipstream_run_retries", "Policy calls to be tried again", registry=registry)
+        self.runs_waiting = Gauge("slipstream_runs_waiting", "Runs that are not answered yet", registry=registry)
+        self.runs_active = Gauge("slipstream_runs_active", "Policy calls on their way", registry=registry)
+        self.rewards = Histogram(
+            "slipstream_reward",
+            "Rewards given to runs",
+            buckets=[i / 10 for i in range(11)],
+            registry=registry,
+        )
+        self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
+        self.commits = Counter("slipstream_commits", "Deliveries ended, by state", ["state"], registry=registry)
+        self.groups = Counter(
+            "slipstream_groups", "Groups that left the store, by outcome", ["outcome"], registry=registry
+        )
+        self.experiences = Counter("slipstream_experiences_delivered", "Experiences delivered", registry=registry)
+        self.experiences_ready = Gauge(
+            "slipstream_experiences_ready", "Experiences waiting for the next commit", registry=registry
+        )
+        self.policy_version = Gauge(
+            "slipstream_policy_version", "The version that the Explorer serves", registry=registry
+        )
+        self.explorer_up = Gauge("slipstream_explorer_up", "1 when the Explorer answers", registry=registry)
+        self.explorer_restarts = Counter(
+            "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
+        )

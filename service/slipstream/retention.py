@@ -1,0 +1,40 @@
+"""Retention: what is due is deleted, and what waited too long is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from slipstream.store import feedback, tasks
+from slipstream.store.database import Database
+
+_log = structlog.get_logger(__name__)
+
+FEEDBACK_WAIT = 3600.0
+"""Seconds that feedback waits for the answer it names. An answer is stored when its stream has ended, and an agent
+that streams may send feedback before that; no stream lasts an hour."""
+
+_BATCH = 500
+"""Tasks deleted in one transaction, so that other writers get their turn."""
+
+
+class Retention:
+    """Deletes tasks, with all that hangs on them, and feedback that nobody touched for `retention` seconds."""
+
+    def __init__(self, database: Database, *, retention: float, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._retention = retention
+        self._clock = clock
+
+    async def step(self) -> bool:
+        """Delete a batch. Returns True when more may be due."""
+        now = self._clock()
+        async with self._database.write() as session:
+            await tasks.expire_marks(session, now)
+            await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
+            deleted = await tasks.delete_older(session, now - self._retention, _BATCH)
+            await feedback.delete_older(session, now - self._retention)
+        if deleted:
+            _log.info("retention", deleted_tasks=deleted)
+        return deleted == _BATCH

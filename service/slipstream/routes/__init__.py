@@ -1,0 +1,1 @@
+"""The control routes: feedback, marks, commits, and what operators look at."""

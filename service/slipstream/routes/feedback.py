@@ -1,0 +1,118 @@
+"""`POST /feedback`: a reward, a rating or a thumb for an answer. `GET /feedback/{id}`: what became of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.errors import RequestError
+from slipstream.routes.context import SidecarDep
+from slipstream.store import feedback
+from slipstream.store.feedback import Kind, NewFeedback
+
+router = APIRouter(tags=["feedback"])
+
+MsgId = Annotated[str, Field(min_length=1, max_length=256)]
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+_MOST_MSG_IDS = 1000
+"""More answers than any run has; a longer list is a mistake."""
+
+
+class FeedbackBody(BaseModel):
+    """What is said of an answer.
+
+    Trinity's form names `msg_ids` (with the `task_id` and `run_id` that Trinity groups by, which the sidecar knows
+    itself). The friendlier form names one of `msg_id`, `task_id`, `session_id`; a task or a session stands for the
+    last answer in it. Said is one of `reward`, `rating`, `thumbs`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    msg_ids: Annotated[list[MsgId], Field(min_length=1, max_length=_MOST_MSG_IDS)] | None = None
+    run_id: int | None = None
+    msg_id: MsgId | None = None
+    task_id: Name | None = None
+    session_id: Name | None = None
+    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    rating: Annotated[int, Field(ge=1, le=5)] | None = None
+    thumbs: Literal["up", "down"] | None = None
+    comment: Annotated[str, Field(max_length=10_000)] | None = None
+    source: Annotated[str, Field(max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> Self:
+        if self.msg_ids is not None:
+            if self.msg_id is not None or self.session_id is not None:
+                raise ValueError("give either msg_ids or one of msg_id, task_id, session_id")
+        elif self.run_id is not None:
+            raise ValueError("run_id goes with msg_ids")
+        elif [self.msg_id, self.task_id, self.session_id].count(None) != 2:
+            raise ValueError("give exactly one of msg_ids, msg_id, task_id, session_id")
+        if [self.reward, self.rating, self.thumbs].count(None) != 2:
+            raise ValueError("give exactly one of reward, rating, thumbs")
+        return self
+
+    def names(self) -> tuple[Kind, tuple[str, ...]]:
+        """What it is about."""
+        if self.msg_ids is not None:
+            return "msg_id", tuple(self.msg_ids)
+        if self.msg_id is not None:
+            return "msg_id", (self.msg_id,)
+        if self.task_id is not None:
+            return "task_id", (self.task_id,)
+        assert self.session_id is not None
+        return "session_id", (self.session_id,)
+
+    def as_reward(self, low: float, high: float) -> float:
+        """The reward it stands for: a rating of 1 to 5 spans the range, a thumb is one of its ends.
+
+        Raises:
+            RequestError: the reward is out of the range.
+        """
+        if self.rating is not None:
+            return low + (high - low) * (self.rating - 1) / 4
+        if self.thumbs is not None:
+            return high if self.thumbs == "up" else low
+        assert self.reward is not None
+        if not low <= self.reward <= high:
+            raise RequestError(
+                f"reward: expected a number from {low:g} to {high:g}, found {self.reward:g}", param="reward"
+            )
+        return self.reward
+
+
+@router.post("/feedback", status_code=202)
+async def post_feedback(body: FeedbackBody, sidecar: SidecarDep) -> dict[str, str]:
+    """Store a feedback. Once this answers 202, it is not lost; `id` is its receipt."""
+    kind, refs = body.names()
+    new = NewFeedback(
+        id=uuid.uuid4().hex,
+        kind=kind,
+        refs=refs,
+        reward=body.as_reward(*sidecar.settings.rewards.clip),
+        rating=body.rating,
+        thumbs=body.thumbs,
+        comment=None if body.comment is None else sidecar.redactor.redact(body.comment),
+        source=body.source,
+    )
+    async with sidecar.database.write() as session:
+        rescore = await feedback.add(session, new, time.time())
+    sidecar.metrics.feedback.inc()
+    if rescore:
+        sidecar.rescore()
+    return {"id": new.id}
+
+
+@router.get("/feedback/{feedback_id}")
+async def get_feedback(feedback_id: str, sidecar: SidecarDep) -> dict[str, Any]:
+    """What became of a feedback: for each answer it names, matched, waiting, superseded, late or unknown."""
+    async with sidecar.database.read() as session:
+        found = await feedback.receipt(session, feedback_id)
+    if found is None:
+        raise RequestError(f"no feedback has the id {feedback_id!r}", param="feedback_id", status=404, code="not_found")
+    return found

@@ -1,0 +1,54 @@
+"""`POST /marks`: this task is worth training on."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.routes.context import SidecarDep
+from slipstream.routes.feedback import MsgId, Name
+from slipstream.store import tasks
+from slipstream.store.tables import MarkRow
+
+router = APIRouter(tags=["marks"])
+
+
+class MarkBody(BaseModel):
+    """One of `task_id` and `msg_id`, with labels and their data (such as `reference`, the right answer)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    task_id: Name | None = None
+    msg_id: MsgId | None = None
+    labels: Annotated[list[Name], Field(max_length=100)] = []
+    metadata: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> Self:
+        if (self.task_id is None) == (self.msg_id is None):
+            raise ValueError("give exactly one of task_id, msg_id")
+        return self
+
+
+@router.post("/marks", status_code=202)
+async def post_mark(body: MarkBody, sidecar: SidecarDep) -> dict[str, str]:
+    """Store a mark. It is `applied` where its task is stored, else `waiting` until the ttl of `explicit_mark`."""
+    now = time.time()
+    mark = MarkRow(
+        id=uuid.uuid4().hex,
+        task_id=body.task_id,
+        msg_id=body.msg_id,
+        labels=body.labels,
+        meta=sidecar.redactor.redact(body.metadata),
+        state="waiting",
+        created_at=now,
+        expires_at=now + sidecar.settings.selection.mark_ttl(),
+    )
+    async with sidecar.database.write() as session:
+        state = await tasks.add_mark(session, mark)
+    sidecar.decide()
+    return {"id": mark.id, "state": state}

@@ -1,0 +1,84 @@
+"""What operators and people look at: health, metrics, status, one task."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from slipstream import __version__
+from slipstream.errors import RequestError
+from slipstream.routes.context import SidecarDep
+from slipstream.store.overview import overview, task_overview
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """The process is alive."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
+    """The sidecar can do its work: the store answers. The Explorer's absence does not count: production flows."""
+    try:
+        async with sidecar.database.read() as session:
+            await session.execute(text("SELECT 1"))
+    except (SQLAlchemyError, OSError) as error:
+        raise RequestError(f"the store does not answer: {error}", status=503, code="store_unavailable") from error
+    return {"status": "ready", "explorer": sidecar.watch.up}
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(sidecar: SidecarDep) -> Response:
+    """Prometheus metrics."""
+    await sidecar.refresh_gauges()
+    return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/status")
+async def status(sidecar: SidecarDep) -> dict[str, Any]:
+    """Everything at a glance, for people: what is selected and why not, what waits, what was delivered."""
+    async with sidecar.database.read() as session:
+        found = await overview(session)
+    now, settings = time.time(), sidecar.settings
+    version = found.pop("version")
+    next_at = sidecar.next_commit_at
+    return {
+        "slipstream": __version__,
+        "explorer": {"up": sidecar.watch.up, "breaker": sidecar.breaker.state, "error": sidecar.watch.error},
+        "policy": {
+            "version": sidecar.watch.version,
+            "changed_at": None if version is None else version["seen_at"],
+            "trained_on_commits_up_to": None if version is None else version["last_commit"],
+        },
+        "next_commit": {
+            "in_seconds": None if next_at is None else round(max(0.0, next_at - now), 1),
+            "experiences_ready": found.pop("experiences_ready"),
+            "min_experiences": settings.commit.min_experiences,
+            "max_pending": settings.commit.max_pending,
+        },
+        "training": {
+            "experiences_since_version": None if version is None else version["experiences_since"],
+            "train_batch_size": settings.explorer.train_batch_size,
+        },
+        "capture": {"waiting": sidecar.recorder.waiting},
+        "runs_active": sidecar.shadow.active,
+        **found,
+    }
+
+
+@router.get("/tasks/{task_id}")
+async def get_task(task_id: str, sidecar: SidecarDep) -> dict[str, Any]:
+    """One task: whether it was selected and why, its calls, and each run with its reward or its failure."""
+    async with sidecar.database.read() as session:
+        found = await task_overview(session, task_id)
+    if found is None:
+        raise RequestError(f"no task has the id {task_id!r}", param="task_id", status=404, code="not_found")
+    return found

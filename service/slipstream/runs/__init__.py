@@ -1,0 +1,1 @@
+"""Runs: what the policy model does with a selected task, from the Explorer's answer to the reward."""

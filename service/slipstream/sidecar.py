@@ -1,0 +1,234 @@
+"""The training side, put together: what turns captured calls into delivered experiences.
+
+    Recorder ─▶ Planner ─▶ ShadowCaller ─▶ Scorer ─▶ Committer ─▶ Explorer
+       │           │            │             │          │
+       └───────────┴────────────┴── Database ─┴──────────┘      ExplorerWatch, Retention beside it
+
+Each stage is a worker over the store and wakes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from prometheus_client import CollectorRegistry
+
+from slipstream.capture.conversations import Conversations
+from slipstream.capture.recorder import Recorder
+from slipstream.capture.retries import Retries
+from slipstream.config.settings import Settings
+from slipstream.delivery import Committer, Delivered
+from slipstream.errors import ExplorerError
+from slipstream.metrics import Metrics
+from slipstream.redaction import Redactor
+from slipstream.retention import Retention
+from slipstream.rewards import RewardModel
+from slipstream.runs.breaker import CircuitBreaker
+from slipstream.runs.explorer import ExplorerClient
+from slipstream.runs.planning import Planner
+from slipstream.runs.scoring import Scorer
+from slipstream.runs.shadow import ShadowCaller
+from slipstream.selection import Selector
+from slipstream.store import commits, runs
+from slipstream.store.database import Database
+from slipstream.watch import ExplorerWatch
+from slipstream.worker import Worker
+
+_log = structlog.get_logger(__name__)
+
+_TICK = 1.0
+"""Seconds after which a stage looks at the store unasked: for what becomes due by time alone (retries, grace)."""
+_DRAIN = 20.0
+"""Seconds that a shutdown gives the runs on their way, and again the last commit: within the 30 s that docker and
+Kubernetes leave a process in all but the worst case. What does not fit goes on after the next start."""
+_RETENTION_TICK = 60.0
+
+
+class Sidecar:
+    """Everything but the proxy: its stages, from the settings.
+
+    Attributes:
+        recorder: what the proxy tells of each exchange.
+        the other parts: for the routes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(CollectorRegistry())
+        self.database = Database(settings.store.url)
+        self.breaker = CircuitBreaker(time.monotonic)
+        self.selector = Selector(settings.selection, time.monotonic)
+        self.explorer = ExplorerClient(
+            settings.explorer.base_url,
+            model=settings.explorer.model,
+            chat_timeout=settings.runs.timeout,
+            connect_timeout=settings.explorer.connect_timeout,
+            commit_timeout=settings.explorer.commit_timeout,
+            concurrency=settings.runs.concurrency,
+        )
+        self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
+        self.redactor = Redactor(settings.capture.redact)
+        self._rewards = RewardModel(settings.rewards)
+        self.recorder = Recorder(
+            self.database,
+            Conversations(settings.capture.chains),
+            Retries(settings.capture.chains),
+            self.redactor,
+            self.metrics,
+            rate=settings.capture.rate,
+            limit=settings.capture.queue,
+            limit_bytes=settings.capture.queue_bytes,
+            max_body=settings.capture.max_body,
+            clock=time.time,
+            stored=self._stored,
+            wake=lambda: self._recording.wake(),
+        )
+        self.planner = Planner(
+            self.database,
+            self.selector,
+            self.metrics,
+            task_idle=settings.capture.task_idle,
+            repeat_time=settings.runs.repeat_time,
+            queue=settings.runs.queue,
+            clock=time.time,
+            planned=lambda: self._calling.wake(),
+        )
+        self.shadow = ShadowCaller(
+            self.database,
+            self.explorer,
+            self.breaker,
+            self.metrics,
+            concurrency=settings.runs.concurrency,
+            max_attempts=settings.runs.max_attempts,
+            grace=settings.rewards.grace,
+            version=lambda: self.watch.version,
+            clock=time.time,
+            rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
+            answered=self.rescore,
+            wake=lambda: self._calling.wake(),
+        )
+        self.scorer = Scorer(
+            self.database,
+            self._rewards,
+            self.metrics,
+            clock=time.time,
+            scored=lambda: self._sizing.wake(),
+        )
+        self.committer = Committer(
+            self.database,
+            self.explorer,
+            self.metrics,
+            max_generations=settings.runs.max_attempts,
+            clock=time.time,
+            planned=lambda: self._calling.wake(),
+        )
+        retention = Retention(self.database, retention=settings.capture.retention, clock=time.time)
+        self._recording = Worker("recorder", self.recorder.step, _TICK)
+        self._planning = Worker("planner", self.planner.step, _TICK)
+        self._calling = Worker("shadow", self.shadow.step, _TICK)
+        self._scoring = Worker("scorer", self.scorer.step, _TICK)
+        self._sizing = Worker("commit_size", self._commit_at_size, _TICK)
+        self._workers = (
+            self._recording,
+            self._planning,
+            self._calling,
+            self._scoring,
+            self._sizing,
+            Worker("watch", self.watch.step, settings.explorer.poll_interval),
+            Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
+        )
+        self._scheduler = AsyncIOScheduler(timezone="UTC")
+
+    async def start(self) -> None:
+        """Open the store, take up what the last process left, and start the stages."""
+        await self.database.open()
+        await self.shadow.prepare()
+        for worker in self._workers:
+            worker.start()
+        self._scheduler.add_job(
+            self._commit_on_timer,
+            "interval",
+            seconds=self.settings.commit.interval,
+            id="commit",
+            coalesce=True,
+            misfire_grace_time=None,
+        )
+        self._scheduler.start()
+
+    async def stop(self) -> None:
+        """Store what was captured, end or leave what runs, deliver what is ready, and close."""
+        self._scheduler.shutdown(wait=False)
+        for worker in self._workers:
+            await worker.stop()
+        while await self.recorder.step():
+            pass
+        try:
+            async with asyncio.timeout(_DRAIN):
+                await self.shadow.drained()
+                while await self.scorer.step():
+                    pass
+        except TimeoutError:
+            _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
+        await self.shadow.stop()
+        if self.settings.commit.on_shutdown:
+            await self._last_commit()
+        await self._rewards.aclose()
+        await self.explorer.aclose()
+        await self.database.close()
+
+    def rescore(self) -> None:
+        """There are answered runs to be scored."""
+        self._scoring.wake()
+
+    def decide(self) -> None:
+        """There are tasks to be decided."""
+        self._planning.wake()
+
+    @property
+    def next_commit_at(self) -> float | None:
+        """When the commit timer runs out, Unix seconds."""
+        job = self._scheduler.get_job("commit")
+        return job.next_run_time.timestamp() if job is not None and job.next_run_time is not None else None
+
+    async def refresh_gauges(self) -> None:
+        """Bring the gauges that mirror the store up to date."""
+        async with self.database.read() as session:
+            self.metrics.runs_waiting.set(await runs.waiting(session))
+            self.metrics.experiences_ready.set(await commits.ready_experiences(session))
+        self.metrics.runs_active.set(self.shadow.active)
+        self.metrics.capture_queue.set(self.recorder.waiting)
+
+    def _stored(self, rescore: bool) -> None:
+        self.decide()
+        if rescore:
+            self.rescore()
+
+    async def _commit_on_timer(self) -> None:
+        await self._try_commit("interval", self.settings.commit.min_experiences)
+
+    async def _commit_at_size(self) -> bool:
+        limit = self.settings.commit.max_pending
+        if limit is not None:
+            async with self.database.read() as session:
+                ready = await commits.ready_experiences(session)
+            if ready >= limit:
+                await self._try_commit("size", limit)
+        return False
+
+    async def _last_commit(self) -> None:
+        try:
+            async with asyncio.timeout(_DRAIN):
+                await self._try_commit("shutdown", 1)
+        except TimeoutError:
+            _log.warning("commit_left_for_the_next_start")
+
+    async def _try_commit(self, trigger: str, minimum: int) -> Delivered | None:
+        try:
+            return await self.committer.commit(trigger, minimum)
+        except ExplorerError as error:
+            _log.warning("commit_postponed", trigger=trigger, reason=str(error))
+            return None

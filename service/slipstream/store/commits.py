@@ -1,0 +1,123 @@
+"""Deliveries in the store: which groups go out together, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store import runs
+from slipstream.store.tables import CallRow, CommitRow, GroupRow, RunRow, VersionRow
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """A scored run, as the Explorer is told of it."""
+
+    msg_id: str
+    reward: float
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyGroup:
+    """A group with the experiences that go out together."""
+
+    id: str
+    experiences: tuple[Experience, ...]
+
+
+async def ready_experiences(session: AsyncSession) -> int:
+    """Scored runs of groups whose runs have all ended."""
+    query = (
+        select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
+        .where(GroupRow.state == "ready", RunRow.state == "scored")
+    )  # fmt: skip
+    return await session.scalar(query) or 0
+
+
+async def unfinished(session: AsyncSession) -> CommitRow | None:
+    """The delivery that was begun and whose end is not known, if there is one."""
+    return await session.scalar(select(CommitRow).where(CommitRow.state == "sending").order_by(CommitRow.id))
+
+
+async def begin(session: AsyncSession, commit: CommitRow) -> list[ReadyGroup]:
+    """Take every ready group into a commit: from here on their rewards do not change."""
+    session.add(commit)
+    await session.flush()
+    for group in (await session.scalars(select(GroupRow).where(GroupRow.state == "ready"))).all():
+        group.state, group.commit_id = "committing", commit.id
+    await session.flush()
+    groups = await of_commit(session, commit.id)
+    commit.groups = len(groups)
+    commit.experiences = sum(len(group.experiences) for group in groups)
+    return groups
+
+
+async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
+    """The groups of a commit that is being sent, in a stable order."""
+    query = (
+        select(GroupRow.id, RunRow)
+        .join(RunRow, RunRow.group_id == GroupRow.id)
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", RunRow.state == "scored")
+        .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id)
+    )
+    groups: dict[str, list[Experience]] = {}
+    for name, run in (await session.execute(query)).tuples():
+        assert run.msg_id is not None, "a scored run was answered"
+        assert run.reward is not None, "a scored run has a reward"
+        groups.setdefault(name, []).append(Experience(run.msg_id, run.reward, run.run_id))
+    return [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
+
+
+async def end(
+    session: AsyncSession, commit_id: int, state: str, now: float, *, experiences: int, reason: str | None = None
+) -> None:
+    """A commit is over: delivered (so many experiences, with effect), failed or lost."""
+    commit = await session.get_one(CommitRow, commit_id)
+    commit.state, commit.experiences, commit.reason, commit.ended_at = state, experiences, reason, now
+
+
+async def set_groups(session: AsyncSession, names: Sequence[str], state: str, now: float) -> None:
+    """Give groups their last state."""
+    for group in (await session.scalars(select(GroupRow).where(GroupRow.id.in_(names)))).all():
+        group.state, group.updated_at = state, now
+
+
+async def run_again(session: AsyncSession, names: Sequence[str], limit: int, now: float) -> int:
+    """The Explorer lost these groups: plan each anew, at most `limit` times over. Returns how many were dropped."""
+    dropped = 0
+    for group in (await session.scalars(select(GroupRow).where(GroupRow.id.in_(names)))).all():
+        group.updated_at = now
+        if group.generation + 1 >= limit:
+            group.state = "dropped"
+            dropped += 1
+            continue
+        group.state = "rerun"
+        count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
+        call = await session.get_one(CallRow, group.call_id)
+        await runs.plan(session, call, count, now, group.generation + 1)
+    return dropped
+
+
+async def delivered_experiences(session: AsyncSession) -> int:
+    """Experiences delivered so far, all together."""
+    query = select(func.sum(CommitRow.experiences)).where(CommitRow.state == "delivered")
+    return await session.scalar(query) or 0
+
+
+async def record_version(session: AsyncSession, version: int, now: float) -> bool:
+    """Remember a policy version that is served now. Returns True when it is a new one."""
+    if await session.get(VersionRow, version) is not None:
+        return False
+    last = await session.scalar(select(func.max(CommitRow.id)).where(CommitRow.state == "delivered"))
+    experiences = await delivered_experiences(session)
+    session.add(VersionRow(version=version, seen_at=now, last_commit_id=last, experiences=experiences))
+    return True
+
+
+async def newest_version(session: AsyncSession) -> VersionRow | None:
+    """The policy version that was seen last."""
+    return await session.scalar(select(VersionRow).order_by(VersionRow.seen_at.desc(), VersionRow.version.desc()))

@@ -1,0 +1,193 @@
+"""Feedback: what it names, and whom it is about.
+
+It describes the answer that the user saw. Where the policy gave that answer it becomes the run's reward; where
+production gave it, it stays with the production answer and is never the reward of a shadow answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
+from slipstream.trajectory import Feedback
+
+Kind = Literal["msg_id", "task_id", "session_id"]
+
+_OPEN_GROUPS = ("running", "ready")
+"""Groups whose rewards may still change."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFeedback:
+    """A feedback to be stored: who it is for, and what was said."""
+
+    id: str
+    kind: Kind
+    refs: tuple[str, ...]
+    reward: float | None
+    rating: int | None = None
+    thumbs: str | None = None
+    comment: str | None = None
+    source: str | None = None
+
+
+async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
+    """Store a feedback and match what it names to what is stored.
+
+    Returns:
+        True when a run is to be scored again.
+    """
+    session.add(
+        FeedbackRow(
+            id=new.id,
+            reward=new.reward,
+            rating=new.rating,
+            thumbs=new.thumbs,
+            comment=new.comment,
+            source=new.source,
+            created_at=now,
+        )
+    )
+    await session.flush()
+    rescore = False
+    for ref in dict.fromkeys(new.refs):
+        target = FeedbackTargetRow(feedback_id=new.id, kind=new.kind, ref=ref, state="waiting")
+        session.add(target)
+        await session.flush()
+        rescore |= await _match(session, target, now)
+    return rescore
+
+
+async def match_waiting(session: AsyncSession, refs: Iterable[tuple[Kind, str]], now: float) -> bool:
+    """Match the feedback that waited for these names, oldest first. Returns True when a run is to be scored again."""
+    rescore = False
+    for kind, ref in refs:
+        waiting = select(FeedbackTargetRow).where(
+            FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, FeedbackTargetRow.state == "waiting"
+        )
+        for target in (await session.scalars(waiting.order_by(FeedbackTargetRow.id))).all():
+            rescore |= await _match(session, target, now)
+    return rescore
+
+
+async def give_up_waiting(session: AsyncSession, before: float) -> None:
+    """Nothing of that name appeared: what was posted before this time is `unknown`."""
+    old = select(FeedbackRow.id).where(FeedbackRow.created_at < before)
+    await session.execute(
+        update(FeedbackTargetRow)
+        .where(FeedbackTargetRow.state == "waiting", FeedbackTargetRow.feedback_id.in_(old))
+        .values(state="unknown")
+    )
+
+
+async def delete_older(session: AsyncSession, before: float) -> int:
+    """Delete feedback posted before this time; returns how many."""
+    old = (await session.scalars(select(FeedbackRow.id).where(FeedbackRow.created_at < before))).all()
+    await session.execute(delete(FeedbackRow).where(FeedbackRow.id.in_(old)))
+    return len(old)
+
+
+async def receipt(session: AsyncSession, feedback_id: str) -> dict[str, Any] | None:
+    """What became of a feedback, or None where there is none of this id."""
+    row = await session.get(FeedbackRow, feedback_id)
+    if row is None:
+        return None
+    query = select(FeedbackTargetRow).where(FeedbackTargetRow.feedback_id == feedback_id)
+    targets = (await session.scalars(query.order_by(FeedbackTargetRow.id))).all()
+    return {
+        "id": row.id,
+        "reward": row.reward,
+        "rating": row.rating,
+        "thumbs": row.thumbs,
+        "comment": row.comment,
+        "source": row.source,
+        "created_at": row.created_at,
+        "targets": [{t.kind: t.ref, "state": t.state, "matched_to": t.matched_to} for t in targets],
+    }
+
+
+async def about_run(session: AsyncSession, run_pk: int) -> tuple[Feedback, ...]:
+    """The feedback on a policy answer, oldest first."""
+    return await _about(session, FeedbackTargetRow.run_pk == run_pk)
+
+
+async def about_call(session: AsyncSession, call_pk: int) -> tuple[Feedback, ...]:
+    """The feedback on a production answer, oldest first."""
+    return await _about(session, FeedbackTargetRow.call_pk == call_pk)
+
+
+async def _about(session: AsyncSession, condition: Any) -> tuple[Feedback, ...]:
+    query = (
+        select(FeedbackRow)
+        .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
+        .where(condition, FeedbackTargetRow.state.in_(("matched", "superseded")))
+        .order_by(FeedbackTargetRow.id)
+    )
+    rows = (await session.scalars(query)).all()
+    return tuple(Feedback(row.reward, row.comment, row.source, row.created_at) for row in rows)
+
+
+async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -> bool:
+    if target.kind == "msg_id":
+        run = await session.scalar(select(RunRow).where(RunRow.msg_id == target.ref))
+        if run is not None:
+            return await _match_run(session, target, run, now)
+    call = await _production_answer(session, target)
+    if call is None:
+        return False
+    await _supersede(session, FeedbackTargetRow.call_pk == call.id)
+    target.call_pk, target.matched_to, target.state = call.id, "production", "matched"
+    return await _score_again(session, await _open_runs(session, call.id), now)
+
+
+async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunRow, now: float) -> bool:
+    target.run_pk, target.matched_to = run.id, "policy"
+    group = await session.get_one(GroupRow, run.group_id)
+    if group.state not in _OPEN_GROUPS:
+        target.state = "late"
+        return False
+    await _supersede(session, FeedbackTargetRow.run_pk == run.id)
+    target.state = "matched"
+    return await _score_again(session, [run], now)
+
+
+async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> CallRow | None:
+    """The answer of production that is meant: of a task or a session, the last one that the user saw."""
+    query = select(CallRow).join(TaskRow, TaskRow.id == CallRow.task_id)
+    if target.kind == "msg_id":
+        query = query.where(CallRow.msg_id == target.ref)
+    elif target.kind == "task_id":
+        query = query.where(CallRow.task_id == target.ref)
+    else:
+        query = query.where(TaskRow.session_id == target.ref)
+    return await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
+
+
+async def _supersede(session: AsyncSession, condition: Any) -> None:
+    await session.execute(
+        update(FeedbackTargetRow)
+        .where(condition, FeedbackTargetRow.state == "matched")
+        .values(state="superseded")
+        .execution_options(synchronize_session="fetch")
+    )
+
+
+async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
+    query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
+    return (await session.scalars(query.where(GroupRow.call_id == call_pk, GroupRow.state.in_(_OPEN_GROUPS)))).all()
+
+
+async def _score_again(session: AsyncSession, runs: Sequence[RunRow], now: float) -> bool:
+    """Send runs that have an answer back to be scored with what is known now."""
+    answered = [run for run in runs if run.answer is not None]
+    for run in answered:
+        run.state, run.due_at, run.reward, run.breakdown, run.reason = "answered", now, None, None, None
+        run.revision += 1
+        group = await session.get_one(GroupRow, run.group_id)
+        group.state = "running"
+    return bool(answered)

@@ -1,0 +1,178 @@
+"""Groups and runs in the store: planned, claimed, answered, scored, ready to be delivered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store import feedback, tasks
+from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow, TaskRow
+from slipstream.trajectory import PolicyCall, Run
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run that is to be sent to the Explorer: its row, and the captured request that it repeats."""
+
+    pk: int
+    group_id: str
+    run_id: int
+    attempts: int
+    task_id: str
+    request: Mapping[str, Any]
+
+
+def group_id(task_id: str, position: int, generation: int) -> str:
+    """The Explorer's task_id for the runs of one call: readable, and within its 64 characters."""
+    suffix = f".{position}" + (f"~{generation}" if generation else "")
+    if len(task_id) + len(suffix) <= ID_LENGTH:
+        return task_id + suffix
+    digest = hashlib.blake2b(task_id.encode(), digest_size=8).hexdigest()
+    return f"{task_id[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"
+
+
+async def waiting(session: AsyncSession) -> int:
+    """Runs that are not answered yet."""
+    count = select(func.count()).where(RunRow.state.in_(("pending", "running")))
+    return await session.scalar(count) or 0
+
+
+async def calls_without_group(session: AsyncSession, task_id: str) -> Sequence[CallRow]:
+    """The captured calls of a task for which nothing is planned yet, in order."""
+    planned = select(GroupRow.call_id).where(GroupRow.task_id == task_id)
+    query = select(CallRow).where(CallRow.task_id == task_id, CallRow.id.not_in(planned))
+    return (await session.scalars(query.order_by(CallRow.position))).all()
+
+
+async def plan(session: AsyncSession, call: CallRow, repeat_time: int, now: float, generation: int = 0) -> None:
+    """Plan the group of one call: `repeat_time` runs that all start from its prompt."""
+    name = group_id(call.task_id, call.position, generation)
+    session.add(GroupRow(id=name, task_id=call.task_id, call_id=call.id, generation=generation, updated_at=now))
+    await session.flush()
+    session.add_all(RunRow(group_id=name, run_id=run_id, updated_at=now) for run_id in range(repeat_time))
+
+
+async def release_running(session: AsyncSession) -> None:
+    """Runs that were on their way when the sidecar ended are sent again."""
+    await session.execute(update(RunRow).where(RunRow.state == "running").values(state="pending"))
+
+
+async def claim(session: AsyncSession, limit: int, now: float) -> list[ClaimedRun]:
+    """Take pending runs that are due, oldest first; they are `running` from here on."""
+    query = (
+        select(RunRow, CallRow)
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .join(CallRow, CallRow.id == GroupRow.call_id)
+        .where(RunRow.state == "pending", RunRow.due_at <= now)
+        .order_by(RunRow.id)
+        .limit(limit)
+    )
+    claimed = []
+    for run, call in (await session.execute(query)).tuples():
+        run.state, run.updated_at = "running", now
+        claimed.append(ClaimedRun(run.id, run.group_id, run.run_id, run.attempts, call.task_id, call.request))
+    return claimed
+
+
+async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> None:
+    """Send a run again later."""
+    run = await session.get(RunRow, pk)
+    if run is not None:
+        run.state, run.attempts, run.due_at = "pending", attempts, due_at
+
+
+async def answer(
+    session: AsyncSession,
+    pk: int,
+    *,
+    request: Mapping[str, Any],
+    answer: Mapping[str, Any],
+    latency: float,
+    policy_version: int | None,
+    now: float,
+    due_at: float,
+) -> bool:
+    """Keep the policy's answer, to be scored at `due_at`, or now when its feedback is already there.
+
+    Returns:
+        False when the run is gone (retention).
+    """
+    run = await session.get(RunRow, pk)
+    if run is None:
+        return False
+    run.state, run.due_at, run.updated_at = "answered", due_at, now
+    run.msg_id, run.request, run.answer = answer["id"], dict(request), dict(answer)
+    run.latency, run.policy_version = latency, policy_version
+    await session.flush()
+    await feedback.match_waiting(session, [("msg_id", answer["id"])], now)
+    return True
+
+
+async def fail(session: AsyncSession, pk: int, reason: str, now: float, revision: int | None = None) -> None:
+    """A run ends without a reward; its group goes on with the others.
+
+    With a revision, only where no feedback came since then: the run is scored again with it.
+    """
+    run = await session.get(RunRow, pk)
+    if run is not None and revision in (None, run.revision):
+        run.state, run.reason, run.updated_at = "failed", reason, now
+        await _end_group(session, run.group_id, now)
+
+
+async def due_for_scoring(session: AsyncSession, limit: int, now: float) -> Sequence[int]:
+    """Answered runs whose grace is over, oldest first."""
+    query = select(RunRow.id).where(RunRow.state == "answered", RunRow.due_at <= now)
+    return (await session.scalars(query.order_by(RunRow.due_at).limit(limit))).all()
+
+
+async def picture(session: AsyncSession, pk: int) -> tuple[Run, int] | None:
+    """A run as calculators see it, and its revision; None where it is gone or no longer to be scored."""
+    run = await session.get(RunRow, pk)
+    if run is None or run.state != "answered" or run.answer is None or run.request is None:
+        return None
+    group = await session.get_one(GroupRow, run.group_id)
+    call = await session.get_one(CallRow, group.call_id)
+    task = await session.get_one(TaskRow, group.task_id)
+    policy_call = PolicyCall(
+        request=run.request,
+        answer=run.answer,
+        msg_id=run.msg_id or "",
+        latency=run.latency or 0.0,
+        policy_version=run.policy_version,
+    )
+    return Run(
+        task=await tasks.picture(session, task),
+        group_id=group.id,
+        run_id=run.run_id,
+        calls=(policy_call,),
+        production=tasks.call_picture(call),
+        feedback=await feedback.about_run(session, run.id),
+        production_feedback=await feedback.about_call(session, call.id),
+    ), run.revision
+
+
+async def score(
+    session: AsyncSession, pk: int, revision: int, reward: float, breakdown: Mapping[str, Any], now: float
+) -> bool:
+    """Give a run its reward, unless feedback came while it was computed. Returns whether it was taken."""
+    run = await session.get(RunRow, pk)
+    if run is None or run.state != "answered" or run.revision != revision:
+        return False
+    run.state, run.reward, run.breakdown, run.updated_at = "scored", reward, dict(breakdown), now
+    await _end_group(session, run.group_id, now)
+    return True
+
+
+async def _end_group(session: AsyncSession, name: str, now: float) -> None:
+    """Once each run of a group has ended, the group is ready, or dropped when no run has a reward."""
+    await session.flush()
+    states = set((await session.scalars(select(RunRow.state).where(RunRow.group_id == name))).all())
+    group = await session.get_one(GroupRow, name)
+    if group.state == "running" and states <= {"scored", "failed"}:
+        group.state = "ready" if "scored" in states else "dropped"
+        group.updated_at = now

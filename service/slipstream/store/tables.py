@@ -1,0 +1,193 @@
+"""The tables. Times are Unix seconds; states are written as words and their transitions are listed here.
+
+    task   open ─▶ complete                      and, once complete, undecided ─▶ decided
+    group  running ─▶ ready ─▶ committing ─▶ delivered
+              │         │           └──────▶ rerun      the Explorer lost it: a new group takes its place
+              └─────────┴──────▶ dropped                no run left to deliver, or its data is past retention
+    run    pending ─▶ running ─▶ answered ─▶ scored
+              ▲          │           └─────▶ failed
+              └──────────┴─ the sidecar or the Explorer went away
+    commit sending ─▶ delivered | failed | lost
+
+A scored run goes back to `answered` (and its ready group to `running`) when feedback arrives before delivery.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from slipstream.store.bodies import CompressedJson
+
+ID_LENGTH = 64
+"""Trinity keeps task ids in a column of 64 characters; ours are never longer."""
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012 - read by SQLAlchemy as it is
+
+
+class TaskRow(Base):
+    """One user request to the agent."""
+
+    __tablename__ = "tasks"
+    __table_args__ = (Index("ix_tasks_state", "state", "decided", "updated_at"),)
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    session_id: Mapped[str] = mapped_column(String(ID_LENGTH), index=True)
+    state: Mapped[str] = mapped_column(String(16), default="open")
+    revision: Mapped[int] = mapped_column(default=0)
+    """Rises with each call and mark, so that a decision made on an older picture is made again."""
+    marked: Mapped[bool] = mapped_column(default=False)
+    labels: Mapped[list[str]] = mapped_column(default=list)
+    meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    decided: Mapped[bool] = mapped_column(default=False)
+    selected: Mapped[bool] = mapped_column(default=False)
+    reason: Mapped[str | None] = mapped_column(String(128))
+    created_at: Mapped[float] = mapped_column(index=True)
+    updated_at: Mapped[float]
+
+
+class CallRow(Base):
+    """One captured chat completion of production."""
+
+    __tablename__ = "calls"
+    __table_args__ = (UniqueConstraint("task_id", "position"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
+    position: Mapped[int]
+    msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
+    request: Mapped[dict[str, Any]] = mapped_column(CompressedJson)
+    answer: Mapped[dict[str, Any]] = mapped_column(CompressedJson)
+    latency: Mapped[float]
+    started_at: Mapped[float]
+
+
+class GroupRow(Base):
+    """The runs that start from one prompt, and are delivered together."""
+
+    __tablename__ = "groups"
+    __table_args__ = (Index("ix_groups_state", "state"),)
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    """What the Explorer is told as task_id."""
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), index=True)
+    call_id: Mapped[int] = mapped_column(ForeignKey("calls.id", ondelete="CASCADE"), index=True)
+    generation: Mapped[int] = mapped_column(default=0)
+    """How many groups of the same call the Explorer lost before this one."""
+    state: Mapped[str] = mapped_column(String(16), default="running")
+    commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
+    updated_at: Mapped[float]
+
+
+class RunRow(Base):
+    """One execution by the policy model."""
+
+    __tablename__ = "runs"
+    __table_args__ = (UniqueConstraint("group_id", "run_id"), Index("ix_runs_state", "state", "due_at"))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    group_id: Mapped[str] = mapped_column(ForeignKey("groups.id", ondelete="CASCADE"))
+    run_id: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16), default="pending")
+    attempts: Mapped[int] = mapped_column(default=0)
+    revision: Mapped[int] = mapped_column(default=0)
+    """Rises with each feedback, so that a score computed on an older picture is computed again."""
+    due_at: Mapped[float] = mapped_column(default=0.0)
+    """Not sent (pending) or not scored (answered) before this time."""
+    msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
+    request: Mapped[dict[str, Any] | None] = mapped_column(CompressedJson)
+    answer: Mapped[dict[str, Any] | None] = mapped_column(CompressedJson)
+    latency: Mapped[float | None]
+    policy_version: Mapped[int | None]
+    reward: Mapped[float | None]
+    breakdown: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    reason: Mapped[str | None] = mapped_column(Text)
+    """Why it failed, in words."""
+    updated_at: Mapped[float]
+
+
+class CommitRow(Base):
+    """One delivery: the feedback of whole groups, then the Explorer's commit."""
+
+    __tablename__ = "commits"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), default="sending", index=True)
+    trigger: Mapped[str] = mapped_column(String(16))
+    groups: Mapped[int]
+    experiences: Mapped[int]
+    explorer_ready: Mapped[int]
+    explorer_total: Mapped[int]
+    explorer_step: Mapped[int]
+    """The Explorer's counters before the first feedback: how a restart, or a commit whose answer was lost, shows."""
+    reason: Mapped[str | None] = mapped_column(Text)
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
+
+
+class VersionRow(Base):
+    """One policy version, when it was first seen, and the last commit it can have been trained on."""
+
+    __tablename__ = "versions"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    seen_at: Mapped[float]
+    last_commit_id: Mapped[int | None]
+    experiences: Mapped[int] = mapped_column(default=0)
+    """Experiences delivered before it was seen, all together."""
+
+
+class MarkRow(Base):
+    """An explicit mark that was posted; it waits for its task where that is not stored yet."""
+
+    __tablename__ = "marks"
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
+    msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
+    labels: Mapped[list[str]] = mapped_column(default=list)
+    meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
+
+
+class FeedbackRow(Base):
+    """One feedback as it was posted."""
+
+    __tablename__ = "feedback"
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    reward: Mapped[float | None]
+    rating: Mapped[int | None]
+    thumbs: Mapped[str | None] = mapped_column(String(8))
+    comment: Mapped[str | None] = mapped_column(Text)
+    source: Mapped[str | None] = mapped_column(String(256))
+    created_at: Mapped[float] = mapped_column(index=True)
+
+
+class FeedbackTargetRow(Base):
+    """One thing that a feedback names, and what became of it.
+
+    waiting ─▶ matched ─▶ superseded     a newer feedback on the same answer counts
+       │          └─────▶ late           (straight away) the run was delivered before
+       └──▶ unknown                      nothing of that name appeared in time
+    """
+
+    __tablename__ = "feedback_targets"
+    __table_args__ = (Index("ix_feedback_targets_ref", "kind", "ref"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    feedback_id: Mapped[str] = mapped_column(ForeignKey("feedback.id", ondelete="CASCADE"), index=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    """msg_id, task_id or session_id."""
+    ref: Mapped[str] = mapped_column(String(256))
+    state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
+    matched_to: Mapped[str | None] = mapped_column(String(16))
+    """policy or production."""
+    run_pk: Mapped[int | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
+    call_pk: Mapped[int | None] = mapped_column(ForeignKey("calls.id", ondelete="SET NULL"), index=True)
