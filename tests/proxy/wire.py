@@ -1,0 +1,312 @@
+"""Both ends of the wire by hand: an upstream that a test scripts byte by byte, a client that sees every byte, and the
+proxy between them in a real uvicorn with a loop and a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from slipstream.config.settings import Capture, Production
+from slipstream.proxy.asgi import Proxy
+from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.server import server_config
+from slipstream.proxy.tap import Exchange
+
+LIMIT = 10.0
+"""Seconds that any wait in these tests may take before it fails."""
+
+
+@dataclass
+class Request:
+    """A request as its bytes arrived."""
+
+    head: bytes
+    body: bytes
+    """Without chunk framing."""
+
+    @property
+    def line(self) -> bytes:
+        return self.head.split(b"\r\n", 1)[0]
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        lines = self.head.rstrip(b"\r\n").split(b"\r\n")[1:]
+        return [(name, value.removeprefix(b" ")) for name, _, value in (line.partition(b":") for line in lines)]
+
+    def values(self, name: bytes) -> list[bytes]:
+        return [value for key, value in self.fields if key == name]
+
+
+class Peer:
+    """The upstream's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def head(self) -> Request:
+        """The next request's head, its body unread."""
+        return Request(await self.reader.readuntil(b"\r\n\r\n"), b"")
+
+    async def request(self) -> Request:
+        request = await self.head()
+        if request.values(b"transfer-encoding"):
+            while size := int(await self.reader.readuntil(b"\r\n"), 16):
+                request.body += await self.reader.readexactly(size)
+                await self.reader.readexactly(2)
+            await self.reader.readuntil(b"\r\n")
+        elif length := request.values(b"content-length"):
+            request.body = await self.reader.readexactly(int(length[0]))
+        return request
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def gone(self) -> None:
+        """Wait until the other side has closed the connection."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(65536):
+                pass
+
+    def reset(self) -> None:
+        """Break the connection off with a TCP reset."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        self.writer.transport.abort()
+
+
+Script = Callable[[Peer], Awaitable[None]]
+
+
+class Upstream:
+    """Hands each connection to `script`, and keeps what it raised for the test's end."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.connections = 0
+        self.port = 0
+        self.errors: list[BaseException] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await self.script(Peer(reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the proxy closed an idle connection, or the test is over
+        except Exception as error:  # noqa: BLE001
+            self.errors.append(error)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def upstream(script: Script, **listen: Any) -> AsyncIterator[Upstream]:
+    served = Upstream(script)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(served.handle(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=2**24, **listen)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+    if served.errors:
+        raise served.errors[0]
+
+
+class ListTap:
+    """A tap that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.exchanges: queue.Queue[Exchange] = queue.Queue()
+
+    def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> bool:
+        return method == "POST" and path == "/v1/chat/completions"
+
+    def record(self, exchange: Exchange) -> None:
+        self.exchanges.put(exchange)
+
+    async def next(self) -> Exchange:
+        return await asyncio.to_thread(self.exchanges.get, timeout=LIMIT)
+
+
+async def control(scope: Any, receive: Any, send: Any) -> None:
+    """A control API that answers everything with its path."""
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    body = b"control " + scope["path"].encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass
+class Sidecar:
+    """A running proxy."""
+
+    port: int
+    tap: Any
+    registry: CollectorRegistry
+    server: uvicorn.Server
+    base_url: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"slipstream_proxy_{name}", labels) or 0.0
+
+    async def metric_reaches(self, value: float, name: str, **labels: str) -> None:
+        async with asyncio.timeout(LIMIT):
+            while self.metric(name, **labels) != value:
+                await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def sidecar(
+    upstream_port: int, *, tap: Any = None, max_body: int = 8 * 1024**2, scheme: str = "http", **production: Any
+) -> AsyncIterator[Sidecar]:
+    tap = tap or ListTap()
+    registry = CollectorRegistry()
+    proxy = Proxy(
+        control,
+        Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production}),
+        Capture(max_body=max_body),
+        tap,
+        ProxyMetrics(registry),
+    )
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await proxy(scope, receive, send)
+        if scope["type"] == "lifespan":
+            proxy.close()
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(server_config(app, "127.0.0.1", 0, timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        deadline = time.monotonic() + LIMIT
+        while not server.started and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        yield Sidecar(listener.getsockname()[1], tap, registry, server)
+    finally:
+        server.should_exit = True
+        await asyncio.to_thread(thread.join, LIMIT)
+        listener.close()
+
+
+@contextlib.asynccontextmanager
+async def dial(port: int) -> AsyncIterator[Peer]:
+    """A client connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@dataclass
+class Answer:
+    """A response as its bytes arrived."""
+
+    head: bytes
+    rest: bytes
+    """Everything after the head, chunk framing included."""
+
+    @property
+    def status(self) -> int:
+        return int(self.head.split(b" ", 2)[1])
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        return Request(self.head, b"").fields
+
+    def values(self, name: bytes) -> list[bytes]:
+        return Request(self.head, b"").values(name)
+
+    @property
+    def body(self) -> bytes:
+        """The body without chunk framing.
+
+        Raises:
+            EOFError: it is cut.
+        """
+        if not self.values(b"transfer-encoding"):
+            length = self.values(b"content-length")
+            if length and len(self.rest) < int(length[0]):
+                raise EOFError(f"{len(self.rest)} of {length[0]!r} bytes")
+            return self.rest
+        body, rest = b"", self.rest
+        while True:
+            size, line_end, rest = rest.partition(b"\r\n")
+            if not line_end:
+                raise EOFError("no chunk after " + repr(body[-40:]))
+            if int(size, 16) == 0:
+                return body
+            if len(rest) < int(size, 16) + 2:
+                raise EOFError("cut in a chunk")
+            body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+
+    @property
+    def received(self) -> bytes:
+        """The body bytes that came before a cut."""
+        if not self.values(b"transfer-encoding"):
+            return self.rest
+        body, rest = b"", self.rest
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            body, rest = body + rest[: int(size or b"0", 16)], rest[int(size or b"0", 16) + 2 :]
+        return body
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(port: int, request: bytes) -> Answer:
+    """Send raw bytes, which must ask for `connection: close`, and read to the end of the connection."""
+    async with asyncio.timeout(LIMIT), dial(port) as client:
+        client.writer.write(request)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := await client.reader.read(2**20):
+                received += data
+    head, _, rest = received.partition(b"\r\n\r\n")
+    return Answer(head + b"\r\n\r\n", rest)
+
+
+def post(body: bytes, *fields: bytes, path: bytes = b"/v1/chat/completions") -> bytes:
+    lines = [b"POST " + path + b" HTTP/1.1", b"host: sidecar", b"connection: close", *fields]
+    return b"\r\n".join([*lines, b"content-length: %d" % len(body), b"", b""]) + body
+
+
+def answer(body: bytes = b"{}", *fields: bytes, status: bytes = b"200 OK") -> bytes:
+    lines = [b"HTTP/1.1 " + status, *fields, b"content-length: %d" % len(body), b"", b""]
+    return b"\r\n".join(lines) + body
