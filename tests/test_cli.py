@@ -41,7 +41,7 @@ main()
 def slipstream(*arguments: str, cwd: Path | None = None, embedded: bool = True) -> subprocess.CompletedProcess[str]:
     how = ["-m", "slipstream"] if embedded else ["-c", WITHOUT_EMBEDDED]
     return subprocess.run(
-        [sys.executable, *how, *arguments], capture_output=True, text=True, timeout=60, cwd=cwd, check=False
+        [sys.executable, *how, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
     )
 
 
@@ -150,7 +150,7 @@ def test_serve_needs_no_embedded_extra_and_ends_with_0_when_told_to(tmp_path: Pa
         process.communicate()
 
 
-def answers(url: str, process: subprocess.Popen[str], within: float = 30.0) -> bool:
+def answers(url: str, process: subprocess.Popen[str], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline and process.poll() is None:
         try:

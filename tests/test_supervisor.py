@@ -85,7 +85,7 @@ class Supervised:
         for line in self.process.stdout:
             self._coming.put(line.rstrip("\n"))
 
-    def until(self, *expected: str, within: float = 20.0) -> list[str]:
+    def until(self, *expected: str, within: float = 60.0) -> list[str]:
         """The next lines that contain these texts, which may come in any order."""
         found: dict[str, str] = {}
         deadline = time.monotonic() + within
@@ -99,8 +99,8 @@ class Supervised:
         return [found[text] for text in expected]
 
     def end(self) -> int:
-        code = self.process.wait(timeout=20)
-        self._reader.join(timeout=20)
+        code = self.process.wait(timeout=60)
+        self._reader.join(timeout=60)
         while not self._coming.empty():
             self.lines.append(self._coming.get())
         return code
@@ -136,7 +136,7 @@ def free_port() -> int:
         return port
 
 
-def gone(pid: int, within: float = 15.0) -> bool:
+def gone(pid: int, within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         try:
@@ -308,4 +308,4 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     assert process.stdout
     process.stdout.readline()
     process.stdout.close()
-    process.wait(timeout=20)
+    process.wait(timeout=60)

@@ -20,18 +20,16 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from slipstream.redaction import Redactor, RedactRule
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
 
 MASK = "***"
 
 _SECRET_KEYS = ("authorization", "api_key", "apikey", "token", "secret", "password", "credential", "cookie")
-_SECRET_VALUES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
-    (re.compile(r"\b(basic)\s+[\w+/]{12,}={0,2}", re.IGNORECASE), rf"\1 {MASK}"),
-    (re.compile(r"\b(sk|pk|hf|ghp|xox[abp])([-_])[\w-]{8,}"), rf"\1\2{MASK}"),
-    (re.compile(r"(://[^\s:/@]*):[^\s/@]+@"), rf"\1:{MASK}@"),  # the password in a URL
-)
+_REDACTOR = Redactor([RedactRule(name="api_key")])
+_URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,64}):[^\s/@]{1,256}@")
 
 
 def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: A002 - the word of the option
@@ -94,6 +92,4 @@ def _masked(name: str, value: Any) -> Any:
     if isinstance(value, Sequence | Set) and not isinstance(value, str | bytes | bytearray):
         return [_masked(name, item) for item in value]
     text = value if isinstance(value, str) else repr(value)
-    for pattern, replacement in _SECRET_VALUES:
-        text = pattern.sub(replacement, text)
-    return text
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", _REDACTOR.redact(text))
