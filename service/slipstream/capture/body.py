@@ -1,0 +1,163 @@
+"""Reading a captured body: its content encodings undone within a limit, and its JSON.
+
+`zlib` is always there; `zstandard` and `brotli` (1.2 or later, the first that can bound its output) are used where
+they are installed. aiohttp and httpx have decoders too, but only for their own streams and without a bound on the
+whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Literal, NoReturn
+
+from slipstream.errors import SlipstreamError
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+Reason = Literal[
+    "not_a_chat",
+    "opted_out",
+    "incomplete",
+    "status",
+    "too_large",
+    "encoding",
+    "not_json",
+    "no_answer",
+    "error_in_stream",
+    "truncated_stream",
+]
+"""Why an exchange is not captured; the values are metric labels."""
+
+ZSTD_WINDOW = 8 * 1024 * 1024
+"""What RFC 9659 allows over HTTP: it bounds the memory that a frame can ask for before it yields a byte."""
+
+
+class Unreadable(SlipstreamError):
+    """A captured body cannot be used."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def header_value(headers: Headers, name: bytes) -> bytes:
+    """The value of the first header of that (lower-case) name, or b""."""
+    return next((value.strip() for key, value in headers if key.lower() == name), b"")
+
+
+def _optional(module: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
+_brotli = _optional("brotli")
+_zstandard = _optional("zstandard")
+
+
+def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
+    parts: list[bytes] = []
+    room = limit + 1
+    while data and room > 0:  # RFC 9110 lets gzip members follow one another
+        member = zlib.decompressobj(window_bits)
+        parts.append(member.decompress(data, room))
+        room -= len(parts[-1])
+        if not member.eof and room > 0:
+            raise zlib.error("the stream ends early")
+        data = member.unused_data
+    return b"".join(parts)
+
+
+def _gunzip(data: bytes, limit: int) -> bytes:
+    return _inflate(data, limit, 16 + zlib.MAX_WBITS)
+
+
+def _undeflate(data: bytes, limit: int) -> bytes:
+    try:
+        return _inflate(data, limit, zlib.MAX_WBITS)
+    except zlib.error:  # "deflate" means zlib's format, yet some servers send the bare stream
+        return _inflate(data, limit, -zlib.MAX_WBITS)
+
+
+def _unzstd(data: bytes, limit: int) -> bytes:
+    assert _zstandard is not None
+    # A frame that is cut short reads as what there is of it: its JSON or its stream will be found incomplete.
+    decompressor = _zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+    return bytes(decompressor.stream_reader(data, read_across_frames=True).read(limit + 1))
+
+
+def _unbrotli(data: bytes, limit: int) -> bytes:
+    assert _brotli is not None
+    decompressor = _brotli.Decompressor()
+    parts = [decompressor.process(data, output_buffer_limit=limit + 1)]
+    while not decompressor.is_finished():
+        if sum(map(len, parts)) > limit:
+            break
+        if decompressor.can_accept_more_data():
+            raise ValueError("the stream ends early")
+        parts.append(decompressor.process(b"", output_buffer_limit=limit + 1))
+    return b"".join(parts)
+
+
+_DECODERS: dict[bytes, Callable[[bytes, int], bytes]] = {
+    b"gzip": _gunzip,
+    b"x-gzip": _gunzip,
+    b"deflate": _undeflate,
+    b"identity": lambda data, limit: data,
+}
+_DECODE_ERRORS: tuple[type[Exception], ...] = (zlib.error, ValueError)
+if _zstandard is not None:
+    _DECODERS[b"zstd"] = _unzstd
+    _DECODE_ERRORS += (_zstandard.ZstdError,)
+if _brotli is not None and hasattr(_brotli.Decompressor, "can_accept_more_data"):
+    _DECODERS[b"br"] = _unbrotli
+    _DECODE_ERRORS += (_brotli.error,)
+
+
+def decoded(body: bytes, headers: Headers, limit: int) -> bytes:
+    """The body with its Content-Encoding undone.
+
+    Args:
+        limit: the most bytes of the body, before, between and after the decoding steps.
+
+    Raises:
+        Unreadable: `too_large`, or `encoding` for one that is unknown, not installed or broken.
+    """
+    _check_size(body, limit)
+    encodings = header_value(headers, b"content-encoding").lower()
+    for name in reversed([name.strip() for name in encodings.split(b",") if name.strip()]):
+        decode = _DECODERS.get(name)
+        if decode is None:
+            raise Unreadable("encoding")
+        try:
+            body = decode(body, limit)
+        except _DECODE_ERRORS as error:
+            raise Unreadable("encoding") from error
+        _check_size(body, limit)
+    return body
+
+
+def _check_size(body: bytes, limit: int) -> None:
+    if len(body) > limit:
+        raise Unreadable("too_large")
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def parse_json(text: bytes | str) -> Any:
+    """The JSON value of a body. NaN and Infinity, which Python would let pass, are refused: no store takes them.
+
+    Raises:
+        Unreadable: `not_json`.
+    """
+    try:
+        return json.loads(text, parse_constant=_not_json)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable("not_json") from error

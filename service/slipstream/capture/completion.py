@@ -1,0 +1,171 @@
+"""One call out of one exchange: the request and the whole answer, or the reason why there is none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slipstream.capture.body import Headers, Reason, Unreadable, decoded, header_value, parse_json
+from slipstream.capture.headers import SlipstreamHeaders, read_headers
+from slipstream.capture.stream import assemble
+
+MAX_MSG_ID = 256
+"""Characters of a completion's id that the store keeps; no server comes near it."""
+
+_IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+_IDENTITY_FIELDS = ("user", "safety_identifier")
+
+
+class Exchange(Protocol):
+    """What is read of a request and its response as they passed through the proxy.
+
+    Bodies are raw, as on the wire; None where there was none or it was too large to keep.
+    """
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def request_headers(self) -> Headers: ...
+    @property
+    def request_body(self) -> bytes | None: ...
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def response_headers(self) -> Headers: ...
+    @property
+    def response_body(self) -> bytes | None: ...
+    @property
+    def started_at(self) -> float: ...
+    @property
+    def duration(self) -> float: ...
+    @property
+    def complete(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCall:
+    """One chat completion as production answered it; not yet redacted.
+
+    Attributes:
+        request: the request body.
+        answer: the whole `chat.completion` object, put together where it was streamed. Choice 0 is what the user saw.
+        msg_id: the completion's id.
+        model: the model that the request asked for.
+        principal: a hash of the caller's credentials and user field. It keeps users apart in memory, and is not to be
+            stored.
+        digest: a hash of the principal, the route, the session and task headers and the request body as sent: equal
+            for a call and its retries.
+        retry: which retry of the openai SDK this is, 0 for a first attempt.
+        started_at: Unix seconds.
+        latency: seconds from the request's arrival to the answer's last byte.
+    """
+
+    request: dict[str, Any]
+    answer: dict[str, Any]
+    msg_id: str | None
+    model: str | None
+    headers: SlipstreamHeaders
+    principal: bytes
+    digest: bytes
+    retry: int
+    started_at: float
+    latency: float
+    streamed: bool
+    usage: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotCaptured:
+    """Why an exchange gives no call."""
+
+    reason: Reason
+
+
+def read_call(exchange: Exchange, max_body: int) -> CapturedCall | NotCaptured:
+    """Read one exchange; never raises, whatever the bodies hold.
+
+    Args:
+        max_body: the most bytes of the request and of the answer, as sent and decompressed.
+    """
+    try:
+        return _read(exchange, max_body)
+    except Unreadable as error:
+        return NotCaptured(error.reason)
+
+
+def _read(exchange: Exchange, max_body: int) -> CapturedCall:
+    if exchange.method != "POST" or not exchange.path.partition("?")[0].endswith("/chat/completions"):
+        raise Unreadable("not_a_chat")
+    headers = read_headers(exchange.request_headers)
+    if headers.never:
+        raise Unreadable("opted_out")
+    if not exchange.complete:
+        raise Unreadable("incomplete")
+    if exchange.status != 200:
+        raise Unreadable("status")
+    if exchange.request_body is None or exchange.response_body is None:
+        raise Unreadable("too_large")
+
+    request = parse_json(decoded(exchange.request_body, exchange.request_headers, max_body))
+    if not isinstance(request, dict) or not _is_conversation(request.get("messages")):
+        raise Unreadable("not_a_chat")
+    if request.get("store") is False:
+        raise Unreadable("opted_out")
+
+    body = decoded(exchange.response_body, exchange.response_headers, max_body)
+    content_type = header_value(exchange.response_headers, b"content-type").lower()
+    # A few servers stream without saying so, but none answers JSON in the form of events.
+    streamed = content_type.startswith(b"text/event-stream") or (not content_type and request.get("stream") is True)
+    answer = assemble(body) if streamed else parse_json(body)
+    if not _has_answer(answer):
+        raise Unreadable("no_answer")
+
+    principal = _hash(
+        *(header_value(exchange.request_headers, name) for name in _IDENTITY_HEADERS),
+        *(str(request.get(name) or "").encode("utf-8", "replace") for name in _IDENTITY_FIELDS),
+    )
+    names = f"{exchange.method} {exchange.path}\n{headers.session_id}\n{headers.task_id}"
+    retry = header_value(exchange.request_headers, b"x-stainless-retry-count")
+    usage = answer.get("usage")
+    return CapturedCall(
+        request=request,
+        answer=answer,
+        msg_id=_text_or_none(answer.get("id"), MAX_MSG_ID),
+        model=_text_or_none(request.get("model")),
+        headers=headers,
+        principal=principal,
+        digest=_hash(principal, names.encode("utf-8", "replace"), exchange.request_body),
+        retry=int(retry[:9]) if retry.isdigit() else 0,
+        started_at=exchange.started_at,
+        latency=exchange.duration,
+        streamed=streamed,
+        usage=usage if isinstance(usage, dict) else None,
+    )
+
+
+def _is_conversation(messages: Any) -> bool:
+    return isinstance(messages, list) and bool(messages) and all(isinstance(message, dict) for message in messages)
+
+
+def _has_answer(answer: Any) -> bool:
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    return (
+        isinstance(choices, list)
+        and bool(choices)
+        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
+    )
+
+
+def _text_or_none(value: Any, limit: int | None = None) -> str | None:
+    return value if isinstance(value, str) and value and len(value) <= (limit or len(value)) else None
+
+
+def _hash(*parts: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.digest()

@@ -1,0 +1,84 @@
+"""What an agent may say about a call in `x-slipstream-...` headers.
+
+A header that cannot be used is left out and named in `problems`: production must not fail because of a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slipstream.capture.body import Headers, Unreadable, header_value, parse_json
+
+MAX_NAME = 64
+"""Characters of a session id, task id or label: what Trinity's task_id column holds."""
+
+Problem = Literal["session_id", "task_id", "mark", "metadata", "select"]
+"""Which header could not be used; the values are metric labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlipstreamHeaders:
+    """The usable part of a call's `x-slipstream-...` headers.
+
+    Attributes:
+        mark: the labels of `x-slipstream-mark`, each once, in the order given; empty where the call is not marked.
+        never: `x-slipstream-select: never`, the call is not to be captured.
+        problems: the headers that were left out, wholly or in part.
+    """
+
+    session_id: str | None = None
+    task_id: str | None = None
+    mark: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    never: bool = False
+    problems: tuple[Problem, ...] = ()
+
+
+def read_headers(headers: Headers) -> SlipstreamHeaders:
+    """Read the `x-slipstream-...` headers of a request; never raises."""
+    problems: list[Problem] = []
+
+    def name(header: bytes, problem: Problem) -> str | None:
+        value = _text(header_value(headers, header))
+        if not value or _is_name(value):
+            return value or None
+        problems.append(problem)
+        return None
+
+    session_id = name(b"x-slipstream-session-id", "session_id")
+    task_id = name(b"x-slipstream-task-id", "task_id")
+
+    given = [value for key, value in headers if key.lower() == b"x-slipstream-mark"]
+    labels = [label.strip() for label in _text(b",".join(given)).split(",") if label.strip()]
+    mark = tuple(dict.fromkeys(label for label in labels if _is_name(label)))
+    if not all(map(_is_name, labels)):
+        problems.append("mark")
+
+    metadata: Any = {}
+    if raw := header_value(headers, b"x-slipstream-metadata"):
+        try:
+            metadata = parse_json(_text(raw))
+        except Unreadable:
+            metadata = None
+        if not isinstance(metadata, dict):
+            metadata = {}
+            problems.append("metadata")
+
+    select = header_value(headers, b"x-slipstream-select").lower()
+    if select not in (b"", b"never"):
+        problems.append("select")
+    return SlipstreamHeaders(session_id, task_id, mark, metadata, select == b"never", tuple(problems))
+
+
+def _text(value: bytes) -> str:
+    """HTTP says latin-1, programs send UTF-8: whatever is valid UTF-8 is hardly ever meant as latin-1."""
+    try:
+        return value.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").strip()
+
+
+def _is_name(value: str) -> bool:
+    return len(value) <= MAX_NAME and value.isprintable()

@@ -1,0 +1,159 @@
+"""A streamed chat completion put together again from its server-sent events.
+
+Written here because what exists does not fit: the openai SDK's accumulator works on its own response types (and adds
+up numbers and unknown strings), and the SSE packages read a live connection, whereas this is one finished body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from slipstream.capture.body import Unreadable, parse_json
+
+TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
+"""Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""
+
+_TRANSPORT_FIELDS = frozenset({"object", "choices", "obfuscation"})
+"""Fields of a chunk that belong to the stream and not to the completion."""
+
+
+def events(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """The events of an event stream, as (event name, data), by the WHATWG's rules for interpreting one.
+
+    An event that no blank line ends is left out, as the rules want, except `[DONE]`: some servers close right after.
+    """
+    name, data = "", list[bytes]()
+    for line in body.removeprefix(b"\xef\xbb\xbf").splitlines():  # of bytes: only at CR, LF and CRLF
+        if not line:
+            if any(data):
+                yield name, b"\n".join(data)
+            name, data = "", []
+            continue
+        key, _, value = line.partition(b":")  # a comment has an empty key
+        value = value.removeprefix(b" ")
+        if key == b"data":
+            data.append(value)
+        elif key == b"event":
+            name = value.decode("utf-8", "replace")
+    if data == [b"[DONE]"]:
+        yield name, data[0]
+
+
+def assemble(body: bytes) -> dict[str, Any]:
+    """The `chat.completion` object that a whole stream of `chat.completion.chunk` stands for.
+
+    Every choice must have finished and `[DONE]` must have come, else the answer may be a part of one.
+
+    Raises:
+        Unreadable: `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for chunks of another form.
+    """
+    answer: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    done = False
+    for name, data in events(body):
+        if data.strip() == b"[DONE]":
+            done = True
+            break
+        if name == "error":
+            raise Unreadable("error_in_stream")
+        chunk = _object(parse_json(data))
+        if chunk.get("error"):
+            raise Unreadable("error_in_stream")
+        for key, value in chunk.items():
+            # Azure begins with a chunk of empty id and model; the id that the agent sees is the first real one.
+            if value not in (None, "") and key not in _TRANSPORT_FIELDS and not (key == "id" and "id" in answer):
+                answer[key] = value
+        for part in _objects(chunk.get("choices")):
+            index = part.get("index") or 0
+            if type(index) is not int:
+                raise Unreadable("no_answer")
+            if index not in choices:
+                message = {"role": "assistant", "content": None}
+                choices[index] = {"index": index, "message": message, "logprobs": None, "finish_reason": None}
+            _add_choice(choices[index], part)
+    if not done or not all(choice.get("finish_reason") for choice in choices.values()):
+        raise Unreadable("truncated_stream")
+    if not choices:
+        raise Unreadable("no_answer")
+    for choice in choices.values():
+        if calls := choice["message"].get("tool_calls"):
+            choice["message"]["tool_calls"] = [calls[index] for index in sorted(calls)]
+    return answer | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]}
+
+
+def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
+    _add_delta(choice["message"], _object(part.get("delta") or {}))
+    for key, value in part.items():
+        if key == "logprobs" and value is not None:
+            logprobs = choice["logprobs"] = choice["logprobs"] or {}
+            for kind, tokens in _object(value).items():
+                earlier = logprobs.get(kind)
+                logprobs[kind] = earlier + tokens if isinstance(earlier, list) and isinstance(tokens, list) else tokens
+        elif key not in ("index", "delta", "logprobs", "message") and value is not None:
+            choice[key] = value
+
+
+def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for key, value in delta.items():
+        if value in (None, [], {}):
+            continue
+        if key in TEXT_FIELDS:
+            message[key] = (message.get(key) or "") + _text(value)
+        elif key == "function_call":
+            _add_function(message.setdefault(key, {}), _object(value), text="arguments")
+        elif key == "tool_calls":
+            _add_tool_calls(message.setdefault(key, {}), _objects(value))
+        elif value != "":
+            message[key] = value
+
+
+def _add_tool_calls(calls: dict[int, dict[str, Any]], parts: list[dict[str, Any]]) -> None:
+    for part in parts:
+        call = calls.setdefault(_tool_call_index(calls, part), {})
+        for key, value in part.items():
+            if value in (None, "") or key == "index":
+                continue
+            if key == "function":
+                _add_function(call.setdefault(key, {}), _object(value), text="arguments")
+            elif key == "custom":
+                _add_function(call.setdefault(key, {}), _object(value), text="input")
+            else:
+                call[key] = value
+
+
+def _tool_call_index(calls: dict[int, dict[str, Any]], part: dict[str, Any]) -> int:
+    """The index that the piece gives, which need not begin at 0; without one, its id tells whether it is a new call."""
+    index, call_id = part.get("index"), part.get("id")
+    if type(index) is int:
+        return index
+    last = max(calls, default=-1)
+    if call_id:
+        return next((known for known, call in calls.items() if call.get("id") == call_id), last + 1)
+    return max(last, 0)
+
+
+def _add_function(function: dict[str, Any], part: dict[str, Any], *, text: str) -> None:
+    """Only the arguments come in pieces; a name comes whole, with some servers again in each piece."""
+    for key, value in part.items():
+        if key == text and value is not None:
+            function[key] = function.get(key, "") + _text(value)
+        elif value not in (None, ""):
+            function[key] = value
+    function.setdefault(text, "")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Unreadable("no_answer")
+    return value
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [_object(part) for part in value] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Unreadable("no_answer")
+    return value

@@ -1,0 +1,282 @@
+"""Streams of chunks, as real servers send them, put together again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from captured_chats import MAX_BODY, Exchange, event_stream
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
+
+from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
+
+
+def chunk(
+    delta: dict[str, Any] | None = None, finish: str | None = None, index: int = 0, **fields: Any
+) -> dict[str, Any]:
+    choices = [] if delta is None else [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
+    return {
+        "id": "chatcmpl-A1",
+        "object": "chat.completion.chunk",
+        "created": 1_750_000_000,
+        "model": "gpt-4o-2024-08-06",
+        "system_fingerprint": "fp_1",
+        "choices": choices,
+    } | fields
+
+
+def piece(index: int, arguments: str, **fields: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({"name": fields.pop("name")} if "name" in fields else {})
+    return {"tool_calls": [{"index": index, **fields, "function": function}]}
+
+
+USAGE = {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27}
+
+OPENAI_TEXT = event_stream(
+    chunk({"role": "assistant", "content": "", "refusal": None}, service_tier="default", usage=None, obfuscation="x9"),
+    chunk({"content": "Grü"}, service_tier="default", usage=None, obfuscation="q"),
+    chunk({"content": "ße, 你好 🙂\u2028"}, service_tier="default", usage=None),
+    chunk({"content": "!"}, service_tier="default", usage=None),
+    chunk({}, "stop", service_tier="default", usage=None),
+    chunk(usage=USAGE, service_tier="default"),
+)
+
+OPENAI_TOOLS = event_stream(
+    chunk(
+        {
+            "role": "assistant",
+            "content": None,
+            "refusal": None,
+            **piece(0, "", id="call_a", type="function", name="add"),
+        }
+    ),
+    chunk(piece(0, '{"a"')),
+    chunk(piece(0, ": 1}")),
+    chunk(piece(1, "", id="call_b", type="function", name="weather")),
+    chunk(piece(1, '{"city": "Köln"}')),
+    chunk({}, "tool_calls"),
+)
+
+VLLM = event_stream(
+    chunk({"role": "assistant", "content": ""}, model="qwen"),
+    chunk(
+        {"reasoning_content": "The user "},
+        model="qwen",
+        usage={**USAGE, "completion_tokens": 1},
+    ),
+    chunk({"reasoning_content": "asks."}, model="qwen"),
+    chunk({"content": "4"}, model="qwen"),
+    chunk(piece(0, "", id="chatcmpl-tool-1", type="function", name="add"), model="qwen"),
+    chunk(piece(0, '{"a": 2}'), "tool_calls", model="qwen"),
+    chunk(usage=USAGE, model="qwen"),
+)
+
+AZURE = event_stream(
+    {"id": "", "object": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+    chunk({"role": "assistant", "content": ""}),
+    chunk({"content": "Hello"}),
+    chunk({}, "stop"),
+    {
+        "id": "",
+        "object": "",
+        "created": 0,
+        "model": "",
+        "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"check_offset": 5}}],
+    },
+)
+
+TWO_CHOICES = event_stream(
+    chunk({"role": "assistant", "content": "a"}, index=1),
+    chunk({"role": "assistant", "content": "b"}, index=0),
+    chunk({}, "stop", index=1),
+    chunk({"content": "c"}, index=0),
+    chunk({}, "length", index=0),
+)
+
+STREAMS = {"text": OPENAI_TEXT, "tools": OPENAI_TOOLS, "vllm": VLLM, "azure": AZURE, "two": TWO_CHOICES}
+
+
+def read(stream: bytes) -> CapturedCall | NotCaptured:
+    return read_call(Exchange(answer=stream), MAX_BODY)
+
+
+def answer(stream: bytes) -> dict[str, Any]:
+    call = read(stream)
+    assert isinstance(call, CapturedCall), call
+    assert call.streamed
+    return call.answer
+
+
+def test_text_of_openai() -> None:
+    assert answer(OPENAI_TEXT) == {
+        "id": "chatcmpl-A1",
+        "object": "chat.completion",
+        "created": 1_750_000_000,
+        "model": "gpt-4o-2024-08-06",
+        "system_fingerprint": "fp_1",
+        "service_tier": "default",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Grüße, 你好 🙂\u2028!"},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": USAGE,
+    }
+
+
+def test_parallel_tool_calls_of_openai() -> None:
+    message = answer(OPENAI_TOOLS)["choices"][0]["message"]
+    assert message["content"] is None
+    assert message["tool_calls"] == [
+        {"id": "call_a", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+        {"id": "call_b", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Köln"}'}},
+    ]
+
+
+def test_reasoning_tools_and_running_usage_of_vllm() -> None:
+    got = answer(VLLM)
+    message = got["choices"][0]["message"]
+    assert message["reasoning_content"] == "The user asks."
+    assert message["content"] == "4"
+    assert message["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
+    assert (got["usage"], got["model"], got["choices"][0]["finish_reason"]) == (USAGE, "qwen", "tool_calls")
+
+
+def test_filter_results_of_azure_do_not_unmake_the_answer() -> None:
+    got = answer(AZURE)
+    assert (got["id"], got["model"], got["prompt_filter_results"]) == (
+        "chatcmpl-A1",
+        "gpt-4o-2024-08-06",
+        [{"prompt_index": 0}],
+    )
+    assert got["choices"][0]["finish_reason"] == "stop"
+    assert got["choices"][0]["message"]["content"] == "Hello"
+    assert got["choices"][0]["content_filter_offsets"] == {"check_offset": 5}
+
+
+def test_the_id_is_the_first_that_the_agent_saw() -> None:
+    got = answer(event_stream(chunk({"content": "a"}, id="first"), chunk({}, "stop", id="second")))
+    assert got["id"] == "first"
+
+
+def test_all_choices_are_kept_in_order() -> None:
+    choices = answer(TWO_CHOICES)["choices"]
+    assert [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in choices] == [
+        (0, "bc", "length"),
+        (1, "a", "stop"),
+    ]
+
+
+def test_logprobs_refusal_function_call_and_unknown_fields() -> None:
+    def token(text: str) -> dict[str, Any]:
+        return {"token": text, "logprob": -0.5, "bytes": None, "top_logprobs": []}
+
+    first = chunk(
+        {"role": "assistant", "refusal": "I can", "x": "old", "function_call": {"name": "f", "arguments": "{"}}
+    )
+    first["choices"][0]["logprobs"] = {"content": [token("a")], "refusal": None}
+    second = chunk({"refusal": "not", "x": "new", "function_call": {"arguments": "}"}})
+    second["choices"][0]["logprobs"] = {"content": [token("b"), token("c")], "refusal": None}
+    choice = answer(event_stream(first, second, chunk({}, "function_call")))["choices"][0]
+
+    assert choice["message"]["refusal"] == "I cannot"
+    assert choice["message"]["function_call"] == {"name": "f", "arguments": "{}"}
+    assert choice["message"]["x"] == "new"
+    assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["a", "b", "c"]
+
+
+def test_tool_calls_with_no_index_or_one_that_begins_at_1() -> None:
+    whole = [{"id": f"t{i}", "type": "function", "function": {"name": "f", "arguments": f"[{i}]"}} for i in range(2)]
+    no_index = event_stream(*(chunk({"tool_calls": [part]}) for part in whole), chunk({}, "tool_calls"))
+    from_1 = event_stream(
+        chunk({"tool_calls": [part | {"index": i + 1} for i, part in enumerate(whole)]}, "tool_calls")
+    )
+    for stream in (no_index, from_1):
+        assert answer(stream)["choices"][0]["message"]["tool_calls"] == whole
+
+
+def test_a_custom_tool_call() -> None:
+    parts = [
+        {"index": 0, "id": "t", "type": "custom", "custom": {"name": "shell", "input": "ls "}},
+        {"index": 0, "custom": {"input": "-l"}},
+    ]
+    stream = event_stream(*(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "tool_calls"))
+    (call,) = answer(stream)["choices"][0]["message"]["tool_calls"]
+    assert call == {"id": "t", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_legal_way_to_write_the_events_reads_the_same(name: str) -> None:
+    stream = STREAMS[name]
+    expected = answer(stream)
+    spread = stream.replace(b', "object"', b',\ndata: "object"')  # one JSON value over two data lines
+    ways = {
+        "crlf": stream.replace(b"\n", b"\r\n"),
+        "cr": stream.replace(b"\n", b"\r"),
+        "byte order mark": b"\xef\xbb\xbf" + stream,
+        "comments": b": OPENROUTER PROCESSING\n\n" + stream.replace(b"data: {", b": ping\ndata: {"),
+        "no blank after the colon": stream.replace(b"data: ", b"data:"),
+        "named events": stream.replace(b"data: {", b"event: chunk\nid: 7\nretry: 10\ndata: {"),
+        "blank data": stream.replace(b"data: {", b"data:\n\ndata: {"),
+        "several data lines": spread,
+        "nothing after done": stream.rstrip(b"\n"),
+    }
+    assert spread != stream
+    for way, body in ways.items():
+        assert answer(body) == expected, way
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_cut_at_any_byte_is_no_call(name: str) -> None:
+    stream = STREAMS[name].rstrip(b"\n")
+    for body in (stream, stream.replace(b"\n", b"\r\n")):
+        for cut in range(len(body)):
+            assert read(body[:cut]) == NotCaptured("truncated_stream"), body[max(0, cut - 40) : cut]
+
+
+def test_a_stream_whose_choices_did_not_all_finish_is_no_call() -> None:
+    unfinished = event_stream(chunk({"content": "a"}, "stop"), chunk({"content": "b"}, index=1))
+    assert read(unfinished) == NotCaptured("truncated_stream")
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (event_stream(chunk({"content": "a"}), {"error": {"message": "overloaded", "code": 529}}), "error_in_stream"),
+        (b"event: error\ndata: it broke\n\n" + OPENAI_TEXT, "error_in_stream"),
+        (event_stream(chunk(usage=USAGE)), "no_answer"),
+        (event_stream(chunk({"content": ["a"]}, "stop")), "no_answer"),
+        (event_stream([1]), "no_answer"),
+        (event_stream("{"), "not_json"),
+        (b"", "truncated_stream"),
+    ],
+)
+def test_a_stream_that_is_no_answer(stream: bytes, reason: str) -> None:
+    assert read(stream) == NotCaptured(reason)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["text", "tools", "vllm"])
+def test_the_agent_with_the_openai_sdk_saw_the_same(name: str) -> None:
+    state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
+    for line in STREAMS[name].splitlines():
+        if line.startswith(b"data: {"):
+            state.handle_chunk(ChatCompletionChunk.model_validate(json.loads(line[6:])))
+    seen = state.get_final_completion().to_dict()
+
+    got = answer(STREAMS[name])
+    assert got["usage" if name == "text" else "id"] == seen["usage" if name == "text" else "id"]
+    for ours, theirs in zip(got["choices"], seen["choices"], strict=True):  # type: ignore[arg-type]
+        assert ours["finish_reason"] == theirs["finish_reason"]
+        for field in ("role", "content"):
+            assert ours["message"][field] == theirs["message"].get(field)
+        for our_call, their_call in zip(
+            ours["message"].get("tool_calls", []), theirs["message"].get("tool_calls") or [], strict=True
+        ):
+            for field in ("name", "arguments"):
+                assert our_call["function"][field] == their_call["function"][field]
+            assert our_call["id"] == their_call["id"]
