@@ -68,9 +68,9 @@ class Listen(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        if not isinstance(value, str):
+        if isinstance(value, dict):
             return value
-        host, _, port = value.rpartition(":")
+        host, _, port = str(value).rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not host or not port.isdecimal() or (":" in host and not bracketed):
             raise ValueError('host:port, such as "127.0.0.1:8100" or "[::1]:8100"')
@@ -88,13 +88,17 @@ class Production(_Section):
 
 
 class Explorer(_Section):
-    """The service that serves the policy model and takes rewards. Without `model` its own list is asked."""
+    """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
+
+    `train_batch_size` is the Trainer's; it is shown in /status beside what was delivered, and decides nothing.
+    """
 
     base_url: BaseUrl = "http://127.0.0.1:8010"
     model: Annotated[str | None, EmptyIsNone] = None
     poll_interval: PositiveDuration = 2.0
     connect_timeout: PositiveDuration = 5.0
     commit_timeout: PositiveDuration = 600.0
+    train_batch_size: Annotated[int, Field(ge=1)] | None = None
 
 
 class Store(_Section):

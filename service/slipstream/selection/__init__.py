@@ -1,5 +1,8 @@
 """Which tasks are trained on: one decision per task, with its reason."""
 
+from slipstream.selection.decision import Decision
+from slipstream.selection.fraction import hash_fraction
+from slipstream.selection.selector import Selector
 from slipstream.selection.settings import SelectionSettings
 
-__all__ = ["SelectionSettings"]
+__all__ = ["Decision", "SelectionSettings", "Selector", "hash_fraction"]

@@ -14,16 +14,15 @@ from slipstream.config.units import PositiveDuration
 DEFAULT_MARK_TTL = 60.0
 
 
-def _regular_expression(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from error
-    return text
+def _some(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not items:
+        raise ValueError("at least one item")
+    return items
 
 
-Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
-Patterns = Annotated[tuple[Annotated[str, AfterValidator(_regular_expression)], ...], Field(min_length=1)]
+# A validator of our own: `min_length` counts the valid items, and complains of good length where one is bad.
+Some = AfterValidator(_some)
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Some]
 
 
 class _Strategy(BaseModel):
@@ -61,7 +60,7 @@ class Model(_Strategy):
     """Tasks for one of the named production models, or for one whose whole name fits a pattern."""
 
     names: Names | None = None
-    patterns: Patterns | None = None
+    patterns: Annotated[tuple[re.Pattern[str], ...], Some] | None = None
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -95,7 +94,10 @@ class Python(_Strategy):
 
 
 class SelectionSettings(_Strategy):
-    """One strategy, or one combination of strategies."""
+    """One strategy, or one combination of strategies.
+
+    The bare name, or a name without a value, stands for the strategy with its defaults.
+    """
 
     sampling: Sampling | None = None
     explicit_mark: ExplicitMark | None = None
@@ -104,9 +106,18 @@ class SelectionSettings(_Strategy):
     has_tools: HasTools | None = None
     budget: Budget | None = None
     python: Python | None = None
-    all: Annotated[tuple[SelectionSettings, ...], Field(min_length=1)] | None = None
-    any: Annotated[tuple[SelectionSettings, ...], Field(min_length=1)] | None = None
+    all: Annotated[tuple[SelectionSettings, ...], Some] | None = None
+    any: Annotated[tuple[SelectionSettings, ...], Some] | None = None
     not_: SelectionSettings | None = Field(default=None, alias="not")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {value: {}}
+        if isinstance(value, dict) and len(value) == 1:
+            return {name: {} if parameters is None else parameters for name, parameters in value.items()}
+        return value
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

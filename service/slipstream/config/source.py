@@ -1,0 +1,148 @@
+"""Reads the configuration: variables over the file over the defaults.
+
+The file is YAML, in which `${NAME}` and `${NAME:-default}` stand for environment variables wherever a string value
+may stand. `SLIPSTREAM_<SECTION>__<KEY>` replaces the key's whole value, parsed as YAML; further `__` go deeper, and a
+number picks an item of a list (`SLIPSTREAM_SELECTION__ANY__1__SAMPLING__RATE=0.5`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from slipstream.config.problems import KeyPath, describe, dotted
+from slipstream.config.settings import Settings
+from slipstream.errors import ConfigError
+
+PREFIX = "SLIPSTREAM_"
+
+# `${NAME}` is no plain scalar inside `{...}` of YAML. While the text is parsed, its three signs are replaced by
+# characters that mean nothing to YAML nor to anybody (of the private use area), which also keeps the columns right.
+_REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
+_HIDDEN_REFERENCE = re.compile("\ue000\ue001([^\ue002]*)\ue002")
+_NAME_AND_DEFAULT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which by itself lets the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value} is given twice", problem_mark=key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The configuration from a file (or from none) and the environment.
+
+    Raises:
+        ConfigError: with one line for each thing that is wrong.
+    """
+    tree = _read_file(path) if path else {}
+    variables = _override(tree, environ)
+    problems: list[str] = []
+    tree = _interpolate(tree, environ, (), problems)
+    if problems:
+        raise ConfigError(*problems)
+    try:
+        return Settings(**tree)
+    except ValidationError as error:
+        raise ConfigError(*describe(error, Settings, variables)) from None  # pydantic's own text shows secrets
+
+
+def _parse(text: str, origin: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold a secret
+        mark = error.problem_mark
+        where = f"{origin}:{mark.line + 1}:{mark.column + 1}" if mark else origin
+        raise ConfigError(f"{where}: {', '.join(filter(None, (error.context, error.problem)))}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{origin}: not YAML ({getattr(error, 'reason', type(error).__name__)})") from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected text in UTF-8") from None
+    tree = _parse(_REFERENCE.sub("\ue000\ue001\\1\ue002", text), str(path))
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise ConfigError(f"{path}: expected a mapping of sections such as `production:`")
+    return tree
+
+
+def _override(tree: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Puts the values of variables into the tree; gives the name of the variable that set each key."""
+    variables = {
+        tuple(name.removeprefix(PREFIX).lower().split("__")): name for name in environ if name.startswith(PREFIX)
+    }
+    for keys in sorted(variables, key=len):  # a whole section first, then single keys of it
+        name = variables[keys]
+        *parents, last = keys
+        target: Any = tree
+        for depth, key in enumerate(parents):
+            child = _child(target, key)
+            if child is None:
+                child = {}
+                _put(target, key, child, name, keys[:depth])
+            target = child
+        _put(target, last, _parse(environ[name], name), name, tuple(parents))
+    return variables
+
+
+def _child(target: Any, key: str) -> Any:
+    if isinstance(target, dict):
+        return target.get(key)
+    if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+        return target[int(key)]
+    return None
+
+
+def _put(target: Any, key: str, value: Any, variable: str, parents: KeyPath) -> None:
+    if isinstance(target, dict):
+        target[key] = value
+    elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+        target[int(key)] = value
+    elif isinstance(target, list):
+        raise ConfigError(f"{variable}: expected an item of {dotted(parents)}, 0 to {len(target) - 1}; found {key}")
+    else:
+        whole = PREFIX + "__".join(map(str, parents)).upper()
+        raise ConfigError(f"{variable}: {dotted(parents)} has a plain value, with no key {key} in it; set {whole}")
+
+
+def _interpolate(value: Any, environ: Mapping[str, str], path: KeyPath, problems: list[str]) -> Any:
+    if isinstance(value, dict):
+        shown = {_HIDDEN_REFERENCE.sub(r"${\1}", key) if isinstance(key, str) else key: value[key] for key in value}
+        return {key: _interpolate(child, environ, (*path, key), problems) for key, child in shown.items()}
+    if isinstance(value, list):
+        return [_interpolate(child, environ, (*path, place), problems) for place, child in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def resolve(reference: re.Match[str]) -> str:
+        match = _NAME_AND_DEFAULT.fullmatch(reference[1])
+        if not match:
+            problems.append(f"{dotted(path)}: expected ${{NAME}} or ${{NAME:-default}}; found ${{{reference[1]}}}")
+            return ""
+        name, default = match.groups()
+        if name not in environ and default is None:
+            problems.append(f"{dotted(path)}: the variable {name} is not set (${{{name}:-}} would allow that)")
+        return environ.get(name) or default or ""
+
+    return _HIDDEN_REFERENCE.sub(resolve, value)

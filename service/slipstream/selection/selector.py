@@ -1,0 +1,120 @@
+"""The tree of strategies, carried out for one task after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slipstream.selection import strategies
+from slipstream.selection.custom import CustomStrategy
+from slipstream.selection.decision import Decision
+from slipstream.selection.settings import SelectionSettings
+from slipstream.trajectory import Task
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A decision, with the budgets that it spends if it becomes the decision of the whole tree."""
+
+    decision: Decision
+    budgets: tuple[strategies.Budgeted, ...] = ()
+
+
+_Node = Callable[[Task], _Verdict]
+
+
+class Selector:
+    """Decides which tasks are trained on.
+
+    Args:
+        clock: seconds, never going back. Budgets go by it, and start anew with the process.
+
+    Raises:
+        ConfigError: a custom strategy cannot be made.
+    """
+
+    def __init__(self, settings: SelectionSettings, clock: strategies.Clock = time.monotonic) -> None:
+        self._root = _node(settings, clock, "selection")
+
+    def decide(self, task: Task) -> Decision:
+        """The decision on a task. A task decided on twice spends budgets twice."""
+        verdict = self._root(task)
+        for budget in verdict.budgets:
+            budget.spend()
+        return verdict.decision
+
+
+def _node(settings: SelectionSettings, clock: strategies.Clock, path: str) -> _Node:
+    if settings.budget:
+        budgeted = strategies.Budgeted(settings.budget, clock)
+        return lambda task: _Verdict(budgeted(task), (budgeted,))
+    if settings.not_:
+        return _not(_node(settings.not_, clock, f"{path}.not"))
+    if settings.any:
+        return _any([_node(member, clock, f"{path}.any.{place}") for place, member in enumerate(settings.any)])
+    if settings.all:
+        members = [(member, _node(member, clock, f"{path}.all.{place}")) for place, member in enumerate(settings.all)]
+        # Budgets last: "budget_spent" is then the reason only where all else would have selected the task.
+        members.sort(key=lambda pair: any(below.budget for below in pair[0].walk()))
+        return _all([node for _, node in members])
+    strategy = _plain(settings, path)
+    return lambda task: _Verdict(strategy(task))
+
+
+def _plain(settings: SelectionSettings, path: str) -> strategies.Strategy:
+    if settings.sampling:
+        return strategies.sampling(settings.sampling)
+    if settings.explicit_mark:
+        return strategies.explicit_mark(settings.explicit_mark)
+    if settings.labels:
+        return strategies.labels(settings.labels)
+    if settings.model:
+        return strategies.model(settings.model)
+    if settings.has_tools:
+        return strategies.has_tools(settings.has_tools)
+    assert settings.python  # exactly one is given, as the settings have checked
+    return CustomStrategy(settings.python, f"{path}.python").decide
+
+
+def _not(member: _Node) -> _Node:
+    def decide(task: Task) -> _Verdict:
+        decision = member(task).decision
+        return _Verdict(Decision(not decision.selected, decision.reason))
+
+    return decide
+
+
+def _any(members: Sequence[_Node]) -> _Node:
+    def decide(task: Task) -> _Verdict:
+        reasons = []
+        for member in members:
+            verdict = member(task)
+            if verdict.decision.selected:
+                return verdict
+            reasons.append(verdict.decision.reason)
+        return _Verdict(Decision(False, "+".join(reasons)))
+
+    return decide
+
+
+def _all(members: Sequence[_Node]) -> _Node:
+    def decide(task: Task) -> _Verdict:
+        verdicts: list[_Verdict] = []
+        for member in members:
+            verdict = member(task)
+            if not verdict.decision.selected:
+                return _Verdict(Decision(False, verdict.decision.reason))
+            verdicts.append(verdict)
+        decisions = [verdict.decision for verdict in verdicts]
+        return _Verdict(
+            Decision(
+                True,
+                "+".join(decision.reason for decision in decisions),
+                frozenset().union(*(decision.labels for decision in decisions)),
+                {key: value for decision in reversed(decisions) for key, value in decision.metadata.items()},
+            ),
+            tuple(budget for verdict in verdicts for budget in verdict.budgets),
+        )
+
+    return decide
