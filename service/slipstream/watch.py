@@ -55,9 +55,9 @@ class ExplorerWatch:
             _log.warning("explorer_restarted")
             self._metrics.explorer_restarts.inc()
         if seen.version is not None and seen.version != self.version:
-            self.version = seen.version
-            self._metrics.policy_version.set(seen.version)
             async with self._database.write() as session:
                 if await commits.record_version(session, seen.version, self._clock()):
                     _log.info("policy_version", version=seen.version)
+            self.version = seen.version
+            self._metrics.policy_version.set(seen.version)
         return False

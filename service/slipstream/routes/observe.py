@@ -45,8 +45,9 @@ async def metrics(sidecar: SidecarDep) -> Response:
 @router.get("/status")
 async def status(sidecar: SidecarDep) -> dict[str, Any]:
     """Everything at a glance, for people: what is selected and why not, what waits, what was delivered."""
+    served = sidecar.watch.version
     async with sidecar.database.read() as session:
-        found = await overview(session)
+        found = await overview(session, served)
     now, settings = time.time(), sidecar.settings
     version = found.pop("version")
     next_at = sidecar.next_commit_at
@@ -54,7 +55,7 @@ async def status(sidecar: SidecarDep) -> dict[str, Any]:
         "slipstream": __version__,
         "explorer": {"up": sidecar.watch.up, "breaker": sidecar.breaker.state, "error": sidecar.watch.error},
         "policy": {
-            "version": sidecar.watch.version,
+            "version": served,
             "changed_at": None if version is None else version["seen_at"],
             "trained_on_commits_up_to": None if version is None else version["last_commit"],
         },

@@ -65,7 +65,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id)
     )
     groups: dict[str, list[Experience]] = {}
-    for name, run in (await session.execute(query)).tuples():
+    for name, run in await session.execute(query):
         assert run.msg_id is not None, "a scored run was answered"
         assert run.reward is not None, "a scored run has a reward"
         groups.setdefault(name, []).append(Experience(run.msg_id, run.reward, run.run_id))
@@ -116,8 +116,3 @@ async def record_version(session: AsyncSession, version: int, now: float) -> boo
     experiences = await delivered_experiences(session)
     session.add(VersionRow(version=version, seen_at=now, last_commit_id=last, experiences=experiences))
     return True
-
-
-async def newest_version(session: AsyncSession) -> VersionRow | None:
-    """The policy version that was seen last."""
-    return await session.scalar(select(VersionRow).order_by(VersionRow.seen_at.desc(), VersionRow.version.desc()))

@@ -8,18 +8,18 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits
-from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow, VersionRow
 
 
-async def overview(session: AsyncSession) -> dict[str, Any]:
-    """Counts of everything by state, the newest version, and what was delivered since it appeared."""
+async def overview(session: AsyncSession, served: int | None) -> dict[str, Any]:
+    """Counts of everything by state, the served policy version, and what was delivered since it appeared."""
     reason = func.coalesce(TaskRow.reason, "undecided")
     decisions = select(TaskRow.selected, reason, func.count()).group_by(TaskRow.selected, reason)
     by_reason: dict[str, dict[str, int]] = {"selected": {}, "not_selected": {}}
-    for selected, why, count in (await session.execute(decisions)).tuples():
+    for selected, why, count in await session.execute(decisions):
         by_reason["selected" if selected else "not_selected"][why] = count
     last = await session.scalar(select(CommitRow).order_by(CommitRow.id.desc()).limit(1))
-    version = await commits.newest_version(session)
+    version = None if served is None else await session.get(VersionRow, served)
     delivered = await commits.delivered_experiences(session)
     return {
         "tasks": await _by_state(session, TaskRow.state),
@@ -97,10 +97,10 @@ async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
 
 
 async def _by_state(session: AsyncSession, column: Any) -> dict[str, int]:
-    return dict((await session.execute(select(column, func.count()).group_by(column))).tuples().all())
+    return dict((await session.execute(select(column, func.count()).group_by(column))).all())
 
 
 async def _newest_failures(session: AsyncSession) -> list[dict[str, Any]]:
     query = select(RunRow.group_id, RunRow.run_id, RunRow.reason).where(RunRow.state == "failed")
-    rows = (await session.execute(query.order_by(RunRow.updated_at.desc()).limit(5))).tuples()
+    rows = await session.execute(query.order_by(RunRow.updated_at.desc()).limit(5))
     return [{"group_id": group, "run_id": run, "reason": reason} for group, run, reason in rows]

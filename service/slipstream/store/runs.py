@@ -73,7 +73,7 @@ async def claim(session: AsyncSession, limit: int, now: float) -> list[ClaimedRu
         .limit(limit)
     )
     claimed = []
-    for run, call in (await session.execute(query)).tuples():
+    for run, call in await session.execute(query):
         run.state, run.updated_at = "running", now
         claimed.append(ClaimedRun(run.id, run.group_id, run.run_id, run.attempts, call.task_id, call.request))
     return claimed

@@ -1,0 +1,193 @@
+"""A production model and an Explorer that answer by script, each a real uvicorn server.
+
+The Explorer keeps Trinity's contract, traps included: the first reward of an answer wins, unknown ids have no effect
+and get a 200, the queue is in memory, a commit that fails empties it, counters belong to the process. What it was
+told it writes to a journal, one JSON line an event, so that a test can say afterwards what had effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+
+def completion(msg_id: str, content: str, tool_calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A `chat.completion` object with one choice."""
+    message: dict[str, Any] = {"role": "assistant", "content": content or None}
+    if tool_calls:
+        message["tool_calls"] = tool_calls
+    return {
+        "id": msg_id,
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": "scripted",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if tool_calls else "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+    }
+
+
+def tool_call(name: str, arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def production_app() -> Starlette:
+    """Answers `echo: <last message>`; a user message that asks to `use the tool` gets one tool call first."""
+    numbers = itertools.count()
+
+    async def chat(request: Request) -> Response:
+        body = await request.json()
+        last = body["messages"][-1]
+        number = next(numbers)
+        if last["role"] == "user" and "use the tool" in str(last["content"]):
+            answer = completion(f"prod-{number}", "", [tool_call("look_up", {"q": number}, f"call_{number}")])
+        else:
+            answer = completion(f"prod-{number}", f"echo: {last['content']}")
+        if not body.get("stream"):
+            return JSONResponse(answer)
+        return StreamingResponse(_chunks(answer), media_type="text/event-stream")
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+
+    return Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"]), Route("/v1/models", models)])
+
+
+async def _chunks(answer: dict[str, Any]) -> Any:
+    choice = answer["choices"][0]
+    deltas: list[dict[str, Any]] = [{"role": "assistant"}]
+    deltas += [{"content": word} for word in (choice["message"]["content"] or "").split(" ")]
+    head = {"id": answer["id"], "object": "chat.completion.chunk", "created": answer["created"], "model": "scripted"}
+    for delta in deltas:
+        yield f"data: {json.dumps({**head, 'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]})}\n\n"
+    last = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    yield f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n"
+
+
+class ScriptedExplorer:
+    """Trinity's HTTP with scripted answers.
+
+    Attributes:
+        faults: path -> statuses to answer with, one a request, before the path works again.
+        version: the model version that /metrics tells.
+        chats: the requests it was sent.
+        hold: while it is not set, chats wait.
+    """
+
+    def __init__(self, journal: Path | None = None, answer: str = "policy says {n}") -> None:
+        self.journal = journal
+        self.answer = answer
+        self.faults: dict[str, list[int]] = {}
+        self.version = 0
+        self.chats: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.boot()
+        self._ids = itertools.count()
+
+    def boot(self, forget: bool = True) -> None:
+        """A new process: the queue and the counters are gone, what is recorded or consumed stays as it was."""
+        self.total = self.ready = self.step = 0
+        self.queue: list[dict[str, Any]] = []
+        if forget:
+            self.recorded: set[str] = set()
+            self.committed: list[list[dict[str, Any]]] = []
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/feedback", self._feedback, methods=["POST"]),
+            Route("/commit", self._commit, methods=["POST"]),
+            Route("/metrics", self._metrics),
+            Route("/health", self._health),
+        ]
+        return Starlette(routes=routes)
+
+    def _fault(self, request: Request) -> Response | None:
+        waiting = self.faults.get(request.url.path)
+        if not waiting:
+            return None
+        return JSONResponse({"error": {"message": "scripted fault"}}, waiting.pop(0))
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.chats.append(body)
+        self.headers.append(dict(request.headers))
+        await self.hold.wait()
+        if (fault := self._fault(request)) is not None:
+            return fault
+        msg_id = f"policy-{os.getpid()}-{next(self._ids)}"
+        self.recorded.add(msg_id)
+        self.total += 1
+        self._write({"event": "recorded", "msg_id": msg_id})
+        return JSONResponse(completion(msg_id, self.answer.format(n=len(self.chats))))
+
+    async def _models(self, request: Request) -> Response:
+        return self._fault(request) or JSONResponse({"object": "list", "data": [{"id": "/models/policy"}]})
+
+    async def _feedback(self, request: Request) -> Response:
+        if (fault := self._fault(request)) is not None:
+            return fault
+        body = await request.json()
+        for msg_id in body["msg_ids"]:
+            if msg_id in self.recorded:
+                self.recorded.remove(msg_id)  # consumed: the first reward wins
+                self.queue.append({**body, "msg_id": msg_id})
+                self.ready += 1
+        return JSONResponse({"status": "success"})
+
+    async def _commit(self, request: Request) -> Response:
+        taken, self.queue = self.queue, []
+        if (fault := self._fault(request)) is not None:
+            return fault  # and what was taken is lost, as in Trinity
+        self.committed.append(taken)
+        self.step += 1
+        self._write({"event": "committed", "experiences": taken})
+        return JSONResponse({"status": "success"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return self._fault(request) or JSONResponse(
+            {
+                "rollout/model_0/total_request_count": self.total,
+                "rollout/model_0/model_version": self.version,
+                "rollout/total_experience_count": self.total,
+                "rollout/ready_experience_count": self.ready,
+                "explore_step_num": self.step,
+            }
+        )
+
+    async def _health(self, request: Request) -> Response:
+        return Response()
+
+    def _write(self, event: dict[str, Any]) -> None:
+        if self.journal is not None:
+            with self.journal.open("a") as file:
+                file.write(json.dumps(event) + "\n")
+
+
+def main() -> None:
+    """Run one of them as a process of its own: `scripted.py production|explorer PORT [JOURNAL]`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["production", "explorer"])
+    parser.add_argument("port", type=int)
+    parser.add_argument("journal", type=Path, nargs="?")
+    options = parser.parse_args()
+    app = production_app() if options.role == "production" else ScriptedExplorer(options.journal).app()
+    uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="error")
+
+
+if __name__ == "__main__":
+    main()

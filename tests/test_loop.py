@@ -1,0 +1,184 @@
+"""The way of a request, from the agent's call to the delivered experience."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from conftest import Loop, RunLoop
+from serving import until
+
+
+async def test_a_call_becomes_a_delivered_experience(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 3}) as loop:
+        answer = await loop.chat("what is it?", {"x-slipstream-task-id": "t1"}, metadata={"tenant": "7"}, stream=False)
+        assert answer["choices"][0]["message"]["content"] == "echo: what is it?"
+
+        await until(lambda: loop.ready(3))
+        counts = await loop.commit()
+        assert (counts["groups"], counts["experiences"]) == (1, 3)
+
+        [committed] = loop.explorer.committed
+        assert sorted(e["run_id"] for e in committed) == [0, 1, 2]
+        assert {e["task_id"] for e in committed} == {"t1.0"}
+        assert {e["reward"] for e in committed} == {0.5}
+        sent = loop.explorer.chats[0]
+        assert sent == {
+            "model": "/models/policy",
+            "messages": [{"role": "user", "content": "what is it?"}],
+            "n": 1,
+            "stream": False,
+        }, "the policy's name, no stream, and nothing that is production's own"
+
+
+async def test_each_call_of_a_task_is_a_group_of_its_own(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        task_id = await _tool_task(loop, "please use the tool")
+        assert {e["task_id"] for e in loop.explorer.committed[0]} == {f"{task_id}.0", f"{task_id}.1"}
+
+
+async def test_a_streamed_call_is_captured_whole(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        body = {"model": "prod", "messages": [{"role": "user", "content": "a b c"}], "stream": True}
+        response = await loop.client.post(
+            "/v1/chat/completions", json=body, headers={"x-slipstream-task-id": "streamed"}
+        )
+        assert response.text.endswith("data: [DONE]\n\n")
+        task = await until(lambda: loop.task("streamed"))
+        assert task["calls"][0]["msg_id"].startswith("prod-")
+        await until(lambda: loop.ready(1))
+        assert loop.explorer.chats[0]["stream"] is False
+
+
+async def test_the_explorer_never_sees_the_callers_secrets(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+        await loop.chat(f"my key is {secret}", {"authorization": f"Bearer {secret}", "x-slipstream-task-id": "t"})
+        await until(lambda: loop.ready(1))
+        assert secret not in str(loop.explorer.headers) + str(loop.explorer.chats)
+        assert "[redacted:api_key]" in loop.explorer.chats[0]["messages"][0]["content"]
+
+
+async def test_opted_out_calls_are_not_stored(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await loop.chat("one", {"x-slipstream-select": "never"})
+        await loop.chat("two", store=False)
+        await loop.chat("three", {"x-slipstream-task-id": "kept"})
+        await until(lambda: loop.task("kept"))
+        assert (await loop.status())["tasks"] == {"complete": 1}
+
+
+async def test_an_idle_task_is_complete(run_loop: RunLoop) -> None:
+    async with run_loop(capture={"task_idle": "100ms"}) as loop:
+        await loop.chat("use the tool and never come back", {"x-slipstream-task-id": "idle"})
+        await until(lambda: loop.ready(1))
+        task = await loop.task("idle")
+        assert task is not None
+        assert task["state"] == "complete"
+
+
+async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        await loop.chat("one", {"x-slipstream-task-id": "t"})
+
+        async def decided() -> Any:
+            return (await loop.status())["selection"]["not_selected"].get("no_mark")
+
+        assert await until(decided) == 1
+        metrics = (await loop.client.get("/metrics")).text
+        assert 'slipstream_selection_decisions_total{reason="no_mark",selected="false"} 1.0' in metrics
+
+
+async def test_runs_that_do_not_fit_the_queue_are_dropped_and_counted(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"queue": 2, "repeat_time": 2, "concurrency": 1}) as loop:
+        loop.explorer.hold.clear()
+        await loop.chat("one", {"x-slipstream-task-id": "fits"})
+        await until(lambda: loop.explorer.chats)
+        await loop.chat("two", {"x-slipstream-task-id": "too-much"})
+
+        async def dropped() -> bool:
+            return 'slipstream_dropped_total{cause="runs_queue_full"} 1.0' in (await loop.client.get("/metrics")).text
+
+        await until(dropped)
+        loop.explorer.hold.set()
+        await until(lambda: loop.ready(2))
+        assert len(loop.explorer.chats) == 2
+
+
+async def test_a_busy_explorer_is_asked_again_and_a_refusal_is_not(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"max_attempts": 3}) as loop:
+        loop.explorer.faults["/v1/chat/completions"] = [429, 500]
+        await loop.chat("patience", {"x-slipstream-task-id": "busy"})
+        await until(lambda: loop.ready(1))
+        assert len(loop.explorer.chats) == 3
+
+        loop.explorer.faults["/v1/chat/completions"] = [400]
+        await loop.chat("too long", {"x-slipstream-task-id": "refused"})
+
+        async def failed() -> Any:
+            return (await loop.status())["failed_runs"]
+
+        [failure] = await until(failed)
+        assert "400" in failure["reason"]
+        assert len(loop.explorer.chats) == 4, "a refusal is final"
+
+
+async def test_the_commit_happens_by_size_by_timer_and_at_shutdown(run_loop: RunLoop) -> None:
+    async with run_loop(commit={"interval": "1h", "max_pending": 2}) as loop:
+        await asyncio.gather(*(loop.chat(f"{i}", {"x-slipstream-task-id": f"size-{i}"}) for i in range(2)))
+        await until(lambda: loop.explorer.committed)
+        assert len(loop.explorer.committed[0]) == 2
+    async with run_loop(commit={"interval": "200ms", "min_experiences": 3}) as loop:
+        for i in range(3):
+            await loop.chat(f"{i}", {"x-slipstream-task-id": f"timer-{i}"})
+        await until(lambda: loop.explorer.committed)
+        assert len(loop.explorer.committed[0]) == 3, "not before there are min_experiences"
+    async with run_loop() as loop:
+        await loop.chat("last", {"x-slipstream-task-id": "last"})
+        await until(lambda: loop.task("last"))
+    assert len(loop.explorer.committed[0]) == 1
+    async with run_loop(commit={"interval": "1h", "on_shutdown": False}) as loop:
+        await loop.chat("left", {"x-slipstream-task-id": "left"})
+        await until(lambda: loop.ready(1))
+    assert loop.explorer.committed == []
+
+
+async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await loop.chat("one")
+        await until(lambda: loop.ready(1))
+        counts = await loop.commit()
+        loop.explorer.version = 4
+
+        async def policy() -> Any:
+            policy = (await loop.status())["policy"]
+            return policy["version"] == 4 and policy
+
+        found = await until(policy)
+        assert found["trained_on_commits_up_to"] == counts["commit"]
+
+
+async def test_retention_deletes_what_is_due(run_loop: RunLoop) -> None:
+    async with run_loop(capture={"retention": "300ms"}) as loop:
+        await loop.chat("soon gone", {"x-slipstream-task-id": "old"})
+        await until(lambda: loop.task("old"))
+
+        async def gone() -> bool:
+            return await loop.task("old") is None and (await loop.status())["runs"] == {}
+
+        await until(gone)
+
+
+async def _tool_task(loop: Loop, request: str) -> str:
+    """One task of two calls, a tool call and then the answer, run twice each and delivered. Returns its id."""
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": request}]
+    first = await loop.chat(messages, tools=tools)
+    message = first["choices"][0]["message"]
+    messages += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}]
+    last = await loop.chat(messages, tools=tools)
+    assert last["choices"][0]["message"]["content"] == "echo: 42"
+    await until(lambda: loop.ready(4))
+    await loop.commit()
+    [task_id] = {experience["task_id"].rpartition(".")[0] for experience in loop.explorer.committed[-1]}
+    return task_id
