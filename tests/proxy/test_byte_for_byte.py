@@ -26,7 +26,10 @@ async def through(request: bytes, response: bytes | Sequence[bytes], **productio
     return seen[0], got
 
 
-ODD_JSON = b'{ "model":"m" ,\r\n\t"messages":[],"unknown_field": {"deep":[1.0,1e3,-0]},"dup":1,"dup":2,"\\u00e9":"\xc3\xa9"}  \n'
+ODD_JSON = (
+    b'{ "model":"m" ,\r\n\t"messages":[],"unknown_field": {"deep":[1.0,1e3,-0]},'
+    b'"dup":1,"dup":2,"\\u00e9":"\xc3\xa9"}  \n'
+)
 
 
 async def test_body_with_unknown_fields_and_odd_whitespace() -> None:

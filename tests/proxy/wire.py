@@ -9,13 +9,13 @@ import json
 import queue
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry
+
 from slipstream.config.settings import Capture, Production
 from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
@@ -24,6 +24,13 @@ from slipstream.proxy.tap import Exchange
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another thread brings about and tells nobody."""
+    async with asyncio.timeout(LIMIT):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 @dataclass
@@ -182,9 +189,7 @@ class Sidecar:
         return self.registry.get_sample_value(f"slipstream_proxy_{name}", labels) or 0.0
 
     async def metric_reaches(self, value: float, name: str, **labels: str) -> None:
-        async with asyncio.timeout(LIMIT):
-            while self.metric(name, **labels) != value:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.metric(name, **labels) == value)
 
 
 @contextlib.asynccontextmanager
@@ -211,9 +216,7 @@ async def sidecar(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        deadline = time.monotonic() + LIMIT
-        while not server.started and time.monotonic() < deadline:
-            await asyncio.sleep(0.005)
+        await until(lambda: server.started)
         yield Sidecar(listener.getsockname()[1], tap, registry, server)
     finally:
         server.should_exit = True

@@ -186,11 +186,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None:  # nothing was asked: what comes now belongs to no exchange
+        if self._parser is None or self._complete:  # nothing was asked: what comes now belongs to no exchange
             self.close()
-            return
-        if self._complete:
-            self.reusable = False
             return
         self.answered = True
         if self.status is None:
@@ -201,7 +198,6 @@ class Connection(asyncio.Protocol):
             self.reusable = False
             if not self._complete:
                 self._fail(UpstreamError("protocol", f"the answer is not HTTP/1.1: {error}"))
-            return
         if self.status is None and self._head_size > _LONGEST_HEAD:
             self._fail(UpstreamError("protocol", f"no end of the answer's head in {_LONGEST_HEAD} bytes"))
         elif self._buffered > _BUFFERED and not self._reading_paused and self._transport is not None:
