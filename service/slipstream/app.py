@@ -84,13 +84,15 @@ async def _request_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problems = [(_field(problem["loc"]), str(problem["msg"]), problem["type"]) for problem in error.errors()]
-    malformed = any(kind == "json_invalid" for _, _, kind in problems)
-    message = "; ".join(f"{field}: {text}" if field else text for field, text, _ in problems)
-    return JSONResponse(
-        error_body(message, code="invalid_json" if malformed else "invalid_request", param=problems[0][0] or None),
-        400 if malformed else 422,
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
+    fields = [_field(problem["loc"]) for problem in problems]
+    message = "; ".join(
+        f"{field}: {problem['msg']}" if field else problem["msg"]
+        for field, problem in zip(fields, problems, strict=True)
     )
+    return JSONResponse(error_body(message, code="invalid_request", param=fields[0] or None), 422)
 
 
 def _field(location: Sequence[Any]) -> str:

@@ -79,10 +79,12 @@ class ScriptedExplorer:
     """Trinity's HTTP with scripted answers.
 
     Attributes:
-        faults: path -> statuses to answer with, one a request, before the path works again.
+        faults: path -> statuses to answer with, one a request, before the path works again; 200 lets one through.
         version: the model version that /metrics tells.
         chats: the requests it was sent.
         hold: while it is not set, chats wait.
+        keep_queue_on_fault: a commit's fault stands before the Explorer (a gateway), which never hears of it.
+        commit_route: carries out /commit.
     """
 
     def __init__(self, journal: Path | None = None, answer: str = "policy says {n}") -> None:
@@ -94,6 +96,8 @@ class ScriptedExplorer:
         self.headers: list[dict[str, str]] = []
         self.hold = asyncio.Event()
         self.hold.set()
+        self.keep_queue_on_fault = False
+        self.commit_route = self._commit
         self.boot()
         self._ids = itertools.count()
 
@@ -110,7 +114,7 @@ class ScriptedExplorer:
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/feedback", self._feedback, methods=["POST"]),
-            Route("/commit", self._commit, methods=["POST"]),
+            Route("/commit", self._route_commit, methods=["POST"]),
             Route("/metrics", self._metrics),
             Route("/health", self._health),
         ]
@@ -120,7 +124,8 @@ class ScriptedExplorer:
         waiting = self.faults.get(request.url.path)
         if not waiting:
             return None
-        return JSONResponse({"error": {"message": "scripted fault"}}, waiting.pop(0))
+        status = waiting.pop(0)
+        return None if status == 200 else JSONResponse({"error": {"message": "scripted fault"}}, status)
 
     async def _chat(self, request: Request) -> Response:
         body = await request.json()
@@ -149,7 +154,12 @@ class ScriptedExplorer:
                 self.ready += 1
         return JSONResponse({"status": "success"})
 
+    async def _route_commit(self, request: Request) -> Response:
+        return await self.commit_route(request)
+
     async def _commit(self, request: Request) -> Response:
+        if self.keep_queue_on_fault and (fault := self._fault(request)) is not None:
+            return fault
         taken, self.queue = self.queue, []
         if (fault := self._fault(request)) is not None:
             return fault  # and what was taken is lost, as in Trinity

@@ -1,0 +1,150 @@
+"""Delivery: whole groups, once with effect, whatever happens to the Explorer in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Loop, RunLoop
+from scripted import ScriptedExplorer
+from serving import until
+from starlette.responses import JSONResponse
+
+
+async def _metric(loop: Loop, line: str) -> bool:
+    return line in (await loop.client.get("/metrics")).text
+
+
+async def _group(loop: Loop, repeat_time: int) -> None:
+    await loop.chat("hello", {"x-slipstream-task-id": "t"})
+    await until(lambda: loop.ready(repeat_time))
+
+
+def _trained(explorer: ScriptedExplorer) -> list[tuple[str, int]]:
+    return sorted((e["task_id"], e["run_id"]) for commit in explorer.committed for e in commit)
+
+
+async def test_a_commit_that_fails_loses_its_queue_and_the_runs_are_run_again(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await _group(loop, 2)
+        loop.explorer.faults["/commit"] = [500]
+        counts = await loop.commit()
+        assert (counts["experiences"], counts["run_again"]) == (0, 1)
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)], (
+            "another group, as the old one's rows are used up"
+        )
+        assert await _metric(loop, 'slipstream_groups_total{outcome="run_again"} 1.0')
+
+
+async def test_a_commit_whose_answer_is_lost_is_not_repeated(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await _group(loop, 1)
+        commit = loop.explorer._commit
+
+        async def carried_out_but_unanswered(request: Any) -> Any:
+            await commit(request)
+            return JSONResponse({}, 504)  # what a gateway says when it has waited too long
+
+        loop.explorer.commit_route = carried_out_but_unanswered
+        response = await loop.client.post("/commit")
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "explorer_unavailable"
+        loop.explorer.commit_route = commit
+        await loop.commit()
+        assert _trained(loop.explorer) == [("t.0", 0)]
+        assert (await loop.status())["groups"] == {"delivered": 1}
+
+
+async def test_feedback_cut_off_in_the_middle_of_a_group_goes_on_where_it_was(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 3}) as loop:
+        await _group(loop, 3)
+        loop.explorer.faults["/feedback"] = [200, 503]
+        assert (await loop.client.post("/commit")).status_code == 503
+        assert loop.explorer.committed == []
+        await loop.commit()
+        [committed] = loop.explorer.committed
+        assert len(committed) == 3
+        assert (await loop.status())["groups"] == {"delivered": 1}
+
+
+async def test_an_explorer_that_restarts_between_feedback_and_commit(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await _group(loop, 2)
+        loop.explorer.faults["/commit"] = [503]
+        loop.explorer.keep_queue_on_fault = True
+        assert (await loop.client.post("/commit")).status_code == 503
+        loop.explorer.boot(forget=False)
+        counts = await loop.commit()
+        assert counts["run_again"] == 1
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)]
+
+
+async def test_an_explorer_that_forgot_its_answers_gets_new_ones(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await _group(loop, 2)
+        loop.explorer.recorded.clear()
+        counts = await loop.commit()
+        assert (counts["groups"], counts["run_again"]) == (0, 1)
+        await until(lambda: loop.ready(2))
+        assert (await loop.commit())["experiences"] == 2
+        assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)]
+
+
+async def test_a_group_that_is_lost_again_and_again_is_given_up(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"max_attempts": 2}) as loop:
+        await _group(loop, 1)
+        loop.explorer.faults["/commit"] = [500, 500]
+        await loop.commit()
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert (await loop.status())["groups"] == {"rerun": 1, "dropped": 1}
+
+
+async def test_a_group_waits_for_its_last_run_and_leaves_out_a_failed_one(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 3, "concurrency": 1}) as loop:
+        loop.explorer.faults["/v1/chat/completions"] = [400]
+        loop.explorer.hold.clear()
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: loop.explorer.chats)
+        assert (await loop.commit())["experiences"] == 0
+        loop.explorer.hold.set()
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert _trained(loop.explorer) == [("t.0", 1), ("t.0", 2)]
+
+
+async def test_a_restarted_sidecar_ends_the_delivery_that_was_cut_off(run_loop: RunLoop) -> None:
+    explorer = ScriptedExplorer()
+    explorer.keep_queue_on_fault = True
+    async with run_loop(explorer, runs={"repeat_time": 2}, commit={"interval": "1h", "on_shutdown": False}) as loop:
+        await _group(loop, 2)
+        explorer.faults["/commit"] = [503]
+        assert (await loop.client.post("/commit")).status_code == 503
+        assert (await loop.status())["groups"] == {"committing": 1}
+    async with run_loop(explorer) as loop:
+        await loop.commit()
+        assert _trained(explorer) == [("t.0", 0), ("t.0", 1)]
+        assert (await loop.status())["groups"] == {"delivered": 1}
+
+
+@pytest.mark.parametrize("answers", [["nan"], ["inf"]])
+async def test_a_non_finite_reward_fails_the_run_and_never_reaches_the_explorer(
+    run_loop: RunLoop, answers: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / f"bad_reward_{answers[0]}.py"
+    module.write_text(f"def reward(run):\n    return float({answers[0]!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    async with run_loop(rewards={"calculators": [{"python": f"{module.stem}:reward"}]}) as loop:
+        await loop.chat("hello")
+
+        async def failed() -> Any:
+            return (await loop.status())["failed_runs"]
+
+        [failure] = await until(failed)
+        assert "finite" in failure["reason"]
+        assert (await loop.commit())["experiences"] == 0
+        assert loop.explorer.committed == []

@@ -1,0 +1,182 @@
+"""Feedback and marks over REST: whom they are about, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conftest import Loop, RunLoop
+from serving import until
+
+FEEDBACK_REWARD = {"calculators": [{"feedback": {}}], "grace": "1h"}
+
+
+async def _policy_msg_id(loop: Loop, task_id: str) -> str:
+    async def answered() -> Any:
+        task = await loop.task(task_id)
+        return task and task["groups"] and task["groups"][0]["runs"][0]["msg_id"]
+
+    msg_id: str = await until(answered)
+    return msg_id
+
+
+async def _post(loop: Loop, **body: Any) -> str:
+    response = await loop.client.post("/feedback", json=body)
+    assert response.status_code == 202, response.text
+    receipt: str = response.json()["id"]
+    return receipt
+
+
+async def _target(loop: Loop, receipt: str) -> dict[str, Any]:
+    response = await loop.client.get(f"/feedback/{receipt}")
+    assert response.status_code == 200
+    [target] = response.json()["targets"]
+    found: dict[str, Any] = target
+    return found
+
+
+async def test_feedback_on_the_policys_answer_is_its_reward(run_loop: RunLoop) -> None:
+    async with run_loop(rewards=FEEDBACK_REWARD) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        msg_id = await _policy_msg_id(loop, "t")
+        receipt = await _post(loop, msg_ids=[msg_id], reward=0.8, task_id="theirs", run_id=3)
+        assert await _target(loop, receipt) == {"msg_id": msg_id, "state": "matched", "matched_to": "policy"}
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        [[experience]] = loop.explorer.committed
+        assert (experience["reward"], experience["task_id"], experience["run_id"]) == (0.8, "t.0", 0)
+
+
+async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        answer = await loop.chat("hello", {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"})
+        await until(lambda: loop.ready(1))
+        for name in ({"msg_id": answer["id"]}, {"task_id": "t"}, {"session_id": "s"}):
+            receipt = await _post(loop, **name, thumbs="down")
+            target = await _target(loop, receipt)
+            assert (target["state"], target["matched_to"]) == ("matched", "production")
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert [e["reward"] for e in loop.explorer.committed[0]] == [0.5], "the calculator's, not the user's 0"
+
+
+async def test_feedback_may_come_before_its_answer_is_stored(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        receipt = await _post(loop, task_id="later", rating=5)
+        assert await _target(loop, receipt) == {"task_id": "later", "state": "waiting", "matched_to": None}
+        await loop.chat("hello", {"x-slipstream-task-id": "later"})
+
+        async def matched() -> bool:
+            return (await _target(loop, receipt))["state"] == "matched"
+
+        await until(matched)
+        assert (await loop.client.get(f"/feedback/{receipt}")).json()["reward"] == 1.0
+
+
+async def test_a_reward_changes_until_it_is_delivered_and_never_after(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: loop.ready(1))
+        msg_id = await _policy_msg_id(loop, "t")
+        first = await _post(loop, msg_id=msg_id, rating=2)
+        second = await _post(loop, msg_id=msg_id, rating=4)
+        assert (await _target(loop, first))["state"] == "superseded"
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
+
+        late = await _post(loop, msg_id=msg_id, rating=1)
+        assert await _target(loop, late) == {"msg_id": msg_id, "state": "late", "matched_to": "policy"}
+        assert (await _target(loop, second))["state"] == "matched"
+        assert (await loop.commit())["experiences"] == 0
+
+
+async def test_without_feedback_the_default_counts_when_grace_is_over(run_loop: RunLoop) -> None:
+    rewards = {"calculators": [{"feedback": {"default": 0.25}}], "grace": "200ms"}
+    async with run_loop(rewards=rewards) as loop:
+        await loop.chat("hello")
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert [e["reward"] for e in loop.explorer.committed[0]] == [0.25]
+
+
+async def test_a_mark_selects_before_at_and_after_the_call(run_loop: RunLoop) -> None:
+    async with run_loop(selection={"explicit_mark": {"ttl": "1h"}}) as loop:
+        response = await loop.client.post("/marks", json={"task_id": "before", "labels": ["vip"]})
+        assert (response.status_code, response.json()["state"]) == (202, "waiting")
+        await loop.chat("one", {"x-slipstream-task-id": "before"})
+        await loop.chat("two", {"x-slipstream-task-id": "at", "x-slipstream-mark": "vip"})
+        answer = await loop.chat("three", {"x-slipstream-task-id": "after"})
+
+        async def refused() -> Any:
+            task = await loop.task("after")
+            return task and task["reason"] == "no_mark"
+
+        await until(refused)
+        response = await loop.client.post(
+            "/marks", json={"msg_id": answer["id"], "labels": ["vip"], "metadata": {"reference": "3"}}
+        )
+        assert response.json()["state"] == "applied"
+        await until(lambda: loop.ready(3))
+        task = await loop.task("after")
+        assert task is not None
+        assert (task["labels"], task["metadata"], task["selected"]) == (["vip"], {"reference": "3"}, True)
+
+
+async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) -> None:
+    async with run_loop(selection={"explicit_mark": {"ttl": "1ms"}}) as loop:
+        await loop.client.post("/marks", json={"task_id": "too-late"})
+        await loop.chat("one", {"x-slipstream-task-id": "too-late"})
+
+        async def decided() -> Any:
+            task = await loop.task("too-late")
+            return task and task["reason"]
+
+        assert await until(decided) == "no_mark"
+
+
+BAD_BODIES = [
+    ("/feedback", b"{not json", 400, None),
+    ("/feedback", b"[]", 422, None),
+    ("/feedback", b'{"msg_id": "x"}', 422, None),
+    ("/feedback", b'{"reward": 1}', 422, None),
+    ("/feedback", b'{"msg_id": "x", "task_id": "y", "reward": 1}', 422, None),
+    ("/feedback", b'{"msg_id": "x", "reward": 1, "thumbs": "up"}', 422, None),
+    ("/feedback", b'{"msg_id": "x", "reward": NaN}', 422, "reward"),
+    ("/feedback", b'{"msg_id": "x", "reward": Infinity}', 422, "reward"),
+    ("/feedback", b'{"msg_id": "x", "reward": true}', 422, "reward"),
+    ("/feedback", b'{"msg_id": "x", "reward": "1"}', 422, "reward"),
+    ("/feedback", b'{"msg_id": "x", "reward": 1.5}', 422, "reward"),
+    ("/feedback", b'{"msg_id": "x", "rating": 6}', 422, "rating"),
+    ("/feedback", b'{"msg_id": "x", "rating": 2.5}', 422, "rating"),
+    ("/feedback", b'{"msg_id": "x", "thumbs": "sideways"}', 422, "thumbs"),
+    ("/feedback", b'{"msg_id": "", "reward": 1}', 422, "msg_id"),
+    ("/feedback", b'{"msg_ids": [], "reward": 1}', 422, "msg_ids"),
+    ("/feedback", b'{"msg_ids": ["a", 7], "reward": 1}', 422, "msg_ids.1"),
+    ("/feedback", b'{"msg_id": "x", "run_id": 1, "reward": 1}', 422, None),
+    ("/feedback", b'{"task_id": "' + b"x" * 65 + b'", "reward": 1}', 422, "task_id"),
+    ("/feedback", b'{"msg_id": "x", "reward": 1, "extra": 1}', 422, "extra"),
+    ("/marks", b"{}", 422, None),
+    ("/marks", b'{"task_id": "x", "msg_id": "y"}', 422, None),
+    ("/marks", b'{"task_id": "x", "labels": "vip"}', 422, "labels"),
+    ("/marks", b'{"task_id": "x", "metadata": []}', 422, "metadata"),
+]
+"""Path, body, status, and the field that the error names."""
+
+
+async def test_a_bad_body_is_refused_names_the_field_and_changes_nothing(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        for path, body, status, param in BAD_BODIES:
+            response = await loop.client.post(path, content=body, headers={"content-type": "application/json"})
+            error = response.json()["error"]
+            seen = (response.status_code, error["type"], error["param"])
+            assert seen == (status, "invalid_request_error", param), (body, response.text)
+            assert param is None or param in error["message"]
+        assert (await loop.status())["feedback"] == {}
+
+
+async def test_an_unknown_receipt_and_an_unknown_route_are_404_in_the_same_format(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        for path in ("/feedback/none", "/tasks/none", "/nowhere"):
+            response = await loop.client.get(path)
+            assert response.status_code == 404
+            assert set(response.json()["error"]) == {"message", "type", "code", "param"}
