@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import httpx
 from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from slipstream.config.units import Duration, PositiveDuration
 from slipstream.errors import ScoringError
@@ -37,7 +37,7 @@ class EndpointParameters(Parameters):
     Attributes:
         timeout: seconds for one attempt, from connecting to the answer's last byte.
         attempts: how often to ask; 429, 5xx, transport errors and answers that cannot be used are tried again.
-        backoff: seconds before the second attempt, doubled for each one after, with jitter.
+        backoff: the most seconds to wait before the second attempt, doubled for each one after; the wait is random.
         concurrency: how many questions may be under way at once.
     """
 
@@ -72,7 +72,7 @@ class Endpoint:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(_TryAgain),
             stop=stop_after_attempt(p.attempts),
-            wait=wait_exponential_jitter(initial=p.backoff, max=_LONGEST_WAIT, jitter=p.backoff),
+            wait=wait_random_exponential(multiplier=p.backoff, max=_LONGEST_WAIT),
             reraise=True,
         ):
             with attempt:

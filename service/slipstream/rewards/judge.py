@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from jsonschema import Draft202012Validator
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 from slipstream.rewards.calculator import Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
 from slipstream.rewards.tool_use import production_calls
-from slipstream.trajectory import Run, answer_message
+from slipstream.trajectory import Run
 
 _LOWEST, _HIGHEST = 1, 5
 
@@ -48,6 +48,20 @@ class Judge(EndpointParameters):
 
     def build(self) -> JudgeCalculator:
         return JudgeCalculator(self)
+
+
+class _Message(BaseModel):
+    content: str
+
+
+class _Choice(BaseModel):
+    message: _Message
+
+
+class _Completion(BaseModel):
+    """As much of a chat completion as a verdict needs."""
+
+    choices: Annotated[list[_Choice], Field(min_length=1)]
 
 
 class JudgeCalculator:
@@ -103,12 +117,7 @@ class JudgeCalculator:
 
     def _reward(self, completion: Any) -> Reward:
         """The judge's verdict. Raises ValueError for anything but one whole number from 1 to 5 for each criterion."""
-        if not isinstance(completion, dict) or not isinstance(completion.get("choices"), list):
-            raise ValueError("no chat completion")  # noqa: TRY004 - a ValueError is what `ask` retries
-        text = answer_message(completion).get("content")
-        if not isinstance(text, str):
-            raise ValueError("a chat completion without text")  # noqa: TRY004
-        scores = json.loads(text)
+        scores = json.loads(_Completion.model_validate(completion).choices[0].message.content)
         if error := next(self._validator.iter_errors(scores), None):
             raise ValueError(f"{error.message} at {error.json_path}")
         parts = {name: (scores[name] - _LOWEST) / (_HIGHEST - _LOWEST) for name in self._parameters.criteria}

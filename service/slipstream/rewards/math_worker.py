@@ -33,7 +33,7 @@ def readable(text: str) -> str:
 def reference_value(text: str) -> list[Any]:
     """A reference as math-verify sees it; a bare expression is read as LaTeX. Empty where it cannot be read."""
     marked = text if "$" in text or "\\boxed" in text else rf"\boxed{{{text}}}"
-    value: list[Any] = parse(marked, parsing_timeout=None)
+    value: list[Any] = parse(marked, fallback_mode="no_fallback", parsing_timeout=None)
     return value
 
 

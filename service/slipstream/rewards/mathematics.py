@@ -58,11 +58,15 @@ class MathCalculator:
     def _started(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "slipstream.rewards.math_worker"]
         process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # SymPy's errors quote the answer, which does not belong in a log
+            encoding="utf-8",
         )
         if self._line(process, None, START_TIMEOUT) is None:
             _end(process)
-            raise ScoringError("the math-verify process did not start")
+            raise ScoringError(f"`{' '.join(command)}` did not start")
         return process
 
     @staticmethod

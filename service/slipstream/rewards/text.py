@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, Self
 
-import regex  # type: ignore[import-untyped]
+import regex
 from pydantic import AfterValidator, Field, model_validator
 
 from slipstream.config.units import PositiveDuration

@@ -21,7 +21,7 @@ from slipstream.rewards.tool_use import (
     production_calls,
     tool_f1,
 )
-from slipstream.trajectory import Run
+from slipstream.trajectory import Run, message_tool_calls
 
 Penalty = Annotated[float, Field(le=0, allow_inf_nan=False)]
 
@@ -93,7 +93,7 @@ class Timing(PlainCalculator):
         expected = expected_tool_calls(run, self.key)
         if run.production:
             return float(bool(run.tool_calls) == bool(expected))
-        theirs = [bool(call.message.get("tool_calls")) for call in production_calls(run)]
+        theirs = [bool(message_tool_calls(call.message)) for call in production_calls(run)]
         ours = [bool(call.tool_calls) for call in run.calls]
         return sum(a == b for a, b in zip(theirs, ours, strict=False)) / max(len(theirs), len(ours))
 
@@ -112,7 +112,8 @@ class Efficiency(PlainCalculator):
         if reference is None:
             if not run.task.calls:
                 raise NoBasis(f"the task has no metadata.{self.key} and no production calls")
-            reference = len(run.task.calls)
+            last = run.task.calls[-1].message
+            reference = len(run.task.calls) + bool(message_tool_calls(last))  # a task that was left in the middle
         if not isinstance(reference, int | float) or isinstance(reference, bool) or not 1 <= reference < float("inf"):
             raise ScoringError(f"metadata.{self.key} is expected to be a number of steps from 1")
         if run.production:

@@ -1,0 +1,40 @@
+from typing import Any
+
+import pytest
+from reward_runs import WEATHER, completion, replay, shadow, tool_call, value
+
+JSON = {"response_format": {"type": "json_object"}}
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "point", "schema": POINT}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "request_fields", "expected"),
+    [
+        (completion("words"), {}, 1),
+        (completion("  "), {}, 0),
+        (completion(None), {}, 0),
+        (completion("words that end", finish="length"), {}, 0),
+        (completion(None, tool_call("weather", {"city": "Paris"})), {}, 1),
+        (completion(None, tool_call("weather", {"town": "Paris"})), {}, 0),
+        (completion("<tool_call>weather</tool_call>"), {}, 0),
+        (completion('{"a": 1}'), JSON, 1),
+        (completion("[1]"), JSON, 0),
+        (completion("a: 1"), JSON, 0),
+        (completion('{"x": 1}'), SCHEMA, 1),
+        (completion('{"x": "1"}'), SCHEMA, 0),
+        (completion(None, tool_call("weather", {"city": "Paris"})), SCHEMA, 1),
+        (completion("words"), {"response_format": {"type": "text"}}, 1),
+    ],
+)
+async def test_well_formed_or_not(answer: Any, request_fields: dict[str, Any], expected: float) -> None:
+    assert await value(shadow(answer, tools=[WEATHER], request=request_fields), "format") == expected
+
+
+async def test_the_marks_of_a_tool_call_are_text_where_no_tools_are_offered() -> None:
+    assert await value(shadow("Write <tool_call> to call a tool."), "format") == 1
+
+
+async def test_a_run_of_several_answers_gets_the_share_that_is_well_formed() -> None:
+    run = replay([completion(None, tool_call("weather")), completion("ok")], [completion("ok")])
+    assert await value(run, "format") == 0.5

@@ -1,0 +1,59 @@
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from reward_runs import shadow
+
+from slipstream.errors import ScoringError
+from slipstream.rewards import RewardModel, RewardsSettings
+
+
+@pytest.fixture(scope="module")
+def math() -> Iterator[RewardModel]:
+    model = RewardModel(RewardsSettings.model_validate({"calculators": [{"math": {"timeout": "10s"}}]}))
+    yield model
+    asyncio.run(model.aclose())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "expected"),
+    [
+        ("The answer is 0.5", "1/2", 1),
+        (r"So it is $\frac{1}{2}$.", "1/2", 1),
+        (r"\boxed{\frac{1}{2}}", 0.5, 1),
+        ("So it is 0.4", "1/2", 0),
+        ("答案是1/2。", "0.5", 1),
+        ("答案：-4", -4, 1),
+        ("答案：-4", 4, 0),
+        ("因此 x=2 是解", "2", 1),
+        ("**42**", 42, 1),
+        ("There are 1,234 apples", "1234", 1),
+        (r"$x^2 + 2x + 1$", "(x+1)^2", 1),
+        (r"$\{2, 1\}$", r"\{1, 2\}", 1),
+        ("4", ["3", "4"], 1),
+        ("I do not know", "4", 0),
+        ("", "4", 0),
+    ],
+)
+async def test_equal_as_mathematics(math: RewardModel, answer: str, reference: Any, expected: float) -> None:
+    reward = await math.score(shadow(answer, metadata={"reference": reference}))
+    assert reward.value == expected
+
+
+async def test_a_reference_that_is_no_mathematics_fails_the_scoring(math: RewardModel) -> None:
+    with pytest.raises(ScoringError, match=r"^math: metadata\.reference cannot be read as mathematics"):
+        await math.score(shadow("4", metadata={"reference": "?"}))
+
+
+async def test_an_answer_that_cannot_be_computed_ends_by_the_timeout_and_the_next_one_is_checked() -> None:
+    model = RewardModel(RewardsSettings.model_validate({"calculators": [{"math": {"timeout": "1s"}}]}))
+    started = time.monotonic()
+    with pytest.raises(ScoringError, match=r"^math: the answer could not be checked within 1 s"):
+        await model.score(shadow(r"So it is $10^{10^{8}}$.", metadata={"reference": "1"}))
+    assert time.monotonic() - started < 60
+    runs = [shadow(str(n), metadata={"reference": n % 2}) for n in range(4)]
+    rewards = await asyncio.gather(*(model.score(run) for run in runs))
+    assert [reward.value for reward in rewards] == [1, 1, 0, 0]
+    await model.aclose()

@@ -1,0 +1,182 @@
+import asyncio
+import sys
+import threading
+import time
+from types import ModuleType
+
+import pytest
+from reward_runs import score, shadow, value
+
+from slipstream.errors import ConfigError, ScoringError
+from slipstream.rewards import Reward, RewardModel, RewardsSettings
+from slipstream.trajectory import Feedback, Run
+
+
+@pytest.fixture
+def rewards_of_mine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of the user's, importable as `rewards_of_mine`."""
+    module = ModuleType("rewards_of_mine")
+    monkeypatch.setitem(sys.modules, "rewards_of_mine", module)
+    return module
+
+
+async def test_components_combine_by_weight() -> None:
+    reward = await score(
+        shadow("yes"),
+        {"constant": {"value": 1, "weight": 3, "component": "high"}},
+        {"constant": {"value": 0.2, "component": "low"}},
+    )
+    assert reward.value == pytest.approx((3 * 1 + 0.2) / 4)
+    assert reward.breakdown == {"high": 1.0, "low": 0.2}
+
+
+async def test_components_of_an_agent_reward_have_its_default_weights() -> None:
+    reward = await score(
+        shadow("yes"),
+        {"constant": {"value": 1, "component": "task_completion"}},
+        {"constant": {"value": 0, "component": "tool_accuracy"}},
+        {"efficiency": {}},
+        {"constant": {"value": 0, "component": "timing_quality"}},
+        {"constant": {"value": 0, "component": "format_compliance"}},
+    )
+    assert reward.value == pytest.approx(0.4 + 0.15)
+
+
+@pytest.mark.parametrize(
+    ("given", "clip", "clipped"), [(3, (0, 1), 1), (-3, (0, 1), 0), (-3, (-1, 1), -1), (0.5, (0, 1), 0.5)]
+)
+async def test_the_reward_is_clipped_and_its_breakdown_is_not(
+    given: float, clip: tuple[float, float], clipped: float
+) -> None:
+    reward = await score(shadow("yes"), {"constant": {"value": given}}, clip=clip)
+    assert (reward.value, reward.breakdown) == (clipped, {"constant": given})
+
+
+async def test_without_calculators_nothing_is_scored() -> None:
+    with pytest.raises(ScoringError, match=r"rewards\.calculators is empty"):
+        await score(shadow("yes"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (float("nan"), "nan, which is not finite"),
+        (float("inf"), "inf, which is not finite"),
+        (True, "no number but bool"),
+        ("0.5", "no number but str"),
+        (None, "no number but NoneType"),
+        (Reward(float("nan")), "not finite"),
+        (Reward(0.5, {"part": float("inf")}), r"breakdown\.part is inf"),
+        (Reward(0.5, {"part": True}), r"breakdown\.part is no number but bool"),
+    ],
+)
+async def test_what_is_no_finite_number_fails_the_scoring(
+    returned: object, reason: str, rewards_of_mine: ModuleType
+) -> None:
+    rewards_of_mine.bad = lambda run: returned
+    with pytest.raises(ScoringError, match=f"^mine: .*{reason}"):
+        await score(
+            shadow("yes"),
+            {"constant": {"value": 1}},
+            {"python": {"object": "rewards_of_mine:bad", "component": "mine"}},
+        )
+
+
+async def test_a_calculator_that_raises_fails_the_scoring_with_its_reason(rewards_of_mine: ModuleType) -> None:
+    rewards_of_mine.bad = lambda run: run.metadata["answer"]
+    with pytest.raises(ScoringError, match=r"^python: KeyError: 'answer'"):
+        await score(shadow("yes"), {"constant": {"value": 1}}, {"python": "rewards_of_mine:bad"})
+
+
+async def test_a_component_without_basis_fails_the_scoring_unless_it_is_optional() -> None:
+    run = shadow("yes")
+    with pytest.raises(ScoringError, match=r"^exact_match: the task has no metadata\.reference"):
+        await score(run, {"constant": {"value": 0.5}}, "exact_match")
+    reward = await score(run, {"constant": {"value": 0.5}}, {"exact_match": {"optional": True}})
+    assert (reward.value, reward.breakdown) == (0.5, {"constant": 0.5, "exact_match": None})
+    with pytest.raises(ScoringError, match="no component has a basis on this task: exact_match"):
+        await score(run, {"exact_match": {"optional": True}})
+
+
+async def test_plain_calculators_leave_the_event_loop_free(rewards_of_mine: ModuleType) -> None:
+    loop_turned = threading.Event()
+    rewards_of_mine.waits = lambda run: float(loop_turned.wait(10))
+    scoring = asyncio.create_task(score(shadow("yes"), {"python": "rewards_of_mine:waits"}))
+    await asyncio.sleep(0)
+    loop_turned.set()
+    assert (await scoring).value == 1.0
+
+
+async def test_feedback_is_the_newest_posted_reward() -> None:
+    posted = (Feedback(0.2), Feedback(0.9), Feedback(None, comment="thanks"))
+    assert await value(shadow("yes", feedback=posted), "feedback") == 0.9
+
+
+async def test_feedback_that_never_came_gives_the_default_or_fails() -> None:
+    run = shadow("yes", production_feedback=(Feedback(1.0),))
+    assert await value(run, {"feedback": {"default": 0.25}}) == 0.25
+    with pytest.raises(ScoringError, match=r"^feedback: no feedback within grace"):
+        await score(run, "feedback")
+
+
+async def test_the_model_says_whether_it_waits_for_feedback() -> None:
+    for calculators, waits in [(["agent"], False), (["agent", {"feedback": {"optional": True}}], True)]:
+        model = RewardModel(RewardsSettings.model_validate({"calculators": calculators, "grace": "24h"}))
+        assert model.waits_for_feedback is waits
+        await model.aclose()
+
+
+async def test_an_object_that_cannot_be_made_is_a_configuration_error(rewards_of_mine: ModuleType) -> None:
+    class Threshold:
+        def __init__(self, limit: int) -> None:
+            self.limit = limit
+
+        def calculate(self, run: Run) -> float:
+            return float(len(run.text) <= self.limit)
+
+    rewards_of_mine.Threshold = Threshold
+    settings = {"calculators": ["agent", {"python": {"object": "rewards_of_mine:Threshold", "params": {"limt": 3}}}]}
+    with pytest.raises(ConfigError, match=r"^rewards\.calculators\.1\.python: .*limt"):
+        RewardModel(RewardsSettings.model_validate(settings))
+
+
+async def test_python_takes_functions_classes_and_instances_plain_or_async(rewards_of_mine: ModuleType) -> None:
+    class Scaled:
+        def __init__(self, by: float = 1.0) -> None:
+            self.by = by
+
+        async def calculate(self, run: Run) -> Reward:
+            return Reward(len(run.text) * self.by, {"characters": len(run.text)})
+
+    async def later(run: Run, *, bonus: float) -> float:
+        return len(run.text) + bonus
+
+    rewards_of_mine.Scaled = Scaled
+    rewards_of_mine.ready = Scaled(2)
+    rewards_of_mine.plain = lambda run: len(run.text)
+    rewards_of_mine.later = later
+    rewards_of_mine.promise = lambda run: later(run, bonus=3)
+    run = shadow("yes")
+    assert await value(run, {"python": {"object": "rewards_of_mine:Scaled", "params": {"by": 0.5}}}) == 1.5
+    assert await value(run, {"python": "rewards_of_mine:ready"}) == 6
+    assert await value(run, {"python": "rewards_of_mine:plain"}) == 3
+    assert await value(run, {"python": {"object": "rewards_of_mine:later", "params": {"bonus": 1}}}) == 4
+    assert await value(run, {"python": "rewards_of_mine:promise"}) == 6
+    parts = await score(run, {"python": "rewards_of_mine:Scaled"})
+    assert parts.breakdown == {"python": 3.0, "python.characters": 3.0}
+
+
+async def test_python_code_that_does_not_return_fails_by_its_timeout(rewards_of_mine: ModuleType) -> None:
+    release = threading.Event()
+    rewards_of_mine.stuck = lambda run: float(release.wait(30))
+    started = time.monotonic()
+    with pytest.raises(ScoringError, match=r"^python: no reward within 0\.05 s"):
+        await score(shadow("yes"), {"python": {"object": "rewards_of_mine:stuck", "timeout": "50ms"}})
+    release.set()
+    assert time.monotonic() - started < 10
+
+
+async def test_stop_iteration_out_of_plain_code_is_a_failure_and_no_hang(rewards_of_mine: ModuleType) -> None:
+    rewards_of_mine.empty = lambda run: next(iter(()))
+    with pytest.raises(ScoringError, match=r"^python: StopIteration"):
+        await score(shadow("yes"), {"python": "rewards_of_mine:empty"})

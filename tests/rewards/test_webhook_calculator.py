@@ -1,0 +1,71 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from reward_runs import WEATHER, score, shadow
+
+from slipstream.errors import ScoringError
+from slipstream.trajectory import Feedback
+
+
+def webhook(url: str, **parameters: Any) -> dict[str, Any]:
+    return {"webhook": {"url": f"{url}/reward", "backoff": 0, **parameters}}
+
+
+async def test_the_service_sees_the_whole_run_and_its_reward_counts(serve: Callable[..., Any]) -> None:
+    service = await serve((200, {"reward": 0.75, "breakdown": {"style": 1, "unknown": None}, "note": "ignored"}))
+    run = shadow(
+        "回答", "production", tools=[WEATHER], metadata={"reference": "x"}, production_feedback=(Feedback(1.0, "好"),)
+    )
+    reward = await score(run, webhook(service.url, headers={"x-token": "s3cret"}))
+    assert reward.value == 0.75
+    assert reward.breakdown == {"webhook": 0.75, "webhook.style": 1.0, "webhook.unknown": None}
+    (asked,) = service.requests
+    assert asked["path"] == "/reward"
+    assert service.headers[0]["x-token"] == "s3cret"
+    assert (asked["group_id"], asked["run_id"], asked["kind"]) == ("t1/0", 0, "shadow_call")
+    assert asked["calls"][0]["answer"]["choices"][0]["message"]["content"] == "回答"
+    assert asked["calls"][0]["request"]["tools"] == [WEATHER]
+    assert asked["production"]["answer"]["choices"][0]["message"]["content"] == "production"
+    assert asked["task"]["metadata"] == {"reference": "x"}
+    assert asked["production_feedback"][0]["comment"] == "好"
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"ok",
+        b"",
+        [],
+        {},
+        0.5,
+        {"reward": "0.5"},
+        {"reward": True},
+        {"reward": None},
+        b'{"reward": NaN}',
+        b'{"reward": 1e999}',
+        {"reward": 1, "breakdown": {"a": "b"}},
+        {"reward": 1, "breakdown": []},
+    ],
+)
+async def test_rubbish_is_asked_again_and_never_becomes_a_reward(serve: Callable[..., Any], rubbish: Any) -> None:
+    service = await serve((200, rubbish))
+    with pytest.raises(ScoringError, match=r"^webhook: an answer that cannot be used"):
+        await score(shadow("4"), webhook(service.url, attempts=2))
+    assert len(service.requests) == 2
+
+
+async def test_failures_are_tried_again_and_refusals_are_not(serve: Callable[..., Any]) -> None:
+    service = await serve((500, {}), None, (200, {"reward": 1}))
+    assert (await score(shadow("4"), webhook(service.url, timeout="200ms"))).value == 1
+    assert len(service.requests) == 3
+    service = await serve((403, b"no"))
+    with pytest.raises(ScoringError, match=r"^webhook: HTTP 403$"):
+        await score(shadow("4"), webhook(service.url))
+    assert len(service.requests) == 1
+
+
+async def test_a_service_that_never_answers_fails_the_scoring(serve: Callable[..., Any]) -> None:
+    service = await serve(None)
+    with pytest.raises(ScoringError, match=r"^webhook: no answer within 0\.05 s"):
+        await score(shadow("4"), webhook(service.url, timeout="50ms", attempts=1))
