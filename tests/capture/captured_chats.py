@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.capture.completion import CapturedCall, read_call
+from slipstream.proxy.tap import Exchange
 
 Message = dict[str, Any]
 MAX_BODY = 1024 * 1024
@@ -48,42 +48,37 @@ def event_stream(*events: Any) -> bytes:
     return "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]).encode()
 
 
-@dataclass
-class Exchange:
-    """Of the shape of the proxy's; the defaults are one good call."""
-
-    request: Any = field(default_factory=lambda: {"model": "gpt-4o", "messages": [user("hi")]})
-    answer: Any = field(default_factory=lambda: completion(assistant("hello")))
-    method: str = "POST"
-    path: str = "/v1/chat/completions"
-    request_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    request_body: bytes | None = b""
-    status: int | None = 200
-    response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    response_body: bytes | None = b""
-    started_at: float = 1_750_000_000.0
-    duration: float = 0.5
-    complete: bool = True
-
-    def __post_init__(self) -> None:
-        if self.request_body == b"":
-            self.request_body = json.dumps(self.request).encode()
-        if self.response_body == b"":
-            streamed = isinstance(self.answer, bytes)
-            self.response_body = self.answer if streamed else json.dumps(self.answer).encode()
-            if not self.response_headers:
-                kind = b"text/event-stream; charset=utf-8" if streamed else b"application/json"
-                self.response_headers = [(b"Content-Type", kind)]
+def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange:
+    """One good exchange with what is given changed; an answer of bytes is an event stream."""
+    request = {"model": "gpt-4o", "messages": [user("hi")]} if request is None else request
+    answer = completion(assistant("hello")) if answer is None else answer
+    streamed = isinstance(answer, bytes)
+    kind = b"text/event-stream; charset=utf-8" if streamed else b"application/json"
+    good: dict[str, Any] = {
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "request_headers": [],
+        "request_body": json.dumps(request).encode(),
+        "status": 200,
+        "response_headers": [(b"Content-Type", kind)],
+        "response_body": answer if streamed else json.dumps(answer).encode(),
+        "started_at": 1_750_000_000.0,
+        "first_byte_after": 0.1,
+        "duration": 0.5,
+        "complete": True,
+        "error": None,
+    }
+    return Exchange(**good | fields)
 
 
 def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a", **headers: str) -> CapturedCall:
     """A captured call; `session_id=...`, `task_id=...` become headers, an answer of bytes is an event stream."""
     given = [(f"x-slipstream-{name.replace('_', '-')}".encode(), value.encode()) for name, value in headers.items()]
-    exchange = Exchange(
+    went_by = exchange(
         request={"model": "gpt-4o", "messages": messages},
         answer=answer if isinstance(answer, bytes) else completion(answer),
         request_headers=[(b"authorization", f"Bearer {key}".encode()), *given],
     )
-    captured = read_call(exchange, MAX_BODY)
+    captured = read_call(went_by, MAX_BODY)
     assert isinstance(captured, CapturedCall), captured
     return captured

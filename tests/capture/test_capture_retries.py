@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from captured_chats import MAX_BODY, Exchange, user
+from captured_chats import MAX_BODY, exchange, user
 
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.retries import Retries
 
 
 def attempt(text: str, retry: int) -> CapturedCall:
-    exchange = Exchange(
+    went_by = exchange(
         request={"model": "m", "messages": [user(text)]},
         request_headers=[(b"x-stainless-retry-count", str(retry).encode())],
     )
-    call = read_call(exchange, MAX_BODY)
+    call = read_call(went_by, MAX_BODY)
     assert isinstance(call, CapturedCall)
     return call
 

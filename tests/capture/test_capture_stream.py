@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from captured_chats import MAX_BODY, Exchange, event_stream
+from captured_chats import MAX_BODY, event_stream, exchange
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
@@ -99,7 +99,7 @@ STREAMS = {"text": OPENAI_TEXT, "tools": OPENAI_TOOLS, "vllm": VLLM, "azure": AZ
 
 
 def read(stream: bytes) -> CapturedCall | NotCaptured:
-    return read_call(Exchange(answer=stream), MAX_BODY)
+    return read_call(exchange(answer=stream), MAX_BODY)
 
 
 def answer(stream: bytes) -> dict[str, Any]:

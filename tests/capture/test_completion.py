@@ -12,16 +12,22 @@ from typing import Any
 
 import pytest
 import zstandard
-from captured_chats import MAX_BODY, Exchange, assistant, completion, event_stream, tool, tool_call, user
+from captured_chats import MAX_BODY, assistant, completion, event_stream, exchange, tool, tool_call, user
 
 from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
+from slipstream.capture.conversations import Conversations
+from slipstream.proxy.tap import Exchange
 
 SSE = [(b"content-type", b"text/event-stream")]
 JSON = [(b"content-type", b"application/json")]
 
 
-def read(exchange: Exchange, max_body: int = MAX_BODY) -> CapturedCall:
-    captured = read_call(exchange, max_body)
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else []
+
+
+def read(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall:
+    captured = read_call(went_by, max_body)
     assert isinstance(captured, CapturedCall), captured
     return captured
 
@@ -29,7 +35,7 @@ def read(exchange: Exchange, max_body: int = MAX_BODY) -> CapturedCall:
 def test_a_plain_call_is_captured_as_it_was() -> None:
     request = {"model": "gpt-4o", "messages": [user("hi")], "temperature": 0, "a_field_of_tomorrow": [1]}
     answer = completion(assistant("hello"), service_tier="default", odd={"x": 1})
-    call = read(Exchange(request=request, answer=answer, started_at=5.0, duration=0.25))
+    call = read(exchange(request=request, answer=answer, started_at=5.0, duration=0.25))
 
     assert call.request == request
     assert call.answer == answer
@@ -57,7 +63,8 @@ def test_a_plain_call_is_captured_as_it_was() -> None:
         ({"request_body": b'{"messages": "' + b"x" * MAX_BODY + b'"}'}, "too_large"),
         ({"request_body": b"{"}, "not_json"),
         ({"request_body": b'{"messages": [{"role": "user"}], "temperature": NaN}'}, "not_json"),
-        ({"request_body": b"[" * 100_000}, "not_json"),
+        ({"request_body": b"[" * 100_000}, "too_large"),
+        ({"request": {"messages": [user(nested(99))]}}, "too_large"),
         ({"request_body": b"\xff\xfe\xfd"}, "not_json"),
         ({"response_body": b"<html>", "response_headers": JSON}, "not_json"),
         ({"response_body": json.dumps(completion(assistant("hello"))).encode()[:-1]}, "not_json"),
@@ -75,16 +82,21 @@ def test_a_plain_call_is_captured_as_it_was() -> None:
     ],
 )
 def test_what_is_no_whole_chat_is_not_captured(fields: dict[str, Any], reason: str) -> None:
-    assert read_call(Exchange(**fields), MAX_BODY) == NotCaptured(reason)  # type: ignore[arg-type]
+    assert read_call(exchange(**fields), MAX_BODY) == NotCaptured(reason)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions?api-version=2024-10-21", "/v1/deployments/x/chat/completions"])
+@pytest.mark.parametrize("path", ["/v1/deployments/x/chat/completions", "/v1/openai/chat/completions"])
 def test_azure_paths_are_chats(path: str) -> None:
-    assert read(Exchange(path=path)).msg_id == "chatcmpl-1"
+    assert read(exchange(path=path)).msg_id == "chatcmpl-1"
+
+
+def test_a_deep_schema_is_captured() -> None:
+    request = {"messages": [user("hi")], "tools": nested(90)}
+    assert read(exchange(request=request)).request == request
 
 
 def test_store_true_is_captured() -> None:
-    assert read(Exchange(request={"messages": [user("hi")], "store": True})).request["store"] is True
+    assert read(exchange(request={"messages": [user("hi")], "store": True})).request["store"] is True
 
 
 def _raw_deflate(data: bytes) -> bytes:
@@ -107,7 +119,7 @@ def test_compressed_bodies_are_read(name: bytes, compress: Any) -> None:
     answer = completion(assistant("Grüße, 你好"))
     request = {"model": "m", "messages": [user("ça va?")]}
     call = read(
-        Exchange(
+        exchange(
             request_headers=[(b"content-encoding", name)],
             request_body=compress(json.dumps(request).encode()),
             response_headers=[*JSON, (b"Content-Encoding", name)],
@@ -123,7 +135,7 @@ def test_brotli_is_read_where_it_is_installed() -> None:
     length = len(body) - 1  # a brotli stream of one stored block: RFC 7932, section 9.2, window of 22 bits
     header = 0b1011 | length << 7 | 1 << 23
     stored = header.to_bytes(3, "little") + body + b"\x03"
-    got = read_call(Exchange(response_body=stored, response_headers=[*JSON, (b"content-encoding", b"br")]), MAX_BODY)
+    got = read_call(exchange(response_body=stored, response_headers=[*JSON, (b"content-encoding", b"br")]), MAX_BODY)
     if importlib.util.find_spec("brotli"):
         assert isinstance(got, CapturedCall)
         assert got.answer["choices"][0]["message"]["content"] == "hello"
@@ -141,28 +153,28 @@ def test_brotli_is_read_where_it_is_installed() -> None:
     ],
 )
 def test_a_decompression_bomb_is_refused_before_it_unfolds(name: bytes, bomb: bytes) -> None:
-    exchange = Exchange(response_body=bomb, response_headers=[(b"content-encoding", name)])
+    went_by = exchange(response_body=bomb, response_headers=[(b"content-encoding", name)])
     tracemalloc.start()
     try:
-        assert read_call(exchange, MAX_BODY) == NotCaptured("too_large")
+        assert read_call(went_by, MAX_BODY) == NotCaptured("too_large")
         assert tracemalloc.get_traced_memory()[1] < 8 * MAX_BODY
     finally:
         tracemalloc.stop()
 
 
 def test_a_body_of_exactly_the_limit_is_captured() -> None:
-    exchange = Exchange()
-    assert exchange.request_body is not None
-    assert exchange.response_body is not None
-    limit = max(len(exchange.request_body), len(exchange.response_body))
-    assert read(exchange, limit)
-    assert read_call(exchange, limit - 1) == NotCaptured("too_large")
+    went_by = exchange()
+    assert went_by.request_body is not None
+    assert went_by.response_body is not None
+    limit = max(len(went_by.request_body), len(went_by.response_body))
+    assert read(went_by, limit)
+    assert read_call(went_by, limit - 1) == NotCaptured("too_large")
 
 
 def test_two_users_have_two_principals_and_none_holds_a_secret() -> None:
     def principal(key: bytes, user_field: str | None, header: bytes = b"authorization") -> bytes:
         request = {"messages": [user("hi")], "user": user_field}
-        call = read(Exchange(request=request, request_headers=[(header, key)]))
+        call = read(exchange(request=request, request_headers=[(header, key)]))
         assert key not in repr(call).encode()
         return call.principal
 
@@ -178,19 +190,19 @@ def test_two_users_have_two_principals_and_none_holds_a_secret() -> None:
 
 
 def test_the_digest_is_that_of_the_attempt_before() -> None:
-    first = read(Exchange(request_headers=[(b"x-stainless-retry-count", b"0")]))
-    again = read(Exchange(request_headers=[(b"x-stainless-retry-count", b"2")], answer=completion(assistant("hey"))))
-    other = read(Exchange(request={"model": "gpt-4o", "messages": [user("ho")]}))
-    in_a_session = read(Exchange(request_headers=[(b"x-slipstream-session-id", b"s")]))
+    first = read(exchange(request_headers=[(b"x-stainless-retry-count", b"0")]))
+    again = read(exchange(request_headers=[(b"x-stainless-retry-count", b"2")], answer=completion(assistant("hey"))))
+    other = read(exchange(request={"model": "gpt-4o", "messages": [user("ho")]}))
+    in_a_session = read(exchange(request_headers=[(b"x-slipstream-session-id", b"s")]))
 
     assert (first.retry, again.retry, other.retry) == (0, 2, 0)
     assert first.digest == again.digest
     assert len({first.digest, other.digest, in_a_session.digest}) == 3
-    assert read(Exchange(request_headers=[(b"x-stainless-retry-count", b"soon")])).retry == 0
+    assert read(exchange(request_headers=[(b"x-stainless-retry-count", b"soon")])).retry == 0
 
 
 def test_no_broken_exchange_makes_it_fail() -> None:
-    """Bytes flipped, cut and repeated at random: a call or a reason, never an exception."""
+    """Bytes flipped, cut and repeated, values replaced at random: a call that has its place, or a reason."""
     dice = random.Random(7)
     stream = event_stream(
         {"id": "c", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "a"}, "finish_reason": None}]},
@@ -215,13 +227,16 @@ def test_no_broken_exchange_makes_it_fail() -> None:
         return data[:start] + dice.choice(values) + data[stop:]
 
     outcomes = set()
+    placed = Conversations(limit=100)
     for _ in range(4000):
-        exchange = Exchange(
+        went_by = exchange(
             request_body=damaged(request) if dice.random() < 0.5 else request,
             response_body=damaged(stream) if dice.random() < 0.7 else stream,
             response_headers=SSE,
             request_headers=[(b"x-slipstream-metadata", damaged(b'{"a": 1, "b": [2]}'))],
         )
-        got = read_call(exchange, MAX_BODY)
+        got = read_call(went_by, MAX_BODY)
+        if isinstance(got, CapturedCall):
+            placed.place(got)
         outcomes.add(got.reason if isinstance(got, NotCaptured) else "call")
     assert {"call", "not_json", "truncated_stream"} <= outcomes

@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Literal, NoReturn
 
 from slipstream.errors import SlipstreamError
-
-Headers = Sequence[tuple[bytes, bytes]]
+from slipstream.proxy.headers import Headers
 
 Reason = Literal[
     "not_a_chat",
@@ -34,6 +33,9 @@ Reason = Literal[
 
 ZSTD_WINDOW = 8 * 1024 * 1024
 """What RFC 9659 allows over HTTP: it bounds the memory that a frame can ask for before it yields a byte."""
+
+MAX_NESTING = 100
+"""Levels of a JSON value: far above any chat or tool schema, far below where walking it would exhaust the stack."""
 
 
 class Unreadable(SlipstreamError):
@@ -155,9 +157,21 @@ def parse_json(text: bytes | str) -> Any:
     """The JSON value of a body. NaN and Infinity, which Python would let pass, are refused: no store takes them.
 
     Raises:
-        Unreadable: `not_json`.
+        Unreadable: `not_json`, or `too_large` for more than `MAX_NESTING` levels.
     """
     try:
-        return json.loads(text, parse_constant=_not_json)
-    except (ValueError, RecursionError) as error:
+        value = json.loads(text, parse_constant=_not_json)
+    except RecursionError as error:
+        raise Unreadable("too_large") from error
+    except ValueError as error:
         raise Unreadable("not_json") from error
+    level = [value]
+    for _ in range(MAX_NESTING + 1):
+        level = [child for parent in level if isinstance(parent, dict | list) for child in _children(parent)]
+        if not level:
+            return value
+    raise Unreadable("too_large")
+
+
+def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent

@@ -5,45 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from slipstream.capture.body import Headers, Reason, Unreadable, decoded, header_value, parse_json
+from slipstream.capture.body import Reason, Unreadable, decoded, header_value, parse_json
 from slipstream.capture.headers import SlipstreamHeaders, read_headers
 from slipstream.capture.stream import assemble
+from slipstream.proxy.tap import Exchange
 
 MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
 
 _IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 _IDENTITY_FIELDS = ("user", "safety_identifier")
-
-
-class Exchange(Protocol):
-    """What is read of a request and its response as they passed through the proxy.
-
-    Bodies are raw, as on the wire; None where there was none or it was too large to keep.
-    """
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def request_headers(self) -> Headers: ...
-    @property
-    def request_body(self) -> bytes | None: ...
-    @property
-    def status(self) -> int | None: ...
-    @property
-    def response_headers(self) -> Headers: ...
-    @property
-    def response_body(self) -> bytes | None: ...
-    @property
-    def started_at(self) -> float: ...
-    @property
-    def duration(self) -> float: ...
-    @property
-    def complete(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +71,7 @@ def read_call(exchange: Exchange, max_body: int) -> CapturedCall | NotCaptured:
 
 
 def _read(exchange: Exchange, max_body: int) -> CapturedCall:
-    if exchange.method != "POST" or not exchange.path.partition("?")[0].endswith("/chat/completions"):
+    if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
         raise Unreadable("not_a_chat")
     headers = read_headers(exchange.request_headers)
     if headers.never:

@@ -39,7 +39,7 @@ class _End:
 class _Ends:
     """The ends of calls that reached the same state: users who said and heard the same."""
 
-    unclaimed: deque[_End] = field(default_factory=deque)
+    unclaimed: list[_End] = field(default_factory=list)
     remembered: int = 0
 
 
@@ -51,7 +51,8 @@ class Conversations:
     and another user look the same, and one conversation seen as two costs less than two users seen as one.
 
     Args:
-        limit: ends of calls remembered, and tasks named by header; the oldest go first. An end is some 400 bytes.
+        limit: ends of calls remembered, and tasks named by header; the oldest go first. An end takes about 500
+            bytes.
         new_id: makes an id for a session or a task.
     """
 
@@ -102,7 +103,7 @@ class Conversations:
                 continue
             if not ends.unclaimed:
                 break
-            end = ends.unclaimed.popleft()
+            end = ends.unclaimed.pop(0)
             end.claimed = True
             return end.place, messages[length:]
         return None, messages
@@ -119,7 +120,7 @@ class Conversations:
         ends = self._by_state[oldest.state]
         ends.remembered -= 1
         if not oldest.claimed:
-            ends.unclaimed.popleft()  # both queues are by age, so it is the first in this one too
+            ends.unclaimed.pop(0)  # both are by age, so it is the first in this one too
         if not ends.remembered:
             del self._by_state[oldest.state]
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slipstream.capture.body import Headers, Unreadable, header_value, parse_json
+from slipstream.capture.body import Unreadable, header_value, parse_json
+from slipstream.proxy.headers import Headers
 
 MAX_NAME = 64
 """Characters of a session id, task id or label: what Trinity's task_id column holds."""

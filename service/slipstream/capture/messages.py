@@ -10,6 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from slipstream.capture.body import Unreadable, parse_json
+
+_to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 
 def canonical(message: Mapping[str, Any]) -> bytes:
     """The message's role, text, other content, tool calls and names; all else (refusal, annotations, audio,
@@ -23,11 +27,7 @@ def canonical(message: Mapping[str, Any]) -> bytes:
         "tool_call_id": message.get("tool_call_id"),
         "name": message.get("name"),
     }
-    return _dump({key: value for key, value in form.items() if value}).encode("ascii")
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _to_json({key: value for key, value in form.items() if value}).encode("ascii")
 
 
 def _content(content: Any) -> Any:
@@ -57,7 +57,7 @@ def _function(function: Any) -> Any:
     arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = parse_json(arguments)
+        except Unreadable:
             arguments = arguments.strip()
     return [function.get("name"), arguments or {}]
