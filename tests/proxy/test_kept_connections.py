@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from wire import Peer, answer, ask, post, sidecar, until, upstream
+from wire import LIMIT, Peer, answer, ask, post, sidecar, until, upstream
 
 from slipstream.proxy import upstream as upstream_module
 
@@ -67,13 +67,16 @@ async def test_answer_to_nothing_closes_the_idle_connection() -> None:
     async def script(peer: Peer) -> None:
         request = await peer.request()
         await peer.send(answer(request.body))
-        await asyncio.sleep(0.05)
+        await answered.wait()
         await peer.send(answer(b"poison"))
         await peer.gone()
+        closed.set()
 
-    async with upstream(script) as up, sidecar(up.port) as side:
+    answered, closed = asyncio.Event(), asyncio.Event()
+    async with upstream(script) as up, sidecar(up.port) as side, asyncio.timeout(LIMIT):
         assert (await ask(side.port, post(b"1"))).body == b"1"
-        await asyncio.sleep(0.2)
+        answered.set()
+        await closed.wait()
         assert (await ask(side.port, post(b"2"))).body == b"2"
         assert up.connections == 2
 
@@ -118,17 +121,13 @@ async def test_get_is_not_sent_a_third_time() -> None:
 
 
 async def test_idle_connection_closed_by_production_is_noticed() -> None:
-    closed = asyncio.Event()
-
     async def script(peer: Peer) -> None:
         await peer.send(answer((await peer.request()).body))
-        closed.set()
 
     async with upstream(script) as up, sidecar(up.port) as side:
         for number in range(3):
             assert (await ask(side.port, post(b"%d" % number))).body == b"%d" % number
-            await closed.wait()
-            await asyncio.sleep(0.05)  # the time in which a FIN crosses the loopback
+            await until(lambda: side.kept_connections == 0)
         assert up.connections == 3
 
 

@@ -10,7 +10,7 @@ import queue
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -21,6 +21,7 @@ from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import server_config
 from slipstream.proxy.tap import Exchange
+from slipstream.proxy.upstream import HttpUpstream
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""
@@ -179,11 +180,15 @@ class Sidecar:
     port: int
     tap: Any
     registry: CollectorRegistry
-    server: uvicorn.Server
-    base_url: str = field(init=False)
+    upstream: HttpUpstream
 
-    def __post_init__(self) -> None:
-        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def kept_connections(self) -> int:
+        return len(self.upstream._idle)  # from outside it shows in nothing but a race
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"slipstream_proxy_{name}", labels) or 0.0
@@ -198,13 +203,9 @@ async def sidecar(
 ) -> AsyncIterator[Sidecar]:
     tap = tap or ListTap()
     registry = CollectorRegistry()
-    proxy = Proxy(
-        control,
-        Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production}),
-        Capture(max_body=max_body),
-        tap,
-        ProxyMetrics(registry),
-    )
+    settings = Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production})
+    client = HttpUpstream(settings)
+    proxy = Proxy(control, settings, Capture(max_body=max_body), tap, ProxyMetrics(registry), client)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await proxy(scope, receive, send)
@@ -217,7 +218,7 @@ async def sidecar(
     thread.start()
     try:
         await until(lambda: server.started)
-        yield Sidecar(listener.getsockname()[1], tap, registry, server)
+        yield Sidecar(listener.getsockname()[1], tap, registry, client)
     finally:
         server.should_exit = True
         await asyncio.to_thread(thread.join, LIMIT)

@@ -1,0 +1,67 @@
+"""What is production's and what is the control API's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from wire import LIMIT, Peer, answer, ask, control, dial, sidecar, upstream
+
+from slipstream.config.settings import Capture, Production
+from slipstream.proxy.asgi import Proxy
+from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.tap import NoTap
+
+
+def get(path: bytes, *fields: bytes) -> bytes:
+    return b"\r\n".join([b"GET " + path + b" HTTP/1.1", b"host: s", b"connection: close", *fields, b"", b""])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (b"/v1", b"production"),
+        (b"/v1/", b"production"),
+        (b"/v1?x", b"production"),
+        (b"/v1/models", b"production"),
+        (b"/", b"control /"),
+        (b"/v1x", b"control /v1x"),
+        (b"/v2/models", b"control /v2/models"),
+        (b"/runs/t/0/v1/models", b"control /runs/t/0/v1/models"),
+        (b"/healthz", b"control /healthz"),
+    ],
+)
+async def test_v1_is_productions(path: bytes, expected: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer(b"production"))
+
+    async with upstream(script) as up, sidecar(up.port) as side:
+        assert (await ask(side.port, get(path))).body == expected
+
+
+async def test_websocket_is_refused_in_words() -> None:
+    async with sidecar(9) as side, dial(side.port) as client:
+        await client.send(
+            b"GET /v1/realtime HTTP/1.1\r\nhost: s\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        async with asyncio.timeout(LIMIT):
+            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
+            assert b"websocket_unsupported" in await client.reader.readuntil(b"}}")
+
+
+async def test_websocket_scope_of_another_server_is_closed() -> None:
+    proxy = Proxy(control, Production(), Capture(), NoTap(), ProxyMetrics(CollectorRegistry()))
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await proxy({"type": "websocket", "raw_path": b"/v1/realtime"}, receive, send)
+    assert (sent[0]["type"], sent[0]["code"]) == ("websocket.close", 1008)

@@ -1,0 +1,103 @@
+"""Capture sees what passed, and production never notices that it looks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
+
+from slipstream.proxy.tap import Exchange, NoTap
+
+CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def echo(peer: Peer) -> None:
+    while True:
+        request = await peer.request()
+        await peer.send(answer(request.body, b"x-request-id: r"))
+
+
+async def test_exchange_is_what_passed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + b"3\r\none\r\n")
+        await peer.send(b"3\r\ntwo\r\n0\r\n\r\n")
+
+    async with upstream(script) as up, sidecar(up.port) as side:
+        before = time.time()
+        await ask(side.port, post(b"question", b"X-Slipstream-Task-Id: t", path=b"/v1/chat/completions?x=1"))
+        exchange: Exchange = await side.tap.next()
+    assert (exchange.method, exchange.path) == ("POST", "/v1/chat/completions")
+    assert (b"x-slipstream-task-id", b"t") in exchange.request_headers
+    assert exchange.request_body == b"question"
+    assert exchange.status == 201
+    assert (b"x-request-id", b"r") in exchange.response_headers
+    assert exchange.response_body == b"onetwo"
+    assert before <= exchange.started_at <= time.time()
+    assert 0 < exchange.first_byte_after <= exchange.duration < LIMIT
+    assert (exchange.complete, exchange.error) == (True, None)
+
+
+async def test_only_what_is_wanted_is_recorded_and_only_once() -> None:
+    async with upstream(echo) as up, sidecar(up.port) as side:
+        await ask(side.port, post(b"no", path=b"/v1/embeddings"))
+        await ask(side.port, post(b"yes"))
+        assert (await side.tap.next()).request_body == b"yes"
+        assert side.tap.exchanges.empty()
+
+
+async def test_bodies_beyond_max_body_pass_and_are_not_copied() -> None:
+    async with upstream(echo) as up, sidecar(up.port, max_body=100) as side:
+        for size in (100, 101, 300_000):
+            assert (await ask(side.port, post(b"x" * size))).body == b"x" * size
+            exchange = await side.tap.next()
+            assert exchange.complete
+            kept = b"x" * size if size <= 100 else None
+            assert (exchange.request_body, exchange.response_body) == (kept, kept)
+
+
+async def test_null_tap_wants_nothing() -> None:
+    async with upstream(echo) as up, sidecar(up.port, tap=NoTap()) as side:
+        assert (await ask(side.port, post(b"x"))).body == b"x"
+        assert side.metric("tap_failures_total") == 0
+
+
+@pytest.mark.parametrize("call", ["wants", "record"])
+async def test_tap_that_raises_changes_nothing(call: str) -> None:
+    class Broken(ListTap):
+        def wants(self, *args: Any) -> bool:
+            if call == "wants":
+                raise RuntimeError("wants")
+            return True
+
+        def record(self, exchange: Exchange) -> None:
+            raise RuntimeError("record")
+
+    async with upstream(echo) as up, sidecar(up.port, tap=Broken()) as side:
+        for _ in range(3):
+            response = await ask(side.port, post(b"x"))
+            assert (response.status, response.body) == (200, b"x")
+        await side.metric_reaches(3, "tap_failures_total")
+
+
+async def test_slow_tap_takes_its_time_after_the_answer_has_left() -> None:
+    go_on = threading.Event()
+
+    class Slow(ListTap):
+        def record(self, exchange: Exchange) -> None:
+            go_on.wait(LIMIT)
+            super().record(exchange)
+
+    async with upstream(echo) as up, sidecar(up.port, tap=Slow()) as side:
+        async with asyncio.timeout(LIMIT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", side.port)
+            writer.write(post(b"whole answer"))
+            await reader.readuntil(b"\r\n\r\nwhole answer")  # while the tap still holds the loop
+        go_on.set()
+        assert (await side.tap.next()).complete
+        writer.close()
+        await writer.wait_closed()
