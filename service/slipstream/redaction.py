@@ -139,7 +139,8 @@ _EMAIL = _word("[A-Za-z0-9._%+-]", r"[A-Za-z0-9._%+-]*+@[A-Za-z0-9-]++(?:\.[A-Za
 
 def _emails(text: str) -> Iterator[Span]:
     for match in _EMAIL.finditer(text):
-        if match[0].rpartition(".")[2].isalpha():  # a version such as react@18.2.0 is no address
+        top_level = match[0].rpartition(".")[2]
+        if top_level.isalpha() and len(top_level) > 1:  # a version such as react@18.2.0 is no address
             yield match.span()
 
 

@@ -15,7 +15,7 @@ from slipstream.trajectory import Task
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """A decision, with the budgets that it spends if it becomes the decision of the whole tree."""
+    """A decision, with the budgets that it spends if the whole tree selects the task by it."""
 
     decision: Decision
     budgets: tuple[strategies.Budgeted, ...] = ()
@@ -40,8 +40,9 @@ class Selector:
     def decide(self, task: Task) -> Decision:
         """The decision on a task. A task decided on twice spends budgets twice."""
         verdict = self._root(task)
-        for budget in verdict.budgets:
-            budget.spend()
+        if verdict.decision.selected:
+            for budget in verdict.budgets:
+                budget.spend()
         return verdict.decision
 
 
