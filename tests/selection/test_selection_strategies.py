@@ -129,7 +129,7 @@ def test_the_largest_ttl_of_a_mark_counts():
         ({"any": []}, "at least one item"),
         ({"all": [{"any": []}]}, "at least one item"),
         ({"not": []}, "valid dictionary"),
-        ({"not": {"any": ["has_tools", {"budget": {"tasks_per_hour": 1}}]}}, "without a budget under not"),
+        ({"not": {"any": ["has_tools", {"budget": {"tasks_per_hour": 1}}]}}, "without a budget"),
         ({}, "exactly one strategy of sampling, .*, not; found none"),
         ({"sampling": {"rate": 0.1}, "has_tools": {}}, "exactly one strategy of .*; found sampling, has_tools"),
         ({"sample": {"rate": 0.1}}, "Extra inputs are not permitted"),

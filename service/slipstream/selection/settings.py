@@ -93,6 +93,12 @@ class Python(_Strategy):
         return {"object": value} if isinstance(value, str) else value
 
 
+def _without_budget(settings: SelectionSettings) -> SelectionSettings:
+    if any(member.budget for member in settings.walk()):
+        raise ValueError("a strategy without a budget, which is spent by what is selected")
+    return settings
+
+
 class SelectionSettings(_Strategy):
     """One strategy, or one combination of strategies.
 
@@ -108,7 +114,7 @@ class SelectionSettings(_Strategy):
     python: Python | None = None
     all: Annotated[tuple[SelectionSettings, ...], Some] | None = None
     any: Annotated[tuple[SelectionSettings, ...], Some] | None = None
-    not_: SelectionSettings | None = Field(default=None, alias="not")
+    not_: Annotated[SelectionSettings, AfterValidator(_without_budget)] | None = Field(default=None, alias="not")
 
     @model_validator(mode="before")
     @classmethod
@@ -127,8 +133,6 @@ class SelectionSettings(_Strategy):
         if len(given) != 1:
             known = ", ".join(info.alias or name for name, info in type(self).model_fields.items())
             raise ValueError(f"exactly one strategy of {known}; found {', '.join(given) or 'none'}")
-        if self.not_ and any(member.budget for member in self.not_.walk()):
-            raise ValueError("a strategy without a budget under not: what is refused spends none")
         return self
 
     def members(self) -> tuple[SelectionSettings, ...]:

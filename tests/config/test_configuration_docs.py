@@ -1,0 +1,112 @@
+"""The documentation cannot rot: every key has its row, and what the row says of default and error is tried."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from slipstream.config.settings import Settings
+from slipstream.config.source import load_settings
+from slipstream.errors import ConfigError
+from slipstream.selection import SelectionSettings
+from slipstream.selection.settings import Budget, ExplicitMark, HasTools, Labels, Model, Python, Sampling
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"\| `(?P<key>[a-z_.]+)` \| .+? \| (?P<default>.*?) ?\| .+ \| `(?P<bad>.+?)`: (?P<error>.+) \|")
+
+
+def rows(page):
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").split("## Reasons")[0].split("## Redaction")[0]
+    return [ROW.fullmatch(line) for line in lines.splitlines() if line.startswith("| `")]
+
+
+PARAMETERS = {
+    "sampling": Sampling,
+    "explicit_mark": ExplicitMark,
+    "labels": Labels,
+    "model": Model,
+    "has_tools": HasTools,
+    "budget": Budget,
+    "python": Python,
+}
+SETTINGS_ROWS = rows("configuration.md")
+STRATEGY_ROWS = rows("selection.md")
+
+
+def sections():
+    for name, field in Settings.model_fields.items():
+        whole = name in ("listen", "selection")  # written in a form of their own
+        yield from [name] if whole else [f"{name}.{key}" for key in field.annotation.model_fields]
+
+
+def strategies():
+    for name, field in SelectionSettings.model_fields.items():
+        key = field.alias or name
+        yield key
+        yield from [f"{key}.{parameter}" for parameter in PARAMETERS[key].model_fields] if key in PARAMETERS else []
+
+
+def test_every_key_is_documented_once():
+    assert [row["key"] for row in SETTINGS_ROWS] == list(sections())
+    assert [row["key"] for row in STRATEGY_ROWS] == list(strategies())
+
+
+@pytest.mark.parametrize("row", SETTINGS_ROWS, ids=lambda row: row["key"])
+def test_the_documented_default_is_the_default(row):
+    section, _, key = row["key"].partition(".")
+    written = yaml.safe_load(row["default"].strip("`"))
+    tree = {section: {key: written} if key else written}
+    assert Settings(**tree) == Settings()
+
+
+@pytest.mark.parametrize("row", SETTINGS_ROWS, ids=lambda row: row["key"])
+def test_the_documented_error_is_the_error(row):
+    variable = "SLIPSTREAM_" + row["key"].replace(".", "__").upper()
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {variable: row["bad"]})
+    assert caught.value.problems[0].startswith(f"{row['key']}: expected {row['error']}")
+
+
+@pytest.mark.parametrize("row", STRATEGY_ROWS, ids=lambda row: row["key"])
+def test_the_documented_error_of_a_strategy_is_the_error(row):
+    variable = "SLIPSTREAM_SELECTION__" + row["key"].replace(".", "__").upper()
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {"SLIPSTREAM_SELECTION": "{}", variable: row["bad"]})
+    told = next(line for line in caught.value.problems if line.startswith(f"selection.{row['key']}"))
+    assert f": expected {row['error']}" in told
+
+
+@pytest.mark.parametrize("row", [row for row in STRATEGY_ROWS if "." in row["key"]], ids=lambda row: row["key"])
+def test_the_documented_default_of_a_strategy_is_the_default(row):
+    strategy, _, key = row["key"].partition(".")
+    field = PARAMETERS[strategy].model_fields[key]
+    if row["default"] == "needed":
+        assert field.is_required()
+    else:
+        written = yaml.safe_load(row["default"].strip("`"))
+        assert TypeAdapter(field.rebuild_annotation()).validate_python(written) == field.get_default(
+            call_default_factory=True
+        )
+
+
+def test_the_shipped_file_lists_every_key_at_its_default():
+    text = (ROOT / "sidecar.yaml").read_text(encoding="utf-8")
+    assert load_settings(ROOT / "sidecar.yaml", {}) == Settings()
+    written = yaml.safe_load(text)
+    given = [
+        name if name in ("listen", "selection") else f"{name}.{key}"
+        for name, section in written.items()
+        for key in (section if isinstance(section, dict) else [""])
+    ]
+    assert list(dict.fromkeys(given)) == list(sections())
+
+
+def test_the_examples_of_the_selection_page_are_valid():
+    page = (ROOT / "docs" / "selection.md").read_text(encoding="utf-8")
+    examples = [yaml.safe_load(block)["selection"] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    assert len(examples) == 2
+    SelectionSettings.model_validate(examples[0])
+    with pytest.raises(ValidationError, match="No module named 'shop'"):  # the reader's own module
+        SelectionSettings.model_validate(examples[1])
