@@ -33,18 +33,18 @@ class Caller:
         self._receive = receive
         self._observe = observe
         self._gone = False
-        self._rest: asyncio.Queue[bytes | None] = asyncio.Queue(1)
         self.body: bytes | AsyncIterator[bytes] = b""
         self.received_at = 0.0
 
     async def __aenter__(self) -> Caller:
         piece, more = await self._next_piece()
-        self.body = self._pieces(piece) if more else piece
+        rest: asyncio.Queue[bytes | None] | None = asyncio.Queue(1) if more else None
+        self.body = piece if rest is None else _pieces(piece, rest)
         task = asyncio.current_task()
         assert task is not None  # for the type checker: a coroutine runs in a task
         self._exchange = task
         self._cancelling = task.cancelling()
-        self._watch = asyncio.create_task(self._listen(more))
+        self._watch = asyncio.create_task(self._listen(rest))
         return self
 
     async def __aexit__(
@@ -65,21 +65,23 @@ class Caller:
             self.received_at = time.perf_counter()
         return piece, more
 
-    async def _listen(self, more: bool) -> None:
+    async def _listen(self, rest: asyncio.Queue[bytes | None] | None) -> None:
         try:
-            while more:
+            while rest is not None:
                 piece, more = await self._next_piece()
-                await self._rest.put(piece)
+                await rest.put(piece)
                 if not more:
-                    await self._rest.put(None)
+                    await rest.put(None)
+                    break
             await self._receive()  # after the body there is nothing to come but the disconnect
         except CallerGone:
             pass
         self._gone = True
         self._exchange.cancel()
 
-    async def _pieces(self, piece: bytes | None) -> AsyncIterator[bytes]:
-        while piece is not None:
-            if piece:  # an empty one would end a chunked body
-                yield piece
-            piece = await self._rest.get()
+
+async def _pieces(piece: bytes | None, rest: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+    while piece is not None:
+        if piece:  # an empty one would end a chunked body
+            yield piece
+        piece = await rest.get()

@@ -92,8 +92,8 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send request bytes; a connection that is gone swallows them, and `head` tells."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        if transport := self._open_transport():
+            transport.write(data)
 
     async def drain(self) -> None:
         """Wait until the upstream has taken what was written."""
@@ -135,9 +135,9 @@ class Connection(asyncio.Protocol):
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
-        if self._reading_paused and self._transport is not None:
+        if self._reading_paused and (transport := self._open_transport()):
             self._reading_paused = False
-            self._transport.resume_reading()
+            transport.resume_reading()
         return data
 
     @property
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._open_transport() is not None
 
     def close(self) -> None:
         """End the connection now; what was not sent yet stays unsent, so that no half request looks whole."""
@@ -155,6 +155,9 @@ class Connection(asyncio.Protocol):
         self._parser = None
         if self._transport is not None:
             self._transport.abort()
+
+    def _open_transport(self) -> asyncio.Transport | None:
+        return None if self._transport is None or self._transport.is_closing() else self._transport
 
     def _too_slow(self, seconds: float, cause: Cause) -> None:
         self._fail(UpstreamError(cause, f"nothing came for {seconds:g} s"))
@@ -200,9 +203,9 @@ class Connection(asyncio.Protocol):
                 self._fail(UpstreamError("protocol", f"the answer is not HTTP/1.1: {error}"))
         if self.status is None and self._head_size > _LONGEST_HEAD:
             self._fail(UpstreamError("protocol", f"no end of the answer's head in {_LONGEST_HEAD} bytes"))
-        elif self._buffered > _BUFFERED and not self._reading_paused and self._transport is not None:
+        elif self._buffered > _BUFFERED and not self._reading_paused and (transport := self._open_transport()):
             self._reading_paused = True
-            self._transport.pause_reading()
+            transport.pause_reading()
         if self.status is not None:
             self._wake()
 
