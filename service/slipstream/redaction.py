@@ -138,6 +138,8 @@ _EMAIL = _word("[A-Za-z0-9._%+-]", r"[A-Za-z0-9._%+-]*+@[A-Za-z0-9-]++(?:\.[A-Za
 
 
 def _emails(text: str) -> Iterator[Span]:
+    if "@" not in text:  # most texts: an address can begin with any sign, so the search itself is slow
+        return
     for match in _EMAIL.finditer(text):
         top_level = match[0].rpartition(".")[2]
         if top_level.isalpha() and len(top_level) > 1:  # a version such as react@18.2.0 is no address
