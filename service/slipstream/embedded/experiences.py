@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     Engine,
     Float,
@@ -58,6 +59,7 @@ _CARRIED = (  # from a recorded answer to its row in the buffer
     "model_version",
     "created_at",
 )
+SET_ASIDE = -1  # the train_step of experiences whose training failed again and again
 _STD_EPSILON = 1e-6  # as Trinity-RFT's grpo: keeps a group of nearly equal rewards finite
 
 
@@ -208,24 +210,45 @@ class ExperienceStore:
         with self._engine.begin() as connection:
             return connection.scalar(select(func.count()).where(self._buffer.c.train_step.is_(None))) or 0
 
-    def claim(self, step: int, count: int) -> list[Experience]:
-        """The batch of a training step: exactly `count` experiences, or none while there are fewer.
+    def claim(self, step: int, at_least: int) -> list[Experience]:
+        """Takes the batch of a training step: whole groups, oldest first, until there are `at_least` experiences.
 
-        The oldest are taken first, so that none starves. A step that asks again gets the batch that it has already:
-        a Trainer killed before it saved that step trains on the same experiences, and on no others.
+        A group is what the advantages were computed within (the experiences of one task in one commit); an
+        experience without an advantage stands alone, so that a batch of those has exactly `at_least`. Returns an
+        empty list, and takes nothing, while there are fewer.
         """
         buffer = self._buffer
         with self._engine.begin() as connection:
-            mine = select(buffer).where(buffer.c.train_step == step).order_by(buffer.c.id)
-            rows = connection.execute(mine).all()
-            if not rows:
-                free = select(buffer.c.id).where(buffer.c.train_step.is_(None)).order_by(buffer.c.id).limit(count)
-                ids = connection.scalars(free.with_for_update(skip_locked=True)).all()
-                if len(ids) < count:
-                    return []
-                connection.execute(update(buffer).where(buffer.c.id.in_(ids)).values(train_step=step))
-                rows = connection.execute(mine).all()
-        return [_experience(row) for row in rows]
+            free = connection.execute(
+                select(buffer.c.id, buffer.c.commit_id, buffer.c.task_id, buffer.c.advantage)
+                .where(buffer.c.train_step.is_(None))
+                .order_by(buffer.c.id)
+            )
+            groups: defaultdict[Any, list[int]] = defaultdict(list)
+            for row in free:
+                groups[row.id if row.advantage is None else (row.commit_id, row.task_id)].append(row.id)
+            batch: list[int] = []
+            for ids in groups.values():
+                if len(batch) >= at_least:
+                    break
+                batch += ids
+            if len(batch) < at_least:
+                return []
+            connection.execute(update(buffer).where(buffer.c.id.in_(batch)).values(train_step=step))
+            taken = select(buffer).where(buffer.c.train_step == step).order_by(buffer.c.commit_id, buffer.c.id)
+            return [_experience(row) for row in connection.execute(taken)]
+
+    def release_after(self, step: int) -> int:
+        """Gives back what later steps took: their training is in no published weights. Returns how many."""
+        return self._retake(self._buffer.c.train_step > step, None)
+
+    def set_aside(self, step: int) -> int:
+        """Marks what a step took as failed, never to be taken again. Returns how many."""
+        return self._retake(self._buffer.c.train_step == step, SET_ASIDE)
+
+    def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
+        with self._engine.begin() as connection:
+            return connection.execute(update(self._buffer).where(condition).values(train_step=train_step)).rowcount
 
 
 def group_advantages(rewards: Sequence[tuple[str | None, float]]) -> list[float]:
