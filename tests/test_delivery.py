@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Loop, RunLoop
+from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
 from starlette.responses import JSONResponse

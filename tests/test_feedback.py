@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conftest import Loop, RunLoop
+from loops import Loop, RunLoop
 from serving import until
 
 FEEDBACK_REWARD = {"calculators": [{"feedback": {}}], "grace": "1h"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from conftest import Loop, RunLoop
+from loops import Loop, RunLoop
 from serving import until
 
 

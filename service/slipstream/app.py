@@ -34,13 +34,15 @@ def serve(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or SIGINT, and end it in order.
 
     Raises:
-        SlipstreamError: it could not start; the reason has been logged.
+        SlipstreamError: it could not start (the port is taken, the store cannot be opened); the log says why.
     """
-    config = server_config(create_app(settings), settings.listen.host, settings.listen.port)
-    server = uvicorn.Server(config)
-    server.run()
+    server = uvicorn.Server(server_config(create_app(settings), settings.listen.host, settings.listen.port))
+    try:
+        server.run()
+    except SystemExit:  # uvicorn's word for a socket that it cannot bind
+        server.started = False
     if not server.started:
-        raise SlipstreamError(f"the sidecar could not start on {settings.listen.host}:{settings.listen.port}")
+        raise SlipstreamError(f"the sidecar did not start on {settings.listen.host}:{settings.listen.port}, see above")
 
 
 def create_app(settings: Settings) -> ASGIApp:

@@ -21,7 +21,7 @@ from slipstream.capture.conversations import Conversations
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
 from slipstream.config.settings import Settings
-from slipstream.delivery import Committer, Delivered
+from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
@@ -116,7 +116,7 @@ class Sidecar:
             self._rewards,
             self.metrics,
             clock=time.time,
-            scored=lambda: self._sizing.wake(),
+            scored=lambda: self._committing.wake(),
         )
         self.committer = Committer(
             self.database,
@@ -131,17 +131,18 @@ class Sidecar:
         self._planning = Worker("planner", self.planner.step, _TICK)
         self._calling = Worker("shadow", self.shadow.step, _TICK)
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
-        self._sizing = Worker("commit_size", self._commit_at_size, _TICK)
+        self._committing = Worker("committer", self._commit_when_due, _TICK)
         self._workers = (
             self._recording,
             self._planning,
             self._calling,
             self._scoring,
-            self._sizing,
+            self._committing,
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
         )
         self._scheduler = AsyncIOScheduler(timezone="UTC")
+        self._timer_ran_out = False
 
     async def start(self) -> None:
         """Open the store, take up what the last process left, and start the stages."""
@@ -150,7 +151,7 @@ class Sidecar:
         for worker in self._workers:
             worker.start()
         self._scheduler.add_job(
-            self._commit_on_timer,
+            self._on_timer,
             "interval",
             seconds=self.settings.commit.interval,
             id="commit",
@@ -207,10 +208,15 @@ class Sidecar:
         if rescore:
             self.rescore()
 
-    async def _commit_on_timer(self) -> None:
-        await self._try_commit("interval", self.settings.commit.min_experiences)
+    async def _on_timer(self) -> None:
+        self._timer_ran_out = True
+        self._committing.wake()
 
-    async def _commit_at_size(self) -> bool:
+    async def _commit_when_due(self) -> bool:
+        """Commit because the timer ran out, or because enough is ready."""
+        if self._timer_ran_out:
+            self._timer_ran_out = False
+            await self._try_commit("interval", self.settings.commit.min_experiences)
         limit = self.settings.commit.max_pending
         if limit is not None:
             async with self.database.read() as session:
@@ -226,9 +232,8 @@ class Sidecar:
         except TimeoutError:
             _log.warning("commit_left_for_the_next_start")
 
-    async def _try_commit(self, trigger: str, minimum: int) -> Delivered | None:
+    async def _try_commit(self, trigger: str, minimum: int) -> None:
         try:
-            return await self.committer.commit(trigger, minimum)
+            await self.committer.commit(trigger, minimum)
         except ExplorerError as error:
             _log.warning("commit_postponed", trigger=trigger, reason=str(error))
-            return None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+
 from slipstream.embedded import checkpoints
 from slipstream.embedded.checkpoints import CheckpointError
 

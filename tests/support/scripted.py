@@ -18,7 +18,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -128,7 +128,10 @@ class ScriptedExplorer:
         return None if status == 200 else JSONResponse({"error": {"message": "scripted fault"}}, status)
 
     async def _chat(self, request: Request) -> Response:
-        body = await request.json()
+        try:
+            body = await request.json()
+        except ClientDisconnect:  # a sidecar that was killed
+            return Response(status_code=499)
         self.chats.append(body)
         self.headers.append(dict(request.headers))
         await self.hold.wait()

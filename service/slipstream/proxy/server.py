@@ -18,6 +18,7 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "log_config": None,  # the sidecar sets up logging itself
     "timeout_keep_alive": 75,  # longer than agents keep idle connections, so that none sends into a closing one
     "backlog": 4096,
+    "timeout_graceful_shutdown": 20,  # seconds for answers under way; without it one endless stream prevents the end
 }
 
 
