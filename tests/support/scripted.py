@@ -42,8 +42,12 @@ def tool_call(name: str, arguments: dict[str, Any], call_id: str) -> dict[str, A
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
-def production_app() -> Starlette:
-    """Answers `echo: <last message>`; a user message that asks to `use the tool` gets one tool call first."""
+def production_app(sent: dict[str, bytes] | None = None) -> Starlette:
+    """Answers `echo: <last message>`; a user message that asks to `use the tool` gets one tool call first.
+
+    Args:
+        sent: takes the bytes of each whole answer, by the last message's content.
+    """
     numbers = itertools.count()
 
     async def chat(request: Request) -> Response:
@@ -55,7 +59,10 @@ def production_app() -> Starlette:
         else:
             answer = completion(f"prod-{number}", f"echo: {last['content']}")
         if not body.get("stream"):
-            return JSONResponse(answer)
+            response = JSONResponse(answer)
+            if sent is not None:
+                sent[str(last["content"])] = response.body
+            return response
         return StreamingResponse(_chunks(answer), media_type="text/event-stream")
 
     async def models(request: Request) -> Response:
