@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -92,7 +92,7 @@ class Engine:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> AsyncIterator[Step]:
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Step, None]:
         """Yields the response token by token. A caller who stops listening frees the row.
 
         Raises:

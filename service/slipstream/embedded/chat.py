@@ -1,0 +1,161 @@
+"""From chat messages to prompt tokens, and from response text to an answer with tool calls.
+
+Tools follow the Hermes convention (github.com/NousResearch/Hermes-Function-Calling): the model writes
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A model whose chat template knows tools renders them
+itself; for the others, as SmolLM2, the same convention is written into the system message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from transformers import PreTrainedTokenizerBase
+
+TOOL_CALL = "<tool_call>"
+_CALLS = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_TOOLS_TEXT = """You can call functions. Their signatures are JSON within <tools></tools>:
+<tools>
+{tools}
+</tools>
+To call a function, answer with its name and arguments as JSON within <tool_call></tool_call>:
+<tool_call>
+{{"name": <function name>, "arguments": <object>}}
+</tool_call>"""
+
+
+class TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+def _as_parts(content: Any) -> Any:
+    """OpenAI lets a text stand for a list of one part."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+class FunctionCall(BaseModel):
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(BaseModel):
+    id: str = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}")
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[list[TextPart] | None, BeforeValidator(_as_parts)] = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content or [])
+
+
+class Function(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class Tool(BaseModel):
+    type: Literal["function"]
+    function: Function
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
+    """The prompt up to where the assistant's answer begins, by the model's chat template.
+
+    Raises:
+        jinja2.TemplateError: the template refuses these messages (roles that do not alternate, say).
+    """
+    signatures: list[Any] = [tool.model_dump() for tool in tools]
+    ids: Any = tokenizer.apply_chat_template(
+        _native(messages) if _knows_tools(tokenizer) else _hermes(messages, signatures),
+        tools=signatures or None,
+        add_generation_prompt=True,
+        return_dict=False,
+    )
+    return list(ids)
+
+
+def parse_tool_calls(text: str) -> tuple[str | None, list[ToolCall]]:
+    """Splits a response into what the assistant says before its first call, and its calls.
+
+    A response with one call that cannot be read is text as a whole: half of what the model meant is not carried out.
+    """
+    calls = []
+    for written in _CALLS.findall(text):
+        try:
+            call = json.loads(written)
+        except ValueError:
+            return text, []
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return text, []
+        arguments = call.get("arguments", {})
+        if not isinstance(arguments, dict):
+            return text, []
+        calls.append(
+            ToolCall(function=FunctionCall(name=call["name"], arguments=json.dumps(arguments, ensure_ascii=False)))
+        )
+    return (text.partition(TOOL_CALL)[0].strip() or None, calls) if calls else (text, [])
+
+
+def _knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
+    return re.search(r"\btools\b", tokenizer.get_chat_template()) is not None
+
+
+def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """For a template that renders tools: roles and calls as they are, arguments as an object."""
+    rendered = []
+    for message in messages:
+        fields: dict[str, Any] = {"role": _role(message), "content": message.text}
+        if message.tool_calls:
+            fields["tool_calls"] = [
+                {"type": "function", "id": call.id, "function": _call(call)} for call in message.tool_calls
+            ]
+        if message.tool_call_id:
+            fields["tool_call_id"] = message.tool_call_id
+        rendered.append(fields)
+    return rendered
+
+
+def _hermes(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For a template that knows only system, user and assistant with text."""
+    rendered = []
+    for message in messages:
+        if message.role == "tool":
+            rendered.append({"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"})
+            continue
+        calls = [
+            f"<tool_call>\n{json.dumps(_call(call), ensure_ascii=False)}\n</tool_call>"
+            for call in message.tool_calls or []
+        ]
+        rendered.append({"role": _role(message), "content": "\n".join(filter(None, [message.text, *calls]))})
+    if tools:
+        text = _TOOLS_TEXT.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
+        if rendered and rendered[0]["role"] == "system":
+            rendered[0] = {"role": "system", "content": f"{rendered[0]['content']}\n\n{text}"}
+        else:
+            rendered.insert(0, {"role": "system", "content": text})
+    return rendered
+
+
+def _role(message: Message) -> str:
+    return "system" if message.role == "developer" else message.role  # OpenAI's newer name of the same
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.function.arguments)
+    except ValueError:
+        arguments = call.function.arguments  # a model may have written it so; it goes back as it came
+    return {"name": call.function.name, "arguments": arguments}

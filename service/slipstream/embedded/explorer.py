@@ -1,0 +1,198 @@
+"""The embedded Explorer: `slipstream explorer --config explorer.yaml`.
+
+It speaks the HTTP of Trinity-RFT's serve mode: chat completions, models, feedback, commit, health, metrics. Where
+Trinity would lose something it differs: rewards must be finite numbers, and the queue between feedback and commit is
+in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from transformers import PreTrainedTokenizerBase
+
+from slipstream.embedded.chat import prompt_ids
+from slipstream.embedded.checkpoints import CheckpointError, latest_version, load_weights
+from slipstream.embedded.completions import ChatRequest, Completion
+from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.embedded.engine import Engine, EngineError, load_engine
+from slipstream.embedded.experiences import ExperienceStore
+from slipstream.embedded.explorer_routes import add_routes
+from slipstream.errors import RequestError, error_body
+
+log = structlog.get_logger(__name__)
+
+_GRACE_SECONDS = 10  # for requests in flight at shutdown; the rest fails with 503
+
+
+class Explorer:
+    """The parts that the routes use."""
+
+    def __init__(self, config: EngineConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.clock = clock
+        buffer = config.buffer.trainer_input.experience_buffer
+        self.store = ExperienceStore(config.database_url, buffer.name, clock)
+        self.engine: Engine
+        self.tokenizer: PreTrainedTokenizerBase
+        self.engine, self.tokenizer = load_engine(config)
+        self.started_at = clock()
+        self.requests = 0
+        self._seen = 0
+        self.look_for_weights()
+
+    def close(self) -> None:
+        self.engine.stop()
+        self.store.close()
+
+    def look_for_weights(self) -> None:
+        """Hands a newer version to the engine. One that cannot be loaded is left out until a newer one is there."""
+        job_dir = self.config.job_dir
+        try:
+            version = latest_version(job_dir)
+            if version is None or version <= self._seen:
+                return
+            self._seen = version
+            self.engine.stage(version, load_weights(job_dir, version))
+        except (CheckpointError, EngineError, OSError) as error:
+            log.error("new version not loaded, the old one serves on", version=self.engine.version, error=str(error))
+
+    async def follow_weights(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.explorer.service_status_check_interval)
+            await asyncio.to_thread(self.look_for_weights)
+
+    def completion(self, request: ChatRequest) -> Completion:
+        """The request, ready to run.
+
+        Raises:
+            RequestError: it cannot be carried out by this model.
+        """
+        model = self.config.model
+        if request.model != model.model_path:
+            message = f"model: expected {model.model_path!r}, found {request.model!r}"
+            raise RequestError(message, param="model", status=404, code="model_not_found")
+        if request.wanted_tools and not self.reads_tool_calls:
+            message = "tools: need explorer.rollout_model.enable_auto_tool_choice and tool_call_parser: hermes"
+            raise RequestError(message, param="tools", status=400)
+        try:
+            prompt = prompt_ids(self.tokenizer, request.messages, request.wanted_tools)
+        except jinja2.TemplateError as error:
+            message = f"messages: the model's chat template refuses them: {error}"
+            raise RequestError(message, param="messages", status=400) from error
+        longest = min(model.max_prompt_tokens or model.context_length, model.context_length - 1)
+        if len(prompt) > longest:
+            raise RequestError(
+                f"messages: {len(prompt)} tokens, of at most {longest} for a prompt "
+                f"(the model's context length is {model.context_length} tokens)",
+                param="messages",
+                status=400,
+                code="context_length_exceeded",
+            )
+        room = min(model.max_response_tokens or model.context_length, model.context_length - len(prompt))
+        return Completion(request, prompt, room, self.tokenizer, self.clock())
+
+    @property
+    def reads_tool_calls(self) -> bool:
+        rollout = self.config.explorer.rollout_model
+        return rollout.enable_auto_tool_choice and rollout.tool_call_parser == "hermes"
+
+    async def answer(self, completion: Completion) -> dict[str, Any]:
+        async with aclosing(completion.run(self.engine)) as entries:
+            async for _ in entries:
+                pass
+        await asyncio.to_thread(self.store.record, completion.answers())
+        return completion.body()
+
+    async def stream(self, completion: Completion) -> AsyncIterator[str]:
+        """Server-sent events. What ends a choice is sent after it was recorded: feedback may follow at once."""
+        ends = []
+        try:
+            async with aclosing(completion.run(self.engine)) as entries:
+                async for entry in entries:
+                    if entry["finish_reason"] is None:
+                        yield _event(completion.chunk(entry))
+                    else:
+                        ends.append(entry)
+        except EngineError as error:
+            yield _event(error_body(str(error), kind="server_error"))
+            return
+        await asyncio.to_thread(self.store.record, completion.answers())
+        for entry in ends:
+            yield _event(completion.chunk(entry))
+        options = completion.request.stream_options
+        if options is not None and options.include_usage:
+            yield _event(completion.chunk(None))
+        yield "data: [DONE]\n\n"
+
+    def metrics(self) -> dict[str, int]:
+        """Trinity's names. The counts of experiences and commits go on over restarts."""
+        counts = self.store.counts()
+        return {
+            "rollout/model_0/total_request_count": self.requests,
+            "rollout/model_0/model_version": self.engine.version,
+            "rollout/total_experience_count": counts.recorded,
+            "rollout/ready_experience_count": counts.ready,
+            "explore_step_num": counts.commits,
+        }
+
+
+def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> FastAPI:
+    """The Explorer's HTTP; model and database are opened when the application starts.
+
+    Raises (at its start):
+        ConfigError: the model's directory or the database is not what the configuration says.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        explorer = await asyncio.to_thread(Explorer, config, clock)
+        app.state.explorer = explorer
+        following = asyncio.create_task(explorer.follow_weights())
+        yield
+        following.cancel()
+        await asyncio.to_thread(explorer.close)
+
+    app = FastAPI(title="Slipstream embedded Explorer", lifespan=lifespan)
+    add_routes(app)
+    return app
+
+
+def _event(data: dict[str, Any]) -> str:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            log.info("explorer ready", url=f"http://{self.config.host}:{self.config.port}")
+
+
+def serve(config_path: Path) -> None:
+    """Runs the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
+
+    Raises:
+        ConfigError: the file, or what it points to, is wrong.
+    """
+    config = load_config(config_path, "serve")
+    server = _Server(
+        uvicorn.Config(
+            create_app(config),
+            host=config.explorer.listen_address,
+            port=config.explorer.proxy_port,
+            log_level="warning",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+    server.run()
