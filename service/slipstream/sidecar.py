@@ -146,6 +146,8 @@ class Sidecar:
 
     async def start(self) -> None:
         """Open the store, take up what the last process left, and start the stages."""
+        if not self.settings.rewards.calculators:
+            _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
         await self.database.open()
         await self.shadow.prepare()
         for worker in self._workers:
