@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import create_engine, text
+
+from slipstream.embedded.experiences import Answer, ExperienceStore, group_advantages
+from slipstream.errors import ConfigError
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/buffer/experiences.db"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[ExperienceStore]:
+    store = ExperienceStore(url, "exp_buffer")
+    yield store
+    store.close()
+
+
+def answer(msg_id: str) -> Answer:
+    return Answer(msg_id, np.array([1, 2, 3]), np.array([49151, 2]), np.array([-0.5, -12.25]), model_version=7)
+
+
+def test_an_answer_reaches_the_trainer_as_it_was_sampled(store: ExperienceStore) -> None:
+    store.record([answer("m1")])
+    store.feedback(["m1"], 0.75, "task", 3)
+    store.commit("ppo")
+
+    [experience] = store.claim(1, 1)
+
+    assert (experience.msg_id, experience.task_id, experience.run_id) == ("m1", "task", 3)
+    assert (experience.reward, experience.advantage, experience.model_version) == (0.75, None, 7)
+    assert experience.prompt_ids.tolist() == [1, 2, 3]
+    assert experience.response_ids.tolist() == [49151, 2]
+    assert experience.logprobs.tolist() == [-0.5, -12.25]
+
+
+def test_the_first_reward_wins_and_others_have_no_effect(store: ExperienceStore) -> None:
+    store.record([answer("m1")])
+
+    assert store.feedback(["m1", "m1", "unknown"], 1.0, "first", 0) == 1
+    assert store.feedback(["m1"], 0.0, "second", 1) == 0
+    assert store.feedback([], 0.0, "third", 1) == 0
+    store.commit("grpo")
+    assert store.feedback(["m1"], 0.0, "late", 1) == 0
+
+    [experience] = store.claim(1, 1)
+    assert (experience.reward, experience.task_id) == (1.0, "first")
+
+
+def test_all_choices_of_one_completion_share_the_reward(store: ExperienceStore) -> None:
+    store.record([answer("m1"), answer("m1")])
+
+    assert store.feedback(["m1"], 1.0, "t", 0) == 2
+    assert store.commit("grpo") == 2
+
+
+def test_feedback_posted_at_the_same_time_counts_once(store: ExperienceStore) -> None:
+    store.record(answer(f"m{index}") for index in range(10))
+
+    with ThreadPoolExecutor(8) as pool:
+        reached = pool.map(lambda index: store.feedback([f"m{index % 10}"], 1.0, None, 0), range(80))
+
+    assert sum(reached) == 10
+    assert store.commit("grpo") == 10
+
+
+def test_what_was_fed_back_survives_a_restart_and_counts_go_on(url: str) -> None:
+    before = ExperienceStore(url, "exp_buffer")
+    before.record([answer("m1"), answer("m2")])
+    before.feedback(["m1"], 1.0, "t", 0)
+    before.commit("grpo")
+    before.feedback(["m2"], 1.0, "t", 0)
+    counts = before.counts()
+    before.close()
+
+    after = ExperienceStore(url, "exp_buffer")
+
+    assert after.counts() == counts
+    assert (counts.recorded, counts.ready, counts.commits) == (2, 2, 1)
+    assert after.commit("grpo") == 1
+    after.close()
+
+
+def test_a_commit_of_nothing_still_counts(store: ExperienceStore) -> None:
+    assert store.commit("grpo") == 0
+    assert store.counts().commits == 1
+
+
+def test_advantages_are_computed_within_one_commit(store: ExperienceStore) -> None:
+    store.record(answer(f"m{index}") for index in range(4))
+    store.feedback(["m0"], 1.0, "t", 0)
+    store.feedback(["m1"], 0.0, "t", 1)
+    store.commit("grpo")
+    store.feedback(["m2"], 1.0, "t", 2)
+    store.commit("grpo")
+    store.feedback(["m3"], 0.0, "t", 3)
+    store.commit("grpo")
+
+    advantages = {experience.msg_id: experience.advantage for experience in store.claim(1, 4)}
+
+    assert advantages == pytest.approx({"m0": 1 / math.sqrt(2), "m1": -1 / math.sqrt(2), "m2": 1.0, "m3": 0.0}, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "advantages"),
+    [
+        ([("a", 0.5)], [0.5]),  # alone: its reward
+        ([("a", 0.5), ("a", 0.5), ("a", 0.5)], [0.0, 0.0, 0.0]),
+        ([(None, 1.0), (None, 0.0)], [0.7071, -0.7071]),  # without a task: one group
+        ([("a", 1.0), ("b", 9.0), ("a", 3.0), ("a", 2.0)], [-1.0, 9.0, 1.0, 0.0]),
+        ([], []),
+    ],
+)
+def test_group_advantages(rewards: list[tuple[str | None, float]], advantages: list[float]) -> None:
+    assert group_advantages(rewards) == pytest.approx(advantages, abs=1e-4)
+
+
+def test_a_table_of_another_engine_is_refused(url: str, tmp_path: Path) -> None:
+    (tmp_path / "buffer").mkdir()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE exp_buffer (id INTEGER PRIMARY KEY, experience_bytes BLOB)"))
+    engine.dispose()
+
+    with pytest.raises(ConfigError, match="'exp_buffer' with other columns"):
+        ExperienceStore(url, "exp_buffer")
+
+
+def test_two_buffers_in_one_database_stay_apart(url: str, store: ExperienceStore) -> None:
+    other = ExperienceStore(url, "other")
+    other.record([answer("m1")])
+
+    assert store.feedback(["m1"], 1.0, None, 0) == 0
+    assert store.counts().recorded == 0
+    other.close()
