@@ -148,22 +148,23 @@ class Explorer:
 
 
 def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> FastAPI:
-    """The Explorer's HTTP; model and database are opened when the application starts.
+    """The Explorer's HTTP, on a loaded model and an open database; the application's end closes both.
 
-    Raises (at its start):
+    Raises:
         ConfigError: the model's directory or the database is not what the configuration says.
     """
 
+    explorer = Explorer(config, clock)
+
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        explorer = await asyncio.to_thread(Explorer, config, clock)
-        app.state.explorer = explorer
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(explorer.follow_weights())
         yield
         following.cancel()
         await asyncio.to_thread(explorer.close)
 
     app = FastAPI(title="Slipstream embedded Explorer", lifespan=lifespan)
+    app.state.explorer = explorer
     add_routes(app)
     return app
 

@@ -36,7 +36,7 @@ class Feedback(BaseModel):
 
 
 def add_routes(app: FastAPI) -> None:
-    """Adds them to an application whose `state.explorer` is set when it has started."""
+    """Adds them to an application whose `state.explorer` is set."""
     app.add_api_route("/v1/chat/completions", chat, methods=["POST"])
     app.add_api_route("/v1/models", models)
     app.add_api_route("/feedback", feedback, methods=["POST"])

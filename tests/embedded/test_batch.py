@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from slipstream.embedded.batch import Batch
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def alone(model: PreTrainedModel, tokens: list[int]) -> Tensor:
+    """The logits after these tokens, without batch and without cache."""
+    return model(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1]
+
+
+def test_rows_that_join_and_leave_do_not_disturb_one_another(model: PreTrainedModel) -> None:
+    """Every row gets the logits it would get alone, whatever its neighbours do, past the cache's first growth."""
+    chance = random.Random(1)
+    batch = Batch(model)
+    rows: list[list[int]] = []
+    for turn in range(40):
+        leaving = [row for row in rows if chance.random() < 0.08]
+        if leaving:
+            batch.keep([index for index, row in enumerate(rows) if row not in leaving])
+            rows = [row for row in rows if row not in leaving]
+        if turn % 7 == 0:
+            prompts = [[chance.randrange(3, 49152) for _ in range(chance.randint(1, 60))] for _ in range(3)]
+            logits = batch.join(prompts)
+            rows += prompts
+            for prompt, row_logits in zip(prompts, logits, strict=True):
+                assert torch.allclose(row_logits, alone(model, prompt), atol=1e-3)
+        tokens = [chance.randrange(3, 49152) for _ in rows]
+        logits = batch.step(tokens)
+        for row, token in zip(rows, tokens, strict=True):
+            row.append(token)
+        checked = chance.randrange(len(rows))
+        assert torch.allclose(logits[checked], alone(model, rows[checked]), atol=1e-3)
+
+
+def test_the_cache_grows_with_long_responses(model: PreTrainedModel) -> None:
+    batch = Batch(model)
+    row = [5, 6, 7]
+    batch.join([row])
+    for _ in range(150):
+        logits = batch.step([9])
+
+    assert torch.allclose(logits[0], alone(model, [*row, *[9] * 150]), atol=1e-3)
+
+
+def test_equal_prompts_start_from_the_same_logits(model: PreTrainedModel) -> None:
+    logits = Batch(model).join([[4, 5], [6], [4, 5]])
+
+    assert torch.equal(logits[0], logits[2])
+    assert not torch.equal(logits[0], logits[1])
+
+
+def test_a_batch_can_be_emptied_and_used_again(model: PreTrainedModel) -> None:
+    batch = Batch(model)
+    batch.join([[4, 5]])
+    batch.keep([])
+
+    assert torch.allclose(batch.join([[6, 7]])[0], alone(model, [6, 7]), atol=1e-3)
