@@ -84,7 +84,10 @@ buffer:
         ("explorer: {rollout_model: {dtype: int4}}", "explorer.rollout_model.dtype: Input should be 'bfloat16' or"),
         ("explorer: {rollout_model: {tool_call_parser: pythonic}}", "explorer.rollout_model.tool_call_parser: "),
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
-        ("algorithm: {algorithm_type: topr}", "algorithm.algorithm_type: Input should be 'grpo' or 'ppo', found 'topr'"),
+        (
+            "algorithm: {algorithm_type: topr}",
+            "algorithm.algorithm_type: Input should be 'grpo' or 'ppo', found 'topr'",
+        ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
         ("buffer: {train_batch_size: 0}", "buffer.train_batch_size: Input should be greater than or equal to 1"),
         ("buffer: {trainer_input: {experience_buffer: {storage_type: queue}}}", "experience_buffer.storage_type: "),
@@ -137,10 +140,10 @@ def test_the_file_of_the_other_service_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["- a list", "mode: [unclosed", "just words"])
 def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="explorer.yaml"):
+    with pytest.raises(ConfigError, match=r"explorer\.yaml"):
         load_config(file(tmp_path, text), "serve")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="absent.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load_config(tmp_path / "absent.yaml", "serve")

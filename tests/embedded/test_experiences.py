@@ -107,7 +107,9 @@ def test_advantages_are_computed_within_one_commit(store: ExperienceStore) -> No
 
     advantages = {experience.msg_id: experience.advantage for experience in store.claim(1, 4)}
 
-    assert advantages == pytest.approx({"m0": 1 / math.sqrt(2), "m1": -1 / math.sqrt(2), "m2": 1.0, "m3": 0.0}, abs=1e-4)
+    assert advantages == pytest.approx(
+        {"m0": 1 / math.sqrt(2), "m1": -1 / math.sqrt(2), "m2": 1.0, "m3": 0.0}, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize(
