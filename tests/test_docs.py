@@ -1,0 +1,224 @@
+"""The documentation cannot rot: routes, metrics and commands are all there and no others, examples run, links lead.
+
+Configuration keys, strategies, calculators, and capture's headers and reasons have such tests beside their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from loops import Loop, RunLoop
+from prometheus_client.parser import text_string_to_metric_families
+from serving import until
+from typer.main import get_command
+
+from slipstream.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+OUTSIDE_THE_SCHEMA = {"GET /docs", "GET /openapi.json"}
+
+
+class Example(NamedTuple):
+    """A curl command of docs/api.md, with the answer that the page shows for it, in its language."""
+
+    command: str
+    status: int
+    language: str
+    answer: str
+
+
+def examples() -> Iterator[Example]:
+    for section in re.split(r"^##+ ", API, flags=re.MULTILINE):
+        blocks = FENCE.findall(section)
+        for place, (language, text) in enumerate(blocks):
+            if language == "sh":
+                shown = blocks[place + 1] if place + 1 < len(blocks) else ("", "")
+                yield Example(text.replace("\\\n", " "), 202 if "answer is 202" in section else 200, *shown)
+
+
+async def curl(client: httpx.AsyncClient, command: str) -> httpx.Response:
+    """What curl would do, for the options that the page uses: a fresh machine need not have it."""
+    program, *words = shlex.split(command)
+    assert program == "curl"
+    method, headers, body, url = None, [], None, ""
+    for word in (remaining := iter(words)):
+        if word == "-X":
+            method = next(remaining)
+        elif word == "-H":
+            name, _, value = next(remaining).partition(": ")
+            headers.append((name, value))
+        elif word == "-d":
+            body = next(remaining)
+        else:
+            url = word
+    path = url.removeprefix("http://127.0.0.1:8100")
+    return await client.request(method or ("GET" if body is None else "POST"), path, content=body, headers=headers)
+
+
+def keys(value: Any) -> Any:
+    """The value without its scalars: what a reader of the page relies on."""
+    if isinstance(value, dict):
+        return {key: keys(item) for key, item in value.items()}
+    return [keys(item) for item in value] if isinstance(value, list) else None
+
+
+async def played(loop: Loop) -> None:
+    """What counts something under every metric that has labels. The queue of runs must have room for one."""
+    loop.explorer.hold.clear()
+    await loop.chat("hello", {"x-slipstream-metadata": "not json"})
+    await until(lambda: loop.explorer.chats)
+    await loop.chat("hello", {"x-slipstream-select": "always"})
+    await loop.chat("hello", store=False)
+
+    async def dropped() -> bool:
+        return "runs_queue_full" in (await loop.client.get("/metrics")).text
+
+    await until(dropped)
+    loop.explorer.hold.set()
+    await until(lambda: loop.ready(1))
+    await loop.commit()
+
+
+async def test_each_example_of_the_api_does_what_the_page_shows(run_loop: RunLoop) -> None:
+    ids: dict[str, str] = {}
+    ready = 0
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        for example in examples():
+            command = example.command
+            for shown_id, real_id in ids.items():
+                command = command.replace(shown_id, real_id)
+            response = await curl(loop.client, command)
+            assert response.status_code == example.status, (command, response.text)
+            if example.language == "json":
+                shown, answer = json.loads(example.answer), response.json()
+                assert keys(answer) == keys(shown), command
+                if len(str(shown.get("id", ""))) == 32:
+                    ids[shown["id"]] = answer["id"]
+            else:
+                assert set(example.answer.splitlines()) <= set(response.text.splitlines()), command
+            if "/v1/" in command:
+                ready = 2
+            elif "/commit" in command:
+                ready = 0
+            await until(partial(loop.ready, ready))
+    assert len(ids) == 2, "the receipt of a feedback, and that of a mark"
+
+
+async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        schema = (await loop.client.get("/openapi.json")).json()
+    routes = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
+    documented = re.findall(r"^## `(.+)`$", API, re.MULTILINE)
+    assert sorted(documented) == sorted(routes | OUTSIDE_THE_SCHEMA)
+
+    for route in ("POST /feedback", "POST /marks"):
+        method, path = route.split()
+        body = schema["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
+        fields = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]["properties"]
+        rows = re.findall(r"^\| `(\w+)` \| (.+)$", _section(f"`{route}`"), re.MULTILINE)
+        assert sorted(name for name, _ in rows) == sorted(fields), route
+        for name, row in rows:
+            missing = [limit for limit in _limits(fields[name]) if limit not in re.findall(r"\w+", row)]
+            assert not missing, f"{route} {name}: {missing}"
+
+
+def _section(title: str) -> str:
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", API, re.MULTILINE | re.DOTALL)
+    assert found
+    return found[1]
+
+
+def _limits(field: Any) -> Iterator[str]:
+    """Every bound of a JSON schema, however deep, as a page would write it."""
+    for key, value in field.items() if isinstance(field, dict) else enumerate(field):
+        if key in ("maxLength", "maxItems", "minimum", "maximum"):
+            yield f"{value:g}"
+        elif key == "enum":
+            yield from value
+        elif isinstance(value, dict | list):
+            yield from _limits(value)
+
+
+async def test_every_metric_and_label_is_documented_and_no_other(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"queue": 1}) as loop:
+        await played(loop)
+        text = (await loop.client.get("/metrics")).text
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    scraped = {name: kind for name, kind in types.items() if not name.endswith("_created")}
+    rows = re.findall(r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \| (.+)$", METRICS, re.MULTILINE)
+    assert {name: kind for name, _, kind, _ in rows} == scraped
+    assert len(rows) == len(scraped)
+
+    documented = {name: (labels, meaning) for name, labels, _, meaning in rows}
+    for family in text_string_to_metric_families(text):
+        name = family.name if family.name in documented else f"{family.name}_total"
+        if family.name.endswith("_created"):
+            continue
+        labels, meaning = documented[name]
+        assert family.samples, f"{name}: played() counts nothing under it"
+        for sample in family.samples:
+            given = {label: value for label, value in sample.labels.items() if label != "le"}
+            assert sorted(given) == sorted(filter(None, labels.split(","))), name
+            for label, value in given.items():
+                assert f"`{value}`" in meaning or f"[{label}]" in meaning, f"{name}: {value}"
+
+
+def test_no_page_speaks_of_a_metric_that_is_none() -> None:
+    known = set(re.findall(r"slipstream_\w+", METRICS))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        told = {name.partition("{")[0] for name in re.findall(r"`(slipstream_\w+_(?:total|seconds)[^`]*)`", text)}
+        assert told <= known, page.name
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    commands = set(_commands(get_command(app)))
+    rows = re.findall(r"^\| `slipstream (\w.+?)`", page, re.MULTILINE)
+    named = [next((command for command in commands if f"{row} ".startswith(f"{command} ")), row) for row in rows]
+    assert sorted(named) == sorted(commands)
+    first_words = {command.split()[0] for command in commands}
+    for text in (page.read_text(encoding="utf-8") for page in PAGES):
+        assert set(re.findall(r"(?:^|`)slipstream ([a-z]+)", text, re.MULTILINE)) <= first_words
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield " ".join(path)
+    for name, child in (children or {}).items():
+        yield from _commands(child, (*path, name))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and anchor not in _anchors(file)):
+            dead.append(target)
+    assert dead == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
