@@ -29,24 +29,25 @@ def test_nothing_is_published_at_first(tmp_path: Path) -> None:
 
 
 def test_a_published_version_can_be_loaded(tmp_path: Path) -> None:
-    checkpoints.publish(tmp_path, 3, weights_of(1.5), meta={"experiences": 8})
+    checkpoints.publish(tmp_path, 3, weights_of(1.5), trained_on={"msg_ids": ["a"]})
 
     assert checkpoints.latest_version(tmp_path) == 3
     assert checkpoints.load_weights(tmp_path, 3)["w"].tolist() == [1.5, 1.5]
     assert checkpoints.weights_path(tmp_path, 3) == tmp_path / "global_step_3" / "actor" / "huggingface"
     assert (tmp_path / "latest_state_dict_iteration.txt").read_text() == "3"
-    assert json.loads((tmp_path / "trainer_meta.json").read_text()) == {"latest_iteration": 3, "experiences": 8}
+    assert json.loads((tmp_path / "trainer_meta.json").read_text()) == {"latest_iteration": 3}
+    assert json.loads((tmp_path / "global_step_3/trained_on.json").read_text()) == {"msg_ids": ["a"]}
 
 
-def test_only_a_step_with_its_optimizer_is_a_full_one(tmp_path: Path) -> None:
-    checkpoints.publish(tmp_path, 1, weights_of(1.0), optimizer={"state": {0: {"step": torch.tensor(1.0)}}})
+def test_only_a_step_with_its_training_state_is_a_full_one(tmp_path: Path) -> None:
+    checkpoints.publish(tmp_path, 1, weights_of(1.0), training_state={"state": {0: {"step": torch.tensor(1.0)}}})
     checkpoints.publish(tmp_path, 2, weights_of(2.0))
 
     assert (tmp_path / "global_step_1" / ".full_checkpoint").exists()
     assert not (tmp_path / "global_step_2" / ".full_checkpoint").exists()
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"
-    assert checkpoints.load_optimizer(tmp_path, 1) == {"state": {0: {"step": torch.tensor(1.0)}}}
-    assert checkpoints.load_optimizer(tmp_path, 2) is None
+    assert checkpoints.load_training_state(tmp_path, 1) == {"state": {0: {"step": torch.tensor(1.0)}}}
+    assert checkpoints.load_training_state(tmp_path, 2) is None
 
 
 def test_a_write_that_fails_changes_nothing_and_can_be_repeated(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_versions_only_rise(tmp_path: Path) -> None:
 
 def test_pruning_keeps_the_newest_and_what_a_marker_names(tmp_path: Path) -> None:
     for version in range(1, 6):
-        checkpoints.publish(tmp_path, version, weights_of(version), optimizer={} if version == 1 else None)
+        checkpoints.publish(tmp_path, version, weights_of(version), training_state={} if version == 1 else None)
 
     assert checkpoints.prune(tmp_path, keep=0) == []
     assert checkpoints.prune(tmp_path, keep=2) == [2, 3]

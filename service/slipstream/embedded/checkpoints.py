@@ -2,12 +2,13 @@
 
     job_dir/
       latest_state_dict_iteration.txt      the version that the Explorer follows
-      latest_checkpointed_iteration.txt    the last step saved with its optimizer
-      trainer_meta.json                    what the Trainer last did, for people
+      latest_checkpointed_iteration.txt    the last step saved with its training state
+      trainer_meta.json                    the last step, as Trinity writes it
       global_step_N/
-        .full_checkpoint                   present when the optimizer was saved
+        .full_checkpoint                   present when the training state (float32 weights, optimizer) was saved
         actor/huggingface/                 an ordinary Hugging Face model directory
-        actor/optimizer.pt                 with .full_checkpoint only
+        actor/training_state.pt            with .full_checkpoint only
+        trained_on.json                    the experiences that this version has and the one before has not
 
 The weights are written once: Trinity loads `actor/huggingface/` where `actor/model.safetensors` is absent.
 A step exists from the moment the first marker names it. Everything before that moment may be cut off at any
@@ -33,7 +34,8 @@ VERSION_MARKER = "latest_state_dict_iteration.txt"
 FULL_MARKER = "latest_checkpointed_iteration.txt"
 META = "trainer_meta.json"
 _FULL_FLAG = ".full_checkpoint"
-_OPTIMIZER = "optimizer.pt"
+_STATE = "training_state.pt"
+_TRAINED_ON = "trained_on.json"
 
 
 class CheckpointError(SlipstreamError):
@@ -76,9 +78,9 @@ def load_weights(job_dir: Path, version: int) -> dict[str, torch.Tensor]:
     return weights
 
 
-def load_optimizer(job_dir: Path, version: int) -> dict[str, Any] | None:
-    """The optimizer state saved with a version, or None when that version was saved without it."""
-    path = _step_dir(job_dir, version) / "actor" / _OPTIMIZER
+def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:
+    """The training state saved with a version, or None when that version was saved without it."""
+    path = _step_dir(job_dir, version) / "actor" / _STATE
     if not path.exists():
         return None
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -90,8 +92,8 @@ def publish(
     version: int,
     save: Callable[[Path], None],
     *,
-    optimizer: Mapping[str, Any] | None = None,
-    meta: Mapping[str, Any] | None = None,
+    training_state: Mapping[str, Any] | None = None,
+    trained_on: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a version and let the Explorer see it, or leave everything as it was.
 
@@ -99,8 +101,8 @@ def publish(
         job_dir: the shared directory; made when missing.
         version: the training step, above every published one.
         save: writes a Hugging Face model directory (config, weights, tokenizer) to the path it is given.
-        optimizer: the optimizer's state dict; makes this a full checkpoint.
-        meta: what to add to `trainer_meta.json`; JSON values.
+        training_state: state dicts to go on from exactly; makes this a full checkpoint.
+        trained_on: what `trained_on.json` says; JSON values.
 
     Raises:
         CheckpointError: `version` is not above the published one.
@@ -114,8 +116,9 @@ def publish(
     actor = partial / "actor"
     actor.mkdir(parents=True)
     save(actor / "huggingface")
-    if optimizer is not None:
-        torch.save(dict(optimizer), actor / _OPTIMIZER)
+    (partial / _TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
+    if training_state is not None:
+        torch.save(dict(training_state), actor / _STATE)
         (partial / _FULL_FLAG).touch()
     _sync_tree(partial)
 
@@ -123,8 +126,8 @@ def publish(
     shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
     partial.rename(final)
     _sync(job_dir)
-    replace_text(job_dir / META, json.dumps({"latest_iteration": version, **(meta or {})}, indent=2))
-    if optimizer is not None:
+    replace_text(job_dir / META, json.dumps({"latest_iteration": version}))
+    if training_state is not None:
         replace_text(job_dir / FULL_MARKER, str(version))
     replace_text(job_dir / VERSION_MARKER, str(version))
 

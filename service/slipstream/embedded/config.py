@@ -83,12 +83,30 @@ class Optimizer(Section):
     clip_grad: Annotated[Number, Field(gt=0)] = 1.0
 
 
+class PolicyLoss(Section):
+    """How far one step may move a token's probability, as a ratio, and what the loss is a mean over."""
+
+    clip_range: Annotated[Number, Field(gt=0)] = 0.2
+    clip_range_low: Annotated[Number, Field(gt=0)] | None = None
+    clip_range_high: Annotated[Number, Field(gt=0)] | None = None
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
+
+    @property
+    def low(self) -> float:
+        return self.clip_range if self.clip_range_low is None else self.clip_range_low
+
+    @property
+    def high(self) -> float:
+        return self.clip_range if self.clip_range_high is None else self.clip_range_high
+
+
 class Algorithm(Section):
     """`grpo` compares the runs of a task with each other; `ppo` takes single samples against the batch's mean."""
 
     algorithm_type: Literal["grpo", "ppo"] = "ppo"
     repeat_times: Positive = 1
     optimizer: Optimizer = Optimizer()
+    policy_loss_fn_args: PolicyLoss = PolicyLoss()
 
 
 class RolloutModel(Section):
@@ -108,12 +126,16 @@ class Explorer(Section):
 
 
 class ExperienceBuffer(Section):
-    """`path` is an SQLAlchemy URL; without one the buffer is an SQLite file in the job's directory."""
+    """`path` is an SQLAlchemy URL; without one the buffer is an SQLite file in the job's directory.
+
+    After `max_read_timeout` seconds without anything to train on the Trainer ends; without a number it waits on, as a
+    quiet night must not end training (Trinity-RFT's own default is 1800).
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=48)] = "experience_buffer"
     storage_type: Literal["sql"] = "sql"
     path: str | None = None
-    max_read_timeout: Annotated[Number, Field(gt=0)] = 1800
+    max_read_timeout: Annotated[Number, Field(gt=0)] | None = None
 
     @field_validator("path")
     @classmethod
@@ -136,10 +158,20 @@ class Buffer(Section):
 
 
 class Trainer(Section):
-    """`save_interval` is in steps, 0 for never; `total_steps` None trains on for as long as experiences come."""
+    """`save_interval` is in steps, 0 for never; `total_steps` None trains on for as long as experiences come.
+
+    After `partial_batch_after` seconds in which nothing was committed, what is there is trained on though it is less
+    than `buffer.train_batch_size`. (Trinity-RFT has no such field: there, leftovers wait.) The default is twice the
+    sidecar's usual commit interval, so that traffic which goes on never gets smaller batches.
+
+    `dtype` is what is computed with (the weights are kept in float32); auto is bfloat16 where the CPU has it. Trinity-
+    RFT has no such field either.
+    """
 
     save_interval: Count = 0
     total_steps: Positive | None = None
+    partial_batch_after: Annotated[Number, Field(gt=0)] = 600
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     max_checkpoints_to_keep: Count = 0
     save_hf_checkpoint: Literal["always", "last", "never"] = "last"
 

@@ -1,0 +1,183 @@
+"""TRL's GRPOTrainer over stored samples.
+
+TRL generates its own samples, in groups of one size. Here the samples exist already, groups lose runs, and the next
+batch may be hours away. So what is used of GRPOTrainer is the model, the optimizer, the precision, the loss and its
+metrics; its outer loop (`train()`, which fetches one batch ahead) is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset  # type: ignore[import-untyped]
+from peft import LoraConfig
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import entropy_from_logits, selective_log_softmax
+
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.experiences import Experience
+from slipstream.embedded.packing import pack
+from slipstream.errors import ConfigError, SlipstreamError
+
+_LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo"}  # Trinity-RFT's names, and TRL's
+_BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")  # of x86 and ARM: without one, bfloat16 is slower than float32
+
+
+class TrainingError(SlipstreamError):
+    """A batch cannot be trained on; weights and optimizer are as they were before it."""
+
+
+class StoredSamplesTrainer(GRPOTrainer):
+    """GRPOTrainer whose rows share one prompt, which is then computed once, and of which only answers are scored.
+
+    TRL's own way scores every position of every row against the whole vocabulary where Triton is missing, prompts
+    included: on a CPU, for 8 answers of 25 tokens to a prompt of 60, that takes more than three times as long.
+    """
+
+    _scored: Tensor
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **_: Any
+    ) -> tuple[Tensor, Tensor, None]:
+        mask = attention_mask[:, -logits_to_keep:].bool()
+        answers = [row[kept] for row, kept in zip(input_ids[:, -logits_to_keep:], mask, strict=True)]
+        packed = pack(input_ids[0, :-logits_to_keep], answers)
+        with self.accelerator.autocast():
+            logits = model(
+                input_ids=packed.input_ids,
+                position_ids=packed.position_ids,
+                attention_mask=packed.attention_mask,
+                logits_to_keep=packed.scored,
+                use_cache=False,
+            ).logits[0]
+        logits = logits.float() / self.temperature
+        nothing = torch.zeros(mask.shape, device=logits.device)
+        logps = nothing.masked_scatter(mask, selective_log_softmax(logits, torch.cat(answers)))
+        entropies = nothing.masked_scatter(mask, entropy_from_logits(logits.detach()))
+        self._scored = logps.detach()
+        return logps, entropies, None
+
+    def pop_token_sums(self, inputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """What the last loss measured, as sums over its tokens."""
+        drift = (self._scored - inputs["old_per_token_logps"])[inputs["completion_mask"].bool()]
+        means = self._metrics["train"]
+        sums = {
+            "tokens": float(drift.numel()),
+            "kl": float((drift.exp() - 1 - drift).sum()),
+            "clipped": means["clip_ratio/region_mean"][-1] * drift.numel(),
+            "entropy": means["entropy"][-1] * drift.numel(),
+        }
+        means.clear()
+        return sums
+
+
+def stored_samples_trainer(
+    config: EngineConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path
+) -> StoredSamplesTrainer:
+    """The model with loss, optimizer and schedule as configured, and with fresh adapters where there are to be any.
+
+    Raises:
+        ConfigError: a setting cannot be trained with; names the key.
+    """
+    try:
+        trainer = StoredSamplesTrainer(
+            model,
+            reward_funcs=_no_reward,
+            args=_trl_config(config, output_dir),
+            train_dataset=Dataset.from_dict({"prompt": [""]}),
+            processing_class=tokenizer,
+            peft_config=_lora_config(config),
+        )
+        trainer.create_optimizer_and_scheduler(config.trainer.total_steps or 0)
+    except ValueError as error:
+        raise ConfigError(f"algorithm.optimizer or model.lora_configs: {error}") from error
+    trainer.current_gradient_accumulation_steps = 1  # the parts of a batch are weighed by `loss_inputs` and `Learner`
+    return trainer
+
+
+def loss_inputs(rows: Sequence[Experience], advantages: Sequence[float], tokens: int) -> dict[str, Tensor]:
+    """What TRL's loss reads, for rows of one prompt; `tokens` counts the answers of the whole batch."""
+    for row in rows:
+        if not len(row.prompt_ids) or not len(row.response_ids) or len(row.response_ids) != len(row.logprobs):
+            raise TrainingError(
+                f"experience {row.msg_id}: expected a prompt, an answer and a logprob for each of its tokens, found "
+                f"{len(row.prompt_ids)}, {len(row.response_ids)} and {len(row.logprobs)}"
+            )
+    answers = [torch.tensor(row.response_ids, dtype=torch.long) for row in rows]
+    prompts = torch.tensor(rows[0].prompt_ids, dtype=torch.long).expand(len(rows), -1)
+    return {
+        "prompt_ids": prompts,
+        "prompt_mask": torch.ones_like(prompts),
+        "completion_ids": pad_sequence(answers, batch_first=True),
+        "completion_mask": pad_sequence([torch.ones_like(answer) for answer in answers], batch_first=True),
+        "advantages": torch.tensor(advantages),
+        "old_per_token_logps": pad_sequence([torch.tensor(row.logprobs) for row in rows], batch_first=True),
+        "num_items_in_batch": torch.tensor(tokens),
+    }
+
+
+def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
+    if config.model.temperature == 0:
+        raise ConfigError("model.temperature: expected above 0, as it is the sampling's, found 0")
+    optimizer, loss = config.algorithm.optimizer, config.algorithm.policy_loss_fn_args
+    schedule = optimizer.lr_scheduler_type
+    if schedule == "constant" and optimizer.lr_warmup_steps > 0:
+        schedule = "constant_with_warmup"
+    if not schedule.startswith("constant") and config.trainer.total_steps is None:
+        raise ConfigError(
+            f"algorithm.optimizer.lr_scheduler_type: expected 'constant' without trainer.total_steps, "
+            f"found {schedule!r}"
+        )
+    return GRPOConfig(
+        output_dir=str(output_dir),
+        per_device_train_batch_size=2,  # this and the next are the least that TRL accepts, and not used here
+        num_generations=2,
+        temperature=config.model.temperature,
+        beta=0.0,  # no reference model
+        loss_type=_LOSS_TYPES[loss.loss_agg_mode],
+        epsilon=loss.low,
+        epsilon_high=loss.high,
+        learning_rate=optimizer.lr,
+        weight_decay=optimizer.weight_decay,
+        adam_beta1=optimizer.betas[0],
+        adam_beta2=optimizer.betas[1],
+        max_grad_norm=optimizer.clip_grad,
+        lr_scheduler_type=schedule,
+        warmup_steps=max(optimizer.lr_warmup_steps, 0),
+        bf16=_computes_in_bf16(config.trainer.dtype),
+        activation_checkpointing=False,  # _MOST_TOKENS bounds the memory; computing twice costs a third more time
+        disable_dropout=True,
+        report_to=[],
+        use_cpu=True,
+    )
+
+
+def _computes_in_bf16(dtype: str) -> bool:
+    if dtype == "auto":
+        return any(torch.cpu.get_capabilities().get(feature) for feature in _BF16_FEATURES)
+    return dtype == "bfloat16"
+
+
+def _lora_config(config: EngineConfig) -> LoraConfig | None:
+    if not config.model.lora_configs:
+        return None
+    lora = config.model.lora_configs[0]
+    return LoraConfig(
+        r=lora.lora_rank,
+        lora_alpha=lora.lora_alpha,
+        target_modules=lora.target_modules,
+        exclude_modules=lora.exclude_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _no_reward(**_: Any) -> list[float | None]:
+    """TRL wants a source of rewards; ours come with the experiences."""
+    raise NotImplementedError

@@ -1,0 +1,177 @@
+"""The policy model that learns: one gradient and one update a batch of stored experiences."""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.experiences import Experience
+from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
+from slipstream.embedded.packing import split
+from slipstream.errors import ConfigError
+
+_MOST_TOKENS = 2048  # of one forward pass: its logits take 400 MB with a vocabulary of 49,152
+_STD_EPSILON = 1e-6  # keeps a batch of equal rewards finite
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Of one step, before its update.
+
+    kl_to_sampling estimates KL(sampling policy || current policy) a token, in nats (Schulman's k3 estimator): what
+    staleness and different arithmetic add up to. clip_fraction is the part of the tokens whose ratio was clipped.
+    These two and the entropy are means over the tokens of experiences with an advantage, and 0 where there is none.
+    """
+
+    loss: float
+    grad_norm: float
+    reward_mean: float
+    reward_std: float
+    kl_to_sampling: float
+    clip_fraction: float
+    entropy: float
+    tokens: int
+    seconds: float
+
+
+class Learner:
+    """The policy model with its optimizer, for the life of the process.
+
+    Args:
+        config: `model`, `algorithm` and `trainer` are read.
+        weights: the model directory to start from: `model.model_path` or an exported version.
+        output_dir: where TRL may write; nothing is written there at present.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or a setting cannot be trained with; names the key.
+    """
+
+    def __init__(self, config: EngineConfig, weights: Path, output_dir: Path) -> None:
+        disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            # the weights are kept in float32: steps of a usual size vanish in bfloat16's 8 bits
+            model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
+            self._tokenizer = AutoTokenizer.from_pretrained(weights)
+            self._export_dtype = AutoConfig.from_pretrained(config.model.model_path).dtype or torch.float32
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"model.model_path: expected a Hugging Face model directory: {error}") from error
+        self._shares_prompts = _attends_freely(model)
+        self._mean_of_means = config.algorithm.policy_loss_fn_args.loss_agg_mode == "seq-mean-token-mean"
+        trainer = stored_samples_trainer(config, model, self._tokenizer, output_dir)
+        self._trainer = trainer
+        self._model: Any = trainer.model
+        self._optimizer: Any = trainer.optimizer
+        self._scheduler: Any = trainer.lr_scheduler
+
+    def accumulate(self, batch: Sequence[Experience]) -> Metrics:
+        """Computes the gradient of a batch, without applying it.
+
+        Raises:
+            TrainingError: an experience is malformed, or the gradient is not finite.
+        """
+        began = time.perf_counter()
+        trainer = self._trainer
+        self._model.train()
+        self._optimizer.zero_grad()
+        advantages = batch_advantages(batch)
+        tokens = sum(len(experience.response_ids) for experience in batch)
+        sums: defaultdict[str, float] = defaultdict(float)
+        for rows in self._parts(batch, advantages):
+            inputs = loss_inputs([batch[row] for row in rows], [advantages[row] for row in rows], tokens)
+            loss = trainer.compute_loss(self._model, inputs)
+            if self._mean_of_means:  # TRL's mean over this part, not over the batch
+                loss = loss * (len(rows) / len(batch))
+            trainer.accelerator.backward(loss)
+            sums["loss"] += loss.item()
+            for name, value in trainer.pop_token_sums(inputs).items():
+                sums[name] += value
+        grad_norm = float(trainer.accelerator.clip_grad_norm_(self._model.parameters(), trainer.args.max_grad_norm))
+        if not math.isfinite(grad_norm):
+            raise TrainingError(f"the gradient's norm is {grad_norm}")
+        rewards = [experience.reward for experience in batch]
+        scored = max(sums["tokens"], 1)
+        return Metrics(
+            loss=sums["loss"],
+            grad_norm=grad_norm,
+            reward_mean=statistics.fmean(rewards),
+            reward_std=statistics.pstdev(rewards),
+            kl_to_sampling=sums["kl"] / scored,
+            clip_fraction=sums["clipped"] / scored,
+            entropy=sums["entropy"] / scored,
+            tokens=tokens,
+            seconds=time.perf_counter() - began,
+        )
+
+    def update(self) -> None:
+        """Applies the accumulated gradient. Without one (no experience had an advantage) nothing changes."""
+        self._optimizer.step()
+        self._scheduler.step()
+        self._optimizer.zero_grad()
+
+    def save_model(self, path: Path) -> None:
+        """Writes an ordinary model directory: adapters merged, in the precision of the model it started from."""
+        model = copy.deepcopy(self._model)
+        if isinstance(model, PeftModel):
+            model = model.merge_and_unload()
+        model.to(self._export_dtype).save_pretrained(path)
+        self._tokenizer.save_pretrained(path)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on, with the weights in float32."""
+        return {name: part.state_dict() for name, part in self._stateful().items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on exactly where `state()` was taken."""
+        for name, part in self._stateful().items():
+            part.load_state_dict(state[name])
+
+    def _stateful(self) -> dict[str, Any]:
+        return {"model": self._model, "optimizer": self._optimizer, "scheduler": self._scheduler}
+
+    def _parts(self, batch: Sequence[Experience], advantages: Sequence[float]) -> Iterator[list[int]]:
+        """Rows to compute together: of one prompt. Those without an advantage have no gradient and are left out."""
+        by_prompt: defaultdict[bytes, list[int]] = defaultdict(list)
+        for row, experience in enumerate(batch):
+            if advantages[row] != 0:
+                by_prompt[experience.prompt_ids.tobytes()].append(row)
+        for rows in by_prompt.values():
+            if not self._shares_prompts:
+                yield from ([row] for row in rows)
+                continue
+            lengths = [len(batch[row].response_ids) for row in rows]
+            for chosen in split(len(batch[rows[0]].prompt_ids), lengths, _MOST_TOKENS):
+                yield [rows[index] for index in chosen]
+
+
+def batch_advantages(batch: Sequence[Experience]) -> list[float]:
+    """The stored advantages; single samples get (reward - mean) / (standard deviation + 1e-6) of those in the batch.
+
+    A batch baseline in place of a value model (REINFORCE++, arXiv:2501.03262).
+    """
+    single = [experience.reward for experience in batch if experience.advantage is None]
+    mean, deviation = (statistics.fmean(single), statistics.pstdev(single)) if single else (0.0, 0.0)
+    return [
+        (experience.reward - mean) / (deviation + _STD_EPSILON)
+        if experience.advantage is None
+        else experience.advantage
+        for experience in batch
+    ]
+
+
+def _attends_freely(model: Any) -> bool:
+    """Whether a token sees exactly what the mask lets it see: no state, no window."""
+    layers = getattr(model.config, "layer_types", None) or ["full_attention"]
+    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

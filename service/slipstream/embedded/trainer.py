@@ -1,0 +1,194 @@
+"""The embedded Trainer: takes committed experiences, trains, publishes versions for the Explorer.
+
+What makes it safe to kill at any moment is an order: a batch is marked with the step that takes it, the step is
+trained in memory, and it counts from the moment its version is published. A Trainer that starts goes on from the
+published version and gives back what later steps had taken, so each experience is trained into what is published
+once. Every failure that is not the batch's own ends the process, and leaves the rest to the next start.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import structlog
+from torch.utils.tensorboard import SummaryWriter
+
+from slipstream.embedded import checkpoints
+from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.embedded.experiences import Experience, ExperienceStore
+from slipstream.embedded.learning import Learner, Metrics
+
+log = structlog.get_logger(__name__)
+
+_POLL_SECONDS = 0.5  # little against a step, and cheap: one indexed count
+_ATTEMPTS = 3  # a batch that fails this often fails for a reason of its own
+
+
+def train(config_path: Path) -> None:
+    """Trains until SIGTERM or SIGINT (after the step that runs; a second signal ends it at once), until
+    `trainer.total_steps`, or until nothing came for `max_read_timeout`.
+
+    Raises:
+        ConfigError: the file, the model or the database does not fit; names the key.
+    """
+    config = load_config(config_path, "train")
+    stop = threading.Event()
+    with _stopped_by_signals(stop):
+        Trainer(config, stop).run()
+
+
+class Trainer:
+    """One run of training; `stop` ends it between two steps."""
+
+    def __init__(self, config: EngineConfig, stop: threading.Event) -> None:
+        self._config = config
+        self._stop = stop
+        self._job_dir = config.job_dir
+        self._store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
+        self._unpublished: list[Experience] = []
+        self._resume(checkpoints.latest_version(self._job_dir) or 0)
+        self._board = SummaryWriter(self._job_dir / "monitor" / "tensorboard", purge_step=self._step + 1)
+
+    def run(self) -> None:
+        trainer, input_ = self._config.trainer, self._config.buffer.trainer_input.experience_buffer
+        log.info(
+            "trainer ready",
+            version=self._published,
+            waiting=self._store.unclaimed(),
+            batch=self._config.buffer.train_batch_size,
+            ends_without_data=f"after {input_.max_read_timeout:g} s" if input_.max_read_timeout else "never",
+        )
+        try:
+            while trainer.total_steps is None or self._step < trainer.total_steps:
+                batch = self._next_batch()
+                if not batch:
+                    break
+                self._train_on(batch)
+            if self._unpublished:
+                self._publish()
+        finally:
+            self._board.close()
+            self._store.close()
+        log.info("trainer ended", step=self._step, version=self._published)
+
+    def _resume(self, version: int) -> None:
+        """Goes on from a published version, or from the model as it is given where there is none."""
+        weights = checkpoints.weights_path(self._job_dir, version) if version else Path(self._config.model.model_path)
+        self._learner = Learner(self._config, weights, self._job_dir / "trl")
+        if version:
+            state = checkpoints.load_training_state(self._job_dir, version)
+            if state is None:
+                log.warning("optimizer starts afresh: this version was saved without it", version=version)
+            else:
+                self._learner.load_state(state)
+        released = self._store.release_after(version)
+        if released:
+            log.warning("taken by a step that was never published, trained again", experiences=released)
+        self._published = self._step = version
+        self._unpublished = []
+
+    def _follow_marker(self) -> None:
+        """A version that somebody else published (a roll back, live) is what the Explorer serves now."""
+        version = checkpoints.latest_version(self._job_dir) or 0
+        if version != self._published:
+            log.warning("going on from a version published by another", version=version, instead_of=self._step)
+            self._store.release_after(self._published)
+            self._resume(version)
+
+    def _next_batch(self) -> list[Experience]:
+        """Waits for a batch; empty when training is to end."""
+        size = self._config.buffer.train_batch_size
+        timeout = self._config.buffer.trainer_input.experience_buffer.max_read_timeout
+        waiting, since = -1, time.monotonic()
+        while not self._stop.is_set():
+            self._follow_marker()
+            batch = self._store.claim(self._step + 1, size)
+            if batch:
+                return batch
+            now, before = time.monotonic(), waiting
+            waiting = self._store.unclaimed()
+            if waiting != before:
+                since = now
+            elif waiting and now - since >= self._config.trainer.partial_batch_after:
+                size = waiting
+            elif not waiting and timeout is not None and now - since >= timeout:
+                log.info("no experiences for max_read_timeout", seconds=timeout)
+                return []
+            self._stop.wait(_POLL_SECONDS)
+        return []
+
+    def _train_on(self, batch: Sequence[Experience]) -> None:
+        metrics = self._gradient(batch)
+        if metrics is None:
+            count = self._store.set_aside(self._step + 1)
+            log.error("batch set aside", experiences=count, msg_ids=[experience.msg_id for experience in batch])
+            return
+        self._learner.update()
+        self._step += 1
+        self._unpublished += batch
+        for name, value in asdict(metrics).items():
+            self._board.add_scalar(f"train/{name}", value, self._step)
+        self._board.add_scalar("train/experiences", len(batch), self._step)
+        self._board.flush()
+        if self._step % self._config.synchronizer.sync_interval == 0 or self._is_full_step():
+            self._publish()
+        log.info(
+            "trained",
+            step=self._step,
+            experiences=len(batch),
+            reward=round(metrics.reward_mean, 4),
+            loss=round(metrics.loss, 4),
+            kl=round(metrics.kl_to_sampling, 5),
+            seconds=round(metrics.seconds, 1),
+            version=self._published,
+        )
+
+    def _gradient(self, batch: Sequence[Experience]) -> Metrics | None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._learner.accumulate(batch)
+            except Exception:
+                log.warning("step failed", step=self._step + 1, attempt=attempt, of=_ATTEMPTS, exc_info=True)
+        return None
+
+    def _is_full_step(self) -> bool:
+        interval = self._config.trainer.save_interval
+        return interval > 0 and self._step % interval == 0
+
+    def _publish(self) -> None:
+        trained_on = self._unpublished
+        checkpoints.publish(
+            self._job_dir,
+            self._step,
+            self._learner.save_model,
+            training_state=self._learner.state() if self._is_full_step() else None,
+            trained_on={"experiences": len(trained_on), "msg_ids": [experience.msg_id for experience in trained_on]},
+        )
+        self._published, self._unpublished = self._step, []
+        checkpoints.prune(self._job_dir, self._config.trainer.max_checkpoints_to_keep)
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """The first SIGTERM or SIGINT sets `stop`; the second one does what it does by default."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, _frame: object) -> None:
+        log.info("stopping after this step", signal=signal.Signals(number).name)
+        stop.set()
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
