@@ -150,6 +150,46 @@ def test_serve_needs_no_embedded_extra_and_ends_with_0_when_told_to(tmp_path: Pa
         process.communicate()
 
 
+def test_serve_says_in_one_message_that_it_cannot_have_its_port_or_its_store(tmp_path: Path) -> None:
+    config = "listen: 127.0.0.1:{port}\nexplorer: {{base_url: http://127.0.0.1:9}}\nstore: {{url: '{store}'}}\n"
+    store = "sqlite+aiosqlite:///store.db"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "taken.yaml").write_text(config.format(port=port, store=store))
+        run = slipstream("serve", "--config", "taken.yaml", cwd=tmp_path)
+    assert (run.returncode, "Traceback" in run.stderr) == (2, False)
+    assert f"listen: expected an address that is free on this machine, found 127.0.0.1:{port}" in run.stderr
+    assert not (tmp_path / "store.db").exists(), "the store was not touched"
+
+    (tmp_path / "folder.db").mkdir()
+    unusable = "sqlite+aiosqlite:///folder.db"
+    (tmp_path / "unusable.yaml").write_text(config.format(port=0, store=unusable))
+    run = slipstream("serve", "--config", "unusable.yaml", cwd=tmp_path)
+    assert (run.returncode, "Traceback" in run.stderr) == (2, False)
+    assert "store.url: expected a store that can be opened and written" in run.stderr
+
+
+def test_a_second_sidecar_on_the_same_sqlite_store_does_not_start(tmp_path: Path) -> None:
+    port = free_port()
+    for name, listen in (("first.yaml", port), ("second.yaml", 0)):
+        (tmp_path / name).write_text(
+            f"listen: 127.0.0.1:{listen}\n"
+            "explorer: {base_url: http://127.0.0.1:9}\n"
+            "store: {url: sqlite+aiosqlite:///store.db}\n"
+        )
+    first = subprocess.Popen(
+        [sys.executable, "-m", "slipstream", "serve", "--config", "first.yaml"], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    try:
+        assert answers(f"http://127.0.0.1:{port}/healthz", first)
+        second = slipstream("serve", "--config", "second.yaml", cwd=tmp_path)
+        assert second.returncode == 2
+        assert "store.url: expected a store of this sidecar alone" in second.stderr
+    finally:
+        first.kill()
+        first.communicate()
+
+
 def answers(url: str, process: subprocess.Popen[str], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline and process.poll() is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,13 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from slipstream import __version__
-from slipstream.config.settings import Settings
-from slipstream.errors import RequestError, SlipstreamError, error_body
+from slipstream.config.settings import Listen, Settings
+from slipstream.errors import ConfigError, RequestError, SlipstreamError, error_body
 from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.server import server_config
+from slipstream.proxy.server import UVICORN_OPTIONS, server_config
 from slipstream.routes import commit, feedback, marks, observe
 from slipstream.sidecar import Sidecar
+from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
@@ -34,15 +37,38 @@ def serve(settings: Settings) -> None:
     """Run the sidecar until SIGTERM or SIGINT, and end it in order.
 
     Raises:
-        SlipstreamError: it could not start (the port is taken, the store cannot be opened); the log says why.
+        ConfigError: the address cannot be listened on, or the store cannot be opened.
     """
-    server = uvicorn.Server(server_config(create_app(settings), settings.listen.host, settings.listen.port))
-    try:
-        server.run()
-    except SystemExit:  # uvicorn's word for a socket that it cannot bind
-        server.started = False
+    listen = settings.listen
+    # the socket first: of two sidecars started by mistake, the second must not touch the store
+    with _listening(listen) as listener:
+        asyncio.run(_try_store(settings.store.url))
+        app = create_app(settings)
+        _log.info("listening", host=listen.host, port=listener.getsockname()[1])
+        server = uvicorn.Server(server_config(app, listen.host, listen.port))
+        server.run(sockets=[listener])
     if not server.started:
-        raise SlipstreamError(f"the sidecar did not start on {settings.listen.host}:{settings.listen.port}, see above")
+        raise SlipstreamError("the sidecar did not start, see above")
+
+
+def _listening(listen: Listen) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server((listen.host, listen.port), family=family, backlog=UVICORN_OPTIONS["backlog"])
+    except OSError as error:
+        raise ConfigError(
+            f"listen: expected an address that is free on this machine, found {listen.host}:{listen.port} "
+            f"({error.strerror or error})"
+        ) from error
+
+
+async def _try_store(url: str) -> None:
+    """Open the store once before anything runs: what is wrong with it becomes one message instead of a traceback."""
+    database = Database(url)
+    try:
+        await database.open()
+    finally:
+        await database.close()
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -72,6 +98,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     control.add_exception_handler(RequestValidationError, _validation_error)
     control.add_exception_handler(HTTPException, _http_error)
     control.add_exception_handler(DBAPIError, _store_error)
+    control.add_exception_handler(Exception, _fault)
     return control
 
 
@@ -90,10 +117,11 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     if any(problem["type"] == "json_invalid" for problem in problems):
         return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
     fields = [_field(problem["loc"]) for problem in problems]
-    message = "; ".join(
-        f"{field}: {problem['msg']}" if field else problem["msg"]
-        for field, problem in zip(fields, problems, strict=True)
-    )
+    if fields == [""] and problems[0]["type"] in ("missing", "model_attributes_type"):
+        text = "expected a JSON object as the body, with the header content-type: application/json"
+        return JSONResponse(error_body(text, code="invalid_request"), 422)
+    texts = [str(problem["msg"]).removeprefix("Value error, ") for problem in problems]
+    message = "; ".join(f"{field}: {text}" if field else text for field, text in zip(fields, texts, strict=True))
     return JSONResponse(error_body(message, code="invalid_request", param=fields[0] or None), 422)
 
 
@@ -115,3 +143,8 @@ async def _store_error(request: Request, error: Exception) -> JSONResponse:
         503,
         headers={"Retry-After": _RETRY_AFTER},
     )
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours; the server logs its traceback."""
+    return JSONResponse(error_body("a fault of the sidecar; its log says more", kind="server_error", code="fault"), 500)

@@ -7,23 +7,21 @@ import uuid
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from slipstream.errors import RequestError
+from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.context import SidecarDep
 from slipstream.store import feedback
 from slipstream.store.feedback import Kind, NewFeedback
 
 router = APIRouter(tags=["feedback"])
 
-MsgId = Annotated[str, Field(min_length=1, max_length=256)]
-Name = Annotated[str, Field(min_length=1, max_length=64)]
-
 _MOST_MSG_IDS = 1000
 """More answers than any run has; a longer list is a mistake."""
 
 
-class FeedbackBody(BaseModel):
+class FeedbackBody(Body):
     """What is said of an answer.
 
     Trinity's form names `msg_ids` (with the `task_id` and `run_id` that Trinity groups by, which the sidecar knows
@@ -31,14 +29,12 @@ class FeedbackBody(BaseModel):
     last answer in it. Said is one of `reward`, `rating`, `thumbs`.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     msg_ids: Annotated[list[MsgId], Field(min_length=1, max_length=_MOST_MSG_IDS)] | None = None
     run_id: int | None = None
     msg_id: MsgId | None = None
     task_id: Name | None = None
     session_id: Name | None = None
-    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    reward: float | None = None
     rating: Annotated[int, Field(ge=1, le=5)] | None = None
     thumbs: Literal["up", "down"] | None = None
     comment: Annotated[str, Field(max_length=10_000)] | None = None

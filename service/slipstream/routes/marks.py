@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Annotated, Any, Self
+from typing import Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
+from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.context import SidecarDep
-from slipstream.routes.feedback import MsgId, Name
 from slipstream.store import tasks
 from slipstream.store.tables import MarkRow
 
 router = APIRouter(tags=["marks"])
 
 
-class MarkBody(BaseModel):
+class MarkBody(Body):
     """One of `task_id` and `msg_id`, with labels and their data (such as `reference`, the right answer)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     task_id: Name | None = None
     msg_id: MsgId | None = None
-    labels: Annotated[list[Name], Field(max_length=100)] = []
-    metadata: dict[str, Any] = {}
+    labels: list[Name] = Field(default_factory=list, max_length=100)
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> Self:

@@ -75,7 +75,7 @@ async def status(sidecar: SidecarDep) -> dict[str, Any]:
     }
 
 
-@router.get("/tasks/{task_id}")
+@router.get("/tasks/{task_id:path}")
 async def get_task(task_id: str, sidecar: SidecarDep) -> dict[str, Any]:
     """One task: whether it was selected and why, its calls, and each run with its reward or its failure."""
     async with sidecar.database.read() as session:

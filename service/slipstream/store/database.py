@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import alembic.command
 import alembic.config
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+
+from slipstream.errors import ConfigError
 
 _BUSY_TIMEOUT_MS = 30_000
 """How long a writer of another process (a backup, a shell) is waited for."""
@@ -33,18 +37,31 @@ class Database:
         self._engine = create_async_engine(self._url)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writing = asyncio.Lock()
+        self._lock: IO[str] | None = None
         if self._url.get_backend_name() == "sqlite":
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
 
     async def open(self) -> None:
-        """Bring the schema to the newest revision, creating the file's folder and the tables where missing."""
-        if self._url.get_backend_name() == "sqlite" and self._url.database not in (None, "", ":memory:"):
-            Path(str(self._url.database)).parent.mkdir(parents=True, exist_ok=True)
-        async with self._engine.begin() as connection:
-            await connection.run_sync(_upgrade)
+        """Bring the schema to the newest revision, creating the file's folder and the tables where missing.
+
+        Raises:
+            ConfigError: it cannot be opened or written, or another sidecar has it.
+        """
+        try:
+            if self._url.get_backend_name() == "sqlite" and self._url.database not in (None, "", ":memory:"):
+                self._lock = _claim(Path(str(self._url.database)))
+            async with self._engine.begin() as connection:
+                await connection.run_sync(_upgrade)
+        except (SQLAlchemyError, OSError) as error:
+            reason = getattr(error, "orig", None) or error
+            raise ConfigError(
+                f"store.url: expected a store that can be opened and written, found {self._url!r} ({reason})"
+            ) from error
 
     async def close(self) -> None:
         await self._engine.dispose()
+        if self._lock is not None:
+            self._lock.close()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -57,6 +74,20 @@ class Database:
         """A session in one transaction: committed at the end of the block, rolled back by an exception."""
         async with self._writing, self._sessions.begin() as session:
             yield session
+
+
+def _claim(path: Path) -> IO[str]:
+    """Keep a second sidecar off a SQLite store: it would take this one's runs for its own. A kill lets go of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(path.name + ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(
+            f"store.url: expected a store of this sidecar alone, found {path} in use by another"
+        ) from None
+    return lock
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
