@@ -41,8 +41,8 @@ def _store_url(text: str) -> str:
         driver = make_url(text).drivername
     except ArgumentError as error:
         raise ValueError("a database URL such as sqlite+aiosqlite:///slipstream.db") from error
-    if driver not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
-        raise ValueError("a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://")
+    if driver != "sqlite+aiosqlite":
+        raise ValueError("a database URL that starts with sqlite+aiosqlite://")
     return text
 
 
