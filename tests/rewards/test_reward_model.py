@@ -180,3 +180,40 @@ async def test_stop_iteration_out_of_plain_code_is_a_failure_and_no_hang(rewards
     rewards_of_mine.empty = lambda run: next(iter(()))
     with pytest.raises(ScoringError, match=r"^python: StopIteration"):
         await score(shadow("yes"), {"python": "rewards_of_mine:empty"})
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+async def test_plain_code_that_ends_the_program_fails_its_run_alone(
+    rewards_of_mine: ModuleType, raised: type[BaseException]
+) -> None:
+    def ends(run: Run) -> float:
+        raise raised
+
+    rewards_of_mine.ends = ends
+    with pytest.raises(ScoringError, match=rf"^python: {raised.__name__}"):
+        await score(shadow("yes"), {"python": "rewards_of_mine:ends"})
+
+
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
+async def test_a_coroutine_that_ends_the_program_fails_its_run_alone(
+    rewards_of_mine: ModuleType, raised: type[BaseException]
+) -> None:
+    async def ends(run: Run) -> float:
+        raise raised
+
+    rewards_of_mine.ends = ends
+    with pytest.raises(ScoringError, match=rf"^python: {raised.__name__}"):
+        await score(shadow("yes"), {"python": "rewards_of_mine:ends"})
+
+
+async def test_scoring_that_is_cancelled_from_outside_ends(rewards_of_mine: ModuleType) -> None:
+    async def waits(run: Run) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+    rewards_of_mine.waits = waits
+    scoring = asyncio.create_task(score(shadow("yes"), {"python": "rewards_of_mine:waits"}))
+    await asyncio.sleep(0)
+    scoring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await scoring

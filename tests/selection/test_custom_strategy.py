@@ -39,7 +39,7 @@ def test_a_strategy_can_give_its_reason_labels_and_metadata():
     assert (decision.labels, decision.metadata) == ({"hard"}, {"difficulty": 3})
 
 
-@pytest.mark.parametrize("name", ["failing", "rubbish", "unstorable"])
+@pytest.mark.parametrize("name", ["failing", "exiting", "rubbish", "unstorable"])
 def test_a_strategy_that_fails_selects_nothing_and_says_so(name, capsys):
     assert decide(f"own_strategies:{name}", task()) == (False, f"error:{name}")
     assert "selection_failed" in capsys.readouterr().out

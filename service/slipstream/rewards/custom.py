@@ -54,6 +54,11 @@ class PythonCalculator:
                 return await self._outcome(run)
         except TimeoutError as error:
             raise ScoringError(f"no reward within {self._timeout:g} s") from error
+        except (asyncio.CancelledError, SystemExit) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the sidecar ends
+            raise ScoringError(type(error).__name__) from error  # the code ended itself, and must not end the sidecar
 
     async def _outcome(self, run: Run) -> Outcome:
         if inspect.iscoroutinefunction(self._calculate):
@@ -73,6 +78,10 @@ def _plain(calculate: Calculate, run: Run) -> Any:
         return calculate(run)
     except StopIteration as error:  # a future cannot carry one: its caller would wait for ever
         raise ScoringError("StopIteration") from error
+    except Exception:
+        raise
+    except BaseException as error:  # such as sys.exit(), which would end the whole sidecar
+        raise ScoringError(type(error).__name__) from error
 
 
 def _calculate(found: Any, params: dict[str, Any]) -> Calculate:

@@ -38,7 +38,7 @@ class CustomStrategy:
     def decide(self, task: Task) -> Decision:
         try:
             return self._checked(self._select(task))
-        except Exception as error:  # noqa: BLE001 - the user's code can raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code can raise anything
             _log.exception("selection_failed", strategy=self._name, task_id=task.task_id, error=str(error))
             return Decision(False, f"error:{self._name}")
 
