@@ -76,7 +76,8 @@ class Call:
 
     @property
     def model(self) -> str | None:
-        return self.request.get("model")
+        model = self.request.get("model")
+        return model if isinstance(model, str) else None
 
     @property
     def has_tools(self) -> bool:

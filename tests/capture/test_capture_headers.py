@@ -38,6 +38,8 @@ def test_none_at_all() -> None:
         (b"metadata", b"{", "metadata"),
         (b"metadata", b'["a"]', "metadata"),
         (b"metadata", b'{"reward": NaN}', "metadata"),
+        (b"metadata", b'{"reward": 1e999}', "metadata"),
+        (b"metadata", b'{"reference": "\\ud800"}', "metadata"),
         (b"select", b"always", "select"),
     ],
 )

@@ -95,6 +95,12 @@ def test_a_deep_schema_is_captured() -> None:
     assert read(exchange(request=request)).request == request
 
 
+@pytest.mark.parametrize("msg_id", [None, 5, "", "x" * 257, "half a pair \ud800"])
+def test_an_id_that_the_store_cannot_hold_is_none(msg_id: Any) -> None:
+    answer = {**completion(assistant("hello")), "id": msg_id}
+    assert read(exchange(response_body=json.dumps(answer).encode())).msg_id is None
+
+
 def test_store_true_is_captured() -> None:
     assert read(exchange(request={"messages": [user("hi")], "store": True})).request["store"] is True
 

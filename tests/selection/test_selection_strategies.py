@@ -74,7 +74,7 @@ def test_labels_take_any_and_all():
 
 
 def test_model_takes_names_and_patterns_of_the_whole_name():
-    tasks = [task(model=name) for name in ("gpt-4o", "gpt-4o-mini", "my-gpt-4o", None)]
+    tasks = [task(model=name) for name in ("gpt-4o", "gpt-4o-mini", "my-gpt-4o", 4)]
     yes, no = (True, "model"), (False, "other_model")
     assert select({"model": {"names": ["gpt-4o"]}}, *tasks) == [yes, no, no, no]
     assert select({"model": {"patterns": ["gpt-4o.*"]}}, *tasks) == [yes, yes, no, no]

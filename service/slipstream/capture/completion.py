@@ -134,7 +134,9 @@ def _has_answer(answer: Any) -> bool:
 
 
 def _text_or_none(value: Any, limit: int | None = None) -> str | None:
-    return value if isinstance(value, str) and value and len(value) <= (limit or len(value)) else None
+    """The text where the store's columns can hold it; half of a surrogate pair, which JSON can name, they cannot."""
+    good = isinstance(value, str) and value and len(value) <= (limit or len(value)) and value.isprintable()
+    return value if good else None
 
 
 def _hash(*parts: bytes) -> bytes:

@@ -5,6 +5,7 @@ A header that cannot be used is left out and named in `problems`: production mus
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -61,7 +62,9 @@ def read_headers(headers: Headers) -> SlipstreamHeaders:
     if raw := header_value(headers, b"x-slipstream-metadata"):
         try:
             metadata = parse_json(_text(raw))
-        except Unreadable:
+            # 1e999 and half of a surrogate pair can be read, but not be given back by GET /tasks
+            json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode()
+        except (Unreadable, ValueError):
             metadata = None
         if not isinstance(metadata, dict):
             metadata = {}
