@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
+import pytest
 from loops import Loop, RunLoop
 from serving import until
+from sqlalchemy.exc import OperationalError
+
+from slipstream.capture.recorder import Recorder
+from slipstream.store import runs
 
 
 async def test_a_call_becomes_a_delivered_experience(run_loop: RunLoop) -> None:
@@ -141,6 +148,40 @@ async def test_the_commit_happens_by_size_by_timer_and_at_shutdown(run_loop: Run
         await loop.chat("left", {"x-slipstream-task-id": "left"})
         await until(lambda: loop.ready(1))
     assert loop.explorer.committed == []
+
+
+async def test_what_is_being_captured_at_the_end_is_stored(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, reading = Recorder._read, threading.Event()
+
+    def slowly(self: Recorder, batch: Any) -> Any:
+        reading.set()
+        time.sleep(0.3)
+        return read(self, batch)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Recorder, "_read", slowly)
+        async with run_loop() as loop:
+            await loop.chat("the last words", {"x-slipstream-task-id": "last"})
+            await until(reading.is_set)
+    async with run_loop() as loop:
+        assert await loop.task("last") is not None
+
+
+async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, failures = runs.answer, iter([OperationalError("", {}, Exception("disk full"))])
+
+    async def fails_once(*given: Any, **more: Any) -> bool:
+        for error in failures:
+            raise error
+        return await answer(*given, **more)
+
+    monkeypatch.setattr(runs, "answer", fails_once)
+    async with run_loop() as loop:
+        await loop.chat("hello")
+        await until(lambda: loop.ready(1))
+        assert len(loop.explorer.chats) == 2
 
 
 async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(run_loop: RunLoop) -> None:

@@ -152,7 +152,7 @@ class Committer:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
-            return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error}")
+            return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error} {error.said}")
         return await self._delivered(row, groups, unknown, partial)
 
     async def _feed_back(self, group: ReadyGroup) -> ExplorerCounters:

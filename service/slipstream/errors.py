@@ -50,21 +50,26 @@ class RequestError(SlipstreamError):
 
 
 class ExplorerError(SlipstreamError):
-    """The Explorer did not do what it was asked."""
-
-
-class ExplorerUnavailable(ExplorerError):
-    """The Explorer could not be reached, was busy, or failed: the same call may work later.
+    """The Explorer did not do what it was asked.
 
     Args:
+        message: what happened, fit for a log.
         status: the HTTP status that it answered; None when no whole answer came.
+        said: what it said about it. It may quote the request, so it is not part of the message: logs hold no bodies.
         retry_after: seconds that it asked us to wait, or None.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, said: str = "", retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.said = said
         self.retry_after = retry_after
+
+
+class ExplorerUnavailable(ExplorerError):
+    """The Explorer could not be reached, was busy, or failed: the same call may work later."""
 
 
 class ExplorerRefused(ExplorerError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -101,6 +102,7 @@ class Sidecar:
             self.database,
             self.explorer,
             self.breaker,
+            self.redactor,
             self.metrics,
             concurrency=settings.runs.concurrency,
             max_attempts=settings.runs.max_attempts,
@@ -165,23 +167,25 @@ class Sidecar:
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
         self._scheduler.shutdown(wait=False)
-        for worker in self._workers:
-            await worker.stop()
-        while await self.recorder.step():
-            pass
-        try:
-            async with asyncio.timeout(_DRAIN):
-                await self.shadow.drained()
-                while await self.scorer.step():
-                    pass
-        except TimeoutError:
-            _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
-        await self.shadow.stop()
-        if self.settings.commit.on_shutdown:
-            await self._last_commit()
-        await self._rewards.aclose()
-        await self.explorer.aclose()
-        await self.database.close()
+        async with AsyncExitStack() as closing:  # also when the store fails on the way
+            for close in (self.database.close, self.explorer.aclose, self._rewards.aclose, self.shadow.stop):
+                closing.push_async_callback(close)
+            # A batch that is being read is in memory alone, and a commit's answer is heard once.
+            await asyncio.gather(self._recording.stop(_DRAIN), self._committing.stop(_DRAIN))
+            for worker in self._workers:
+                await worker.stop()
+            while await self.recorder.step():
+                pass
+            try:
+                async with asyncio.timeout(_DRAIN):
+                    await self.shadow.drained()
+                    while await self.scorer.step():
+                        pass
+            except TimeoutError:
+                _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
+            await self.shadow.stop()
+            if self.settings.commit.on_shutdown:
+                await self._last_commit()
 
     def rescore(self) -> None:
         """There are answered runs to be scored."""

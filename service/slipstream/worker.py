@@ -32,6 +32,7 @@ class Worker:
         self._step = step
         self._interval = interval
         self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
@@ -41,24 +42,36 @@ class Worker:
     def start(self) -> None:
         self._task = asyncio.create_task(self._loop(), name=self._name)
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+    async def stop(self, patience: float = 0.0) -> None:
+        """End it. A step that is under way has `patience` seconds to come to its end."""
+        if self._task is None:
+            return
+        self._stopping.set()
+        self._wake.set()
+        await asyncio.wait([self._task], timeout=patience)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
 
     async def _loop(self) -> None:
         pause = 0.0
-        while True:
+        while not self._stopping.is_set():
             self._wake.clear()
             try:
                 more = await self._step()
                 pause = 0.0
-            except Exception:  # noqa: BLE001 - a stage outlives any error, for its work waits in the store
+            except (Exception, asyncio.CancelledError):  # a stage outlives any error, for its work waits in the store
+                if _cancelled():
+                    raise
                 _log.exception("stage_failed", stage=self._name)
                 more, pause = False, min(_LONGEST_PAUSE, max(1.0, pause * 2))
-            if pause:
-                await asyncio.sleep(pause)
-            elif not more:
+            if pause or not more:
+                waited_for = self._stopping if pause else self._wake
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._interval)
+                    await asyncio.wait_for(waited_for.wait(), pause or self._interval)
+
+
+def _cancelled() -> bool:
+    """Whether this task itself is to end; a CancelledError can also come from what a step waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -14,6 +14,7 @@ from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor
 from slipstream.selection import hash_fraction
 from slipstream.store import tasks
+from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.tasks import NewCall
 
@@ -94,7 +95,7 @@ class Recorder:
         if not self._unwritten:
             batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
             self._bytes -= sum(map(_size, batch))
-            # parsing and redaction are the costly part, and production shares this event loop
+            # parsing, redaction and packing are the costly part, and production shares this event loop
             self._unwritten = await asyncio.to_thread(self._read, batch)
         if not self._unwritten:
             return bool(self._queue)
@@ -131,8 +132,8 @@ class Recorder:
         return NewCall(
             session_id=session_id,
             task_id=task_id,
-            request=self._redactor.redact(call.request),
-            answer=self._redactor.redact(call.answer),
+            request=pack(self._redactor.redact(call.request)),
+            answer=pack(self._redactor.redact(call.answer)),
             msg_id=call.msg_id,
             latency=call.latency,
             started_at=call.started_at,

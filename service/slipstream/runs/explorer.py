@@ -5,6 +5,8 @@ httpx is right here: these calls take seconds and are few; the hot path is elsew
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from slipstream.capture.body import Unreadable, parse_json
+from slipstream.capture.completion import MAX_MSG_ID
 from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 
 _KNOWN_FIELDS = (
@@ -24,6 +28,13 @@ _KNOWN_FIELDS = (
 
 _SHORT = 30.0
 """Seconds for the Explorer's light calls: they touch memory and one small table."""
+
+_LONGEST_ANSWER = 16 * 1024**2
+"""Bytes. Far more than a completion with the ids and logprobs of all its tokens; more is no answer, and would take the
+memory that production's traffic needs."""
+
+_LARGEST_COUNTER = 2**63 - 1
+"""What the store's columns hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +63,8 @@ class ExplorerClient:
 
     Args:
         base_url: such as `http://127.0.0.1:8010`.
-        model: the policy's model name; None asks the Explorer, once.
-        chat_timeout: seconds for one chat completion.
+        model: the policy's model name; None asks the Explorer, once and again when it no longer knows that name.
+        chat_timeout: seconds for one chat completion, to the answer's last byte.
         connect_timeout, commit_timeout: seconds.
 
     Every method raises `ExplorerUnavailable` where another try may help, and `ExplorerRefused` where it will not.
@@ -69,12 +80,14 @@ class ExplorerClient:
         commit_timeout: float,
         concurrency: int,
     ) -> None:
-        self._model = model
-        self._chat_timeout = httpx.Timeout(chat_timeout, connect=connect_timeout)
-        self._short_timeout = httpx.Timeout(_SHORT, connect=connect_timeout)
-        self._commit_timeout = httpx.Timeout(commit_timeout, connect=connect_timeout)
+        self._model = self._configured_model = model
+        self._chat_timeout = chat_timeout
+        self._commit_timeout = commit_timeout
         self._client = httpx.AsyncClient(
             base_url=base_url,
+            # A call as a whole has one limit, in `_call`; httpx's own would apply to each read alone.
+            timeout=httpx.Timeout(None, connect=connect_timeout),
+            headers={"content-type": "application/json"},
             trust_env=False,  # a proxy from the environment must not stand between the sidecar and its Explorer
             limits=httpx.Limits(max_connections=concurrency + 4, max_keepalive_connections=concurrency + 4),
         )
@@ -85,11 +98,11 @@ class ExplorerClient:
     async def model(self) -> str:
         """The policy's model name."""
         if self._model is None:
-            body = await self._call("GET", "/v1/models", self._short_timeout)
-            models = body.get("data") or []
-            if not models or not isinstance(models[0], dict) or not isinstance(models[0].get("id"), str):
+            models = (await self._call("GET", "/v1/models", _SHORT)).get("data")
+            first = models[0] if isinstance(models, list) and models else None
+            if not isinstance(first, dict) or not isinstance(first.get("id"), str):
                 raise ExplorerUnavailable("the Explorer's /v1/models names no model")
-            self._model = models[0]["id"]
+            self._model = first["id"]
         return self._model
 
     async def request_for(self, captured: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,9 +112,15 @@ class ExplorerClient:
 
     async def chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for one chat completion and check that it is one: an id, and one choice with a message."""
-        answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
-        choices = answer.get("choices")
-        if not isinstance(answer.get("id"), str) or not answer["id"]:
+        try:
+            answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
+        except ExplorerRefused as error:
+            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
+                self._model = None
+                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            raise
+        choices, msg_id = answer.get("choices"), answer.get("id")
+        if not isinstance(msg_id, str) or not 0 < len(msg_id) <= MAX_MSG_ID or not msg_id.isprintable():
             raise ExplorerRefused("the Explorer's answer has no id")
         if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
             raise ExplorerRefused("the Explorer's answer has not exactly one choice")
@@ -118,49 +137,68 @@ class ExplorerClient:
         if not math.isfinite(reward):
             raise ValueError(f"reward {reward} of {msg_id} is not finite")
         body = {"msg_ids": [msg_id], "reward": reward, "task_id": task_id, "run_id": run_id}
-        await self._call("POST", "/feedback", self._short_timeout, body)
+        await self._call("POST", "/feedback", _SHORT, body)
 
     async def commit(self) -> None:
         """Hand the rewarded experiences to the Trainer."""
         await self._call("POST", "/commit", self._commit_timeout, {})
 
     async def counters(self) -> ExplorerCounters:
-        body = await self._call("GET", "/metrics", self._short_timeout)
+        body = await self._call("GET", "/metrics", _SHORT)
         try:
-            versions = [int(value) for name, value in body.items() if name.endswith("/model_version")]
+            versions = [_counter(body, name) for name in body if name.endswith("/model_version")]
             return ExplorerCounters(
-                ready=int(body["rollout/ready_experience_count"]),
-                total=int(body["rollout/total_experience_count"]),
-                step=int(body["explore_step_num"]),
+                ready=_counter(body, "rollout/ready_experience_count"),
+                total=_counter(body, "rollout/total_experience_count"),
+                step=_counter(body, "explore_step_num"),
                 version=min(versions, default=None),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ExplorerUnavailable(f"the Explorer's /metrics lacks a counter: {error!r}") from error
 
     async def _call(
-        self, method: str, path: str, timeout: httpx.Timeout, body: Mapping[str, Any] | None = None
+        self, method: str, path: str, seconds: float, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
+        content = None if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
         try:
-            response = await self._client.request(method, path, json=body, timeout=timeout)
+            async with (
+                asyncio.timeout(seconds),
+                self._client.stream(method, path, content=content) as response,
+            ):
+                answered = await _body(response)
+        except TimeoutError as error:
+            raise ExplorerUnavailable(f"{method} {path}: no whole answer within {seconds:g} s") from error
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             raise ExplorerUnavailable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
-        if response.status_code == 429 or response.status_code >= 500:
-            raise ExplorerUnavailable(
-                _said(method, path, response), status=response.status_code, retry_after=_retry_after(response)
-            )
-        if response.status_code >= 300:
-            raise ExplorerRefused(_said(method, path, response))
+        status, what = response.status_code, f"{method} {path}: {response.status_code}"
+        said = answered[:500].decode("utf-8", "replace")
+        if status == 429 or status >= 500:
+            raise ExplorerUnavailable(what, status=status, said=said, retry_after=_retry_after(response))
+        if status >= 300:
+            raise ExplorerRefused(what, status=status, said=said)
         try:
-            parsed = response.json()
-        except ValueError as error:
+            parsed = parse_json(answered)
+        except Unreadable as error:
             raise ExplorerUnavailable(f"{method} {path}: the answer is not JSON") from error
         if not isinstance(parsed, dict):
             raise ExplorerUnavailable(f"{method} {path}: the answer is not a JSON object")
         return parsed
 
 
-def _said(method: str, path: str, response: httpx.Response) -> str:
-    return f"{method} {path}: {response.status_code} {response.text[:500]}"
+async def _body(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _LONGEST_ANSWER:
+            raise ExplorerUnavailable(f"the Explorer's answer is longer than {_LONGEST_ANSWER} bytes")
+    return bytes(body)
+
+
+def _counter(body: Mapping[str, Any], name: str) -> int:
+    value = int(body[name])
+    if abs(value) > _LARGEST_COUNTER:
+        raise ValueError(f"{name} is {value}")
+    return value
 
 
 def _retry_after(response: httpx.Response) -> float | None:

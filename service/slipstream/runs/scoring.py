@@ -50,9 +50,12 @@ class Scorer:
         """Score a batch of runs. Returns True when more may be waiting."""
         async with self._database.read() as session:
             due = await runs.due_for_scoring(session, _BATCH, self._clock())
-        await asyncio.gather(*(self._score(pk) for pk in due))
+        ends = await asyncio.gather(*(self._score(pk) for pk in due), return_exceptions=True)
         if due:
             self._scored()
+        for error in ends:  # only now: each run of the batch has had its turn
+            if error is not None:
+                raise error
         return len(due) == _BATCH
 
     async def _score(self, pk: int) -> None:
@@ -67,10 +70,11 @@ class Scorer:
             try:
                 reward = await self._reward(run)
             except ScoringError as error:
-                _log.warning("scoring_failed", reason=str(error))
-                self._metrics.runs.labels("failed").inc()
                 async with self._database.write() as session:
-                    await runs.fail(session, pk, f"scoring: {error}", self._clock(), revision)
+                    failed = await runs.fail(session, pk, f"scoring: {error}", self._clock(), revision)
+                if failed:
+                    _log.warning("scoring_failed")  # the reason may quote the answer: it is in the store alone
+                    self._metrics.runs.labels("failed").inc()
                 return
             async with self._database.write() as session:
                 taken = await runs.score(session, pk, revision, reward.value, reward.breakdown, self._clock())

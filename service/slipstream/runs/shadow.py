@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
 from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.metrics import Metrics
+from slipstream.redaction import Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import runs
+from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.runs import ClaimedRun
 
 _log = structlog.get_logger(__name__)
 
 _LONGEST_BACKOFF = 60.0
-"""Seconds between two attempts of one run, at most."""
+"""Seconds between two attempts of one run, at most, whatever the Explorer asks for."""
 
 
 class ShadowCaller:
@@ -30,12 +33,13 @@ class ShadowCaller:
     jitter (M. Brooker, "Exponential Backoff And Jitter", 2015). While the breaker is open nothing is sent, and what
     fails meanwhile costs its run no attempt: the Explorer's absence is no property of a run.
 
+    What is stored of an answer is redacted, like all that is stored.
+
     Args:
         grace: seconds that an answer waits for feedback before it is scored.
         version: the policy version known at this moment.
         clock: Unix seconds.
         answered: called when there is something to score.
-        ended: called when a run failed, so that its group may be ready.
         wake: called when there is room for another run.
     """
 
@@ -44,6 +48,7 @@ class ShadowCaller:
         database: Database,
         explorer: ExplorerClient,
         breaker: CircuitBreaker,
+        redactor: Redactor,
         metrics: Metrics,
         *,
         concurrency: int,
@@ -58,6 +63,7 @@ class ShadowCaller:
         self._database = database
         self._explorer = explorer
         self._breaker = breaker
+        self._redactor = redactor
         self._metrics = metrics
         self._concurrency = concurrency
         self._max_attempts = max_attempts
@@ -82,11 +88,12 @@ class ShadowCaller:
         take = room if admitted is None else min(room, admitted)
         if take <= 0:
             return False
+        lost = tuple(self._lost)
         async with self._database.write() as session:
-            for run in self._lost:
+            for run in lost:
                 await runs.postpone(session, run.pk, run.attempts, self._clock())
             claimed = await runs.claim(session, take, self._clock())
-        self._lost.clear()
+        del self._lost[: len(lost)]  # others may have come behind them meanwhile
         for run in claimed:
             self._breaker.started()
             task = asyncio.create_task(self._run(run), name=f"run {run.group_id}/{run.run_id}")
@@ -121,46 +128,60 @@ class ShadowCaller:
             started = time.monotonic()
             version = self._version()
             try:
-                request = await self._explorer.request_for(run.request)
+                request = await self._explorer.request_for(await asyncio.to_thread(unpack, run.request))
                 answer = await self._explorer.chat(request)
             except ExplorerRefused as error:
                 self._breaker.succeeded()  # it is there, and answers
-                await self._fail(run, f"refused: {error}")
+                await self._fail(run, f"refused: {error}", error.said)
                 return
             except ExplorerUnavailable as error:
                 self._breaker.failed()
                 await self._retry(run, error)
                 return
+            except Exception as error:  # noqa: BLE001 - what nobody foresaw would else be tried for ever
+                self._breaker.failed()
+                await self._fail(run, f"could not be sent: {type(error).__name__}")
+                return
             self._breaker.succeeded()
-            now = self._clock()
+            latency, now = time.monotonic() - started, self._clock()
+            packed = await asyncio.to_thread(self._packed, request, answer)
             async with self._database.write() as session:
-                await runs.answer(
+                kept = await runs.answer(
                     session,
                     run.pk,
-                    request=request,
-                    answer=answer,
-                    latency=time.monotonic() - started,
+                    msg_id=answer["id"],
+                    request=packed[0],
+                    answer=packed[1],
+                    latency=latency,
                     policy_version=version,
                     now=now,
                     due_at=now + self._grace,
                 )
-            self._metrics.runs.labels("answered").inc()
-            self._answered()
+            if kept:
+                self._metrics.runs.labels("answered").inc()
+                self._answered()
+
+    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        return pack(request), pack(self._redactor.redact(answer))
 
     async def _retry(self, run: ClaimedRun, error: ExplorerUnavailable) -> None:
         attempts = run.attempts + (self._breaker.state == "closed")
         if attempts >= self._max_attempts:
-            await self._fail(run, f"{attempts} attempts: {error}")
+            await self._fail(run, f"{attempts} attempts: {error}", error.said)
             return
         backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
         self._metrics.run_retries.inc()
         _log.info("run_postponed", attempts=attempts, error=str(error))
         async with self._database.write() as session:
-            await runs.postpone(session, run.pk, attempts, self._clock() + max(backoff, error.retry_after or 0.0))
+            wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
+            await runs.postpone(session, run.pk, attempts, self._clock() + wait)
 
-    async def _fail(self, run: ClaimedRun, reason: str) -> None:
+    async def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> None:
+        """The reason goes to the log, which holds no bodies, and with what the Explorer said to the store."""
         _log.warning("run_failed", reason=reason)
-        self._metrics.runs.labels("failed").inc()
+        in_full = self._redactor.redact(f"{reason} {said}".rstrip())
         async with self._database.write() as session:
-            await runs.fail(session, run.pk, reason, self._clock())
-        self._answered()
+            failed = await runs.fail(session, run.pk, in_full, self._clock())
+        if failed:
+            self._metrics.runs.labels("failed").inc()
+            self._answered()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,20 +12,21 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback, tasks
-from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow, TaskRow
+from slipstream.store.bodies import unpack
+from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow
 from slipstream.trajectory import PolicyCall, Run
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
-    """A run that is to be sent to the Explorer: its row, and the captured request that it repeats."""
+    """A run that is to be sent to the Explorer: its row, and the captured request that it repeats, packed."""
 
     pk: int
     group_id: str
     run_id: int
     attempts: int
     task_id: str
-    request: Mapping[str, Any]
+    request: bytes
 
 
 def group_id(task_id: str, position: int, generation: int) -> str:
@@ -54,7 +56,7 @@ async def plan(session: AsyncSession, call: CallRow, repeat_time: int, now: floa
     name = group_id(call.task_id, call.position, generation)
     session.add(GroupRow(id=name, task_id=call.task_id, call_id=call.id, generation=generation, updated_at=now))
     await session.flush()
-    session.add_all(RunRow(group_id=name, run_id=run_id, updated_at=now) for run_id in range(repeat_time))
+    session.add_all(RunRow(group_id=name, run_id=run_id, due_at=now, updated_at=now) for run_id in range(repeat_time))
 
 
 async def release_running(session: AsyncSession) -> None:
@@ -63,13 +65,17 @@ async def release_running(session: AsyncSession) -> None:
 
 
 async def claim(session: AsyncSession, limit: int, now: float) -> list[ClaimedRun]:
-    """Take pending runs that are due, oldest first; they are `running` from here on."""
+    """Take pending runs, the longest due first; they are `running` from here on.
+
+    By that order a run that was postponed goes behind those that waited for it, so that one which the Explorer always
+    fails on cannot keep the others from it.
+    """
     query = (
         select(RunRow, CallRow)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
         .where(RunRow.state == "pending", RunRow.due_at <= now)
-        .order_by(RunRow.id)
+        .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
     )
     claimed = []
@@ -90,14 +96,15 @@ async def answer(
     session: AsyncSession,
     pk: int,
     *,
-    request: Mapping[str, Any],
-    answer: Mapping[str, Any],
+    msg_id: str,
+    request: bytes,
+    answer: bytes,
     latency: float,
     policy_version: int | None,
     now: float,
     due_at: float,
 ) -> bool:
-    """Keep the policy's answer, to be scored at `due_at`, or now when its feedback is already there.
+    """Keep the policy's packed answer, to be scored at `due_at`, or now when its feedback is already there.
 
     Returns:
         False when the run is gone (retention).
@@ -106,22 +113,25 @@ async def answer(
     if run is None:
         return False
     run.state, run.due_at, run.updated_at = "answered", due_at, now
-    run.msg_id, run.request, run.answer = answer["id"], dict(request), dict(answer)
+    run.msg_id, run.request, run.answer = msg_id, request, answer
     run.latency, run.policy_version = latency, policy_version
     await session.flush()
-    await feedback.match_waiting(session, [("msg_id", answer["id"])], now)
+    await feedback.match_waiting(session, [("msg_id", msg_id)], now)
     return True
 
 
-async def fail(session: AsyncSession, pk: int, reason: str, now: float, revision: int | None = None) -> None:
-    """A run ends without a reward; its group goes on with the others.
+async def fail(session: AsyncSession, pk: int, reason: str, now: float, revision: int | None = None) -> bool:
+    """A run ends without a reward; its group goes on with the others. Returns whether it did.
 
     With a revision, only where no feedback came since then: the run is scored again with it.
     """
     run = await session.get(RunRow, pk)
-    if run is not None and revision in (None, run.revision):
-        run.state, run.reason, run.updated_at = "failed", reason, now
-        await _end_group(session, run.group_id, now)
+    if run is None or revision not in (None, run.revision):
+        return False
+    # a reason may quote an answer, and with it a lone surrogate, which no text column takes
+    run.state, run.reason, run.updated_at = "failed", reason.encode("utf-8", "replace").decode(), now
+    await _end_group(session, run.group_id, now)
+    return True
 
 
 async def due_for_scoring(session: AsyncSession, limit: int, now: float) -> Sequence[int]:
@@ -137,20 +147,21 @@ async def picture(session: AsyncSession, pk: int) -> tuple[Run, int] | None:
         return None
     group = await session.get_one(GroupRow, run.group_id)
     call = await session.get_one(CallRow, group.call_id)
-    task = await session.get_one(TaskRow, group.task_id)
+    task = await tasks.load(session, group.task_id)
+    request, answer = await asyncio.to_thread(lambda packed: tuple(map(unpack, packed)), (run.request, run.answer))
     policy_call = PolicyCall(
-        request=run.request,
-        answer=run.answer,
+        request=request,
+        answer=answer,
         msg_id=run.msg_id or "",
         latency=run.latency or 0.0,
         policy_version=run.policy_version,
     )
     return Run(
-        task=await tasks.picture(session, task),
+        task=task,
         group_id=group.id,
         run_id=run.run_id,
         calls=(policy_call,),
-        production=tasks.call_picture(call),
+        production=task.calls[call.position],
         feedback=await feedback.about_run(session, run.id),
         production_feedback=await feedback.about_call(session, call.id),
     ), run.revision

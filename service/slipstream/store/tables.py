@@ -19,8 +19,6 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from slipstream.store.bodies import CompressedJson
-
 ID_LENGTH = 64
 """Trinity keeps task ids in a column of 64 characters; ours are never longer."""
 
@@ -60,8 +58,9 @@ class CallRow(Base):
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
     position: Mapped[int]
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
-    request: Mapped[dict[str, Any]] = mapped_column(CompressedJson)
-    answer: Mapped[dict[str, Any]] = mapped_column(CompressedJson)
+    request: Mapped[bytes]
+    answer: Mapped[bytes]
+    """Packed, as in `bodies`."""
     latency: Mapped[float]
     started_at: Mapped[float]
 
@@ -99,8 +98,9 @@ class RunRow(Base):
     due_at: Mapped[float] = mapped_column(default=0.0)
     """Not sent (pending) or not scored (answered) before this time."""
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
-    request: Mapped[dict[str, Any] | None] = mapped_column(CompressedJson)
-    answer: Mapped[dict[str, Any] | None] = mapped_column(CompressedJson)
+    request: Mapped[bytes | None]
+    answer: Mapped[bytes | None]
+    """Packed, as in `bodies`."""
     latency: Mapped[float | None]
     policy_version: Mapped[int | None]
     reward: Mapped[float | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +11,19 @@ from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback
+from slipstream.store.bodies import unpack
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 from slipstream.trajectory import Call, Task
 
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A captured call with its place, ready to be stored: redacted, and complete."""
+    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed."""
 
     session_id: str
     task_id: str
-    request: Mapping[str, Any]
-    answer: Mapping[str, Any]
+    request: bytes
+    answer: bytes
     msg_id: str | None
     latency: float
     started_at: float
@@ -110,24 +112,24 @@ async def load(session: AsyncSession, task_id: str) -> Task:
 
 async def picture(session: AsyncSession, row: TaskRow) -> Task:
     """The task as strategies and calculators see it."""
-    calls = await session.scalars(select(CallRow).where(CallRow.task_id == row.id).order_by(CallRow.position))
+    query = select(CallRow).where(CallRow.task_id == row.id).order_by(CallRow.position)
+    calls = (await session.scalars(query)).all()
     return Task(
         task_id=row.id,
         session_id=row.session_id,
-        calls=tuple(call_picture(call) for call in calls),
+        calls=await asyncio.to_thread(lambda: tuple(map(_call_picture, calls))),
         labels=frozenset(row.labels),
         marked=row.marked,
         metadata=row.meta,
     )
 
 
-def call_picture(row: CallRow) -> Call:
-    """A captured call as strategies and calculators see it."""
+def _call_picture(row: CallRow) -> Call:
     return Call(
         task_id=row.task_id,
         position=row.position,
-        request=row.request,
-        answer=row.answer,
+        request=unpack(row.request),
+        answer=unpack(row.answer),
         msg_id=row.msg_id,
         latency=row.latency,
         started_at=row.started_at,

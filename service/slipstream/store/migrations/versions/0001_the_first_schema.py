@@ -3,8 +3,6 @@
 import sqlalchemy as sa
 from alembic import op
 
-from slipstream.store.bodies import CompressedJson
-
 revision = "0001"
 down_revision = None
 
@@ -94,8 +92,8 @@ def upgrade() -> None:
         sa.Column("task_id", sa.String(length=64), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("msg_id", sa.String(length=256), nullable=True),
-        sa.Column("request", CompressedJson(), nullable=False),
-        sa.Column("answer", CompressedJson(), nullable=False),
+        sa.Column("request", sa.LargeBinary(), nullable=False),
+        sa.Column("answer", sa.LargeBinary(), nullable=False),
         sa.Column("latency", sa.Double(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
@@ -138,8 +136,8 @@ def upgrade() -> None:
         sa.Column("revision", sa.Integer(), nullable=False),
         sa.Column("due_at", sa.Double(), nullable=False),
         sa.Column("msg_id", sa.String(length=256), nullable=True),
-        sa.Column("request", CompressedJson(), nullable=True),
-        sa.Column("answer", CompressedJson(), nullable=True),
+        sa.Column("request", sa.LargeBinary(), nullable=True),
+        sa.Column("answer", sa.LargeBinary(), nullable=True),
         sa.Column("latency", sa.Double(), nullable=True),
         sa.Column("policy_version", sa.Integer(), nullable=True),
         sa.Column("reward", sa.Double(), nullable=True),
