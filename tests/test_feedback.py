@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from pathlib import Path
 from typing import Any
 
+import pytest
 from loops import Loop, RunLoop
 from serving import until
+
+from slipstream.capture.recorder import Recorder
 
 FEEDBACK_REWARD = {"calculators": [{"feedback": {}}], "grace": "1h"}
 
@@ -57,6 +63,59 @@ async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(r
         await until(lambda: loop.ready(1))
         await loop.commit()
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.5], "the calculator's, not the user's 0"
+
+
+async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: RunLoop) -> None:
+    async with run_loop(rewards={"calculators": [{"feedback": {"default": 0.25}}], "grace": "1h"}) as loop:
+        answer = await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        msg_id = await _policy_msg_id(loop, "t")
+        await _post(loop, msg_id=answer["id"], thumbs="up")
+        await asyncio.sleep(0.1)  # a scorer that took it for the end would be done by now
+        task = await loop.task("t")
+        assert task is not None
+        assert task["groups"][0]["runs"][0]["state"] == "answered"
+        await _post(loop, msg_id=msg_id, reward=0.75)
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
+
+
+@pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
+@pytest.mark.parametrize("stored_before", [0, 1])
+async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: dict[str, str], stored_before: int
+) -> None:
+    step, storing = Recorder.step, asyncio.Event()
+
+    async def later(self: Recorder) -> bool:
+        await storing.wait()
+        return await step(self)
+
+    monkeypatch.setattr(Recorder, "step", later)
+    headers = {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"}
+
+    async def stored(calls: int) -> bool:
+        task = await loop.task("t")
+        return task is not None and len(task["calls"]) == calls
+
+    async with run_loop() as loop:
+        if stored_before:
+            storing.set()
+        first = await loop.chat("use the tool", headers)
+        if stored_before:
+            await until(lambda: stored(1))
+            storing.clear()
+        earlier = await _post(loop, msg_id=first["id"], rating=3)
+        await loop.chat("the last of the task", headers)
+        receipt = await _post(loop, **name, thumbs="up")
+        await loop.chat("what the user has not seen by then", headers)
+        storing.set()
+        await until(lambda: stored(3))
+        with sqlite3.connect(tmp_path / "slipstream.db") as store:
+            query = "SELECT position FROM calls JOIN feedback_targets ON call_pk = calls.id WHERE feedback_id = ?"
+            assert store.execute(query, [receipt]).fetchall() == [(1,)]
+        store.close()
+        assert (await _target(loop, earlier))["state"] == "matched", "nothing newer is about that answer"
 
 
 async def test_feedback_may_come_before_its_answer_is_stored(run_loop: RunLoop) -> None:

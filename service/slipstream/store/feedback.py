@@ -63,14 +63,23 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
     return rescore
 
 
-async def match_waiting(session: AsyncSession, refs: Iterable[tuple[Kind, str]], now: float) -> bool:
-    """Match the feedback that waited for these names, oldest first. Returns True when a run is to be scored again."""
+async def match_waiting(
+    session: AsyncSession, refs: Iterable[tuple[Kind, str]], now: float, ended_at: float | None = None
+) -> bool:
+    """Match the feedback that waited for these names, oldest first. Returns True when a run is to be scored again.
+
+    Args:
+        ended_at: when the answer that was just stored had ended. What was said of its task or session after that is
+            about this answer, though it was matched to an earlier one, because this one was not stored yet.
+    """
     rescore = False
     for kind, ref in refs:
-        waiting = select(FeedbackTargetRow).where(
-            FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, FeedbackTargetRow.state == "waiting"
-        )
-        for target in (await session.scalars(waiting.order_by(FeedbackTargetRow.id))).all():
+        due = FeedbackTargetRow.state == "waiting"
+        if ended_at is not None and kind != "msg_id":
+            due |= (FeedbackTargetRow.matched_to == "production") & (FeedbackRow.created_at >= ended_at)
+        query = select(FeedbackTargetRow).join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
+        query = query.where(FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, due)
+        for target in (await session.scalars(query.order_by(FeedbackTargetRow.id))).all():
             rescore |= await _match(session, target, now)
     return rescore
 
@@ -85,9 +94,10 @@ async def give_up_waiting(session: AsyncSession, before: float) -> None:
     )
 
 
-async def delete_older(session: AsyncSession, before: float) -> int:
-    """Delete feedback posted before this time; returns how many."""
-    old = (await session.scalars(select(FeedbackRow.id).where(FeedbackRow.created_at < before))).all()
+async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
+    """Delete feedback posted before this time, the oldest first; returns how many."""
+    due = select(FeedbackRow.id).where(FeedbackRow.created_at < before).order_by(FeedbackRow.created_at)
+    old = (await session.scalars(due.limit(limit))).all()
     await session.execute(delete(FeedbackRow).where(FeedbackRow.id.in_(old)))
     return len(old)
 
@@ -140,9 +150,13 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
     call = await _production_answer(session, target)
     if call is None:
         return False
+    runs = list(await _open_runs(session, call.id))
+    if target.call_pk is not None:
+        runs += await _open_runs(session, target.call_pk)
+        await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.id)
     target.call_pk, target.matched_to, target.state = call.id, "production", "matched"
-    return await _score_again(session, await _open_runs(session, call.id), now)
+    return await _score_again(session, runs)
 
 
 async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunRow, now: float) -> bool:
@@ -153,7 +167,8 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
         return False
     await _supersede(session, FeedbackTargetRow.run_pk == run.id)
     target.state = "matched"
-    return await _score_again(session, [run], now)
+    run.due_at = now  # what the grace was for is here; feedback on production's answer does not end it
+    return await _score_again(session, [run])
 
 
 async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> CallRow | None:
@@ -177,16 +192,26 @@ async def _supersede(session: AsyncSession, condition: Any) -> None:
     )
 
 
+async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
+    """A feedback turns out to be about another answer: the one before it on this answer counts again."""
+    query = select(FeedbackTargetRow).where(
+        FeedbackTargetRow.call_pk == target.call_pk, FeedbackTargetRow.id != target.id
+    )
+    newest = await session.scalar(query.order_by(FeedbackTargetRow.id.desc()).limit(1))
+    if newest is not None:
+        newest.state = "matched"
+
+
 async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
     query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
     return (await session.scalars(query.where(GroupRow.call_id == call_pk, GroupRow.state.in_(_OPEN_GROUPS)))).all()
 
 
-async def _score_again(session: AsyncSession, runs: Sequence[RunRow], now: float) -> bool:
-    """Send runs that have an answer back to be scored with what is known now."""
+async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
+    """Send runs that have an answer back to be scored with what is known when they are due."""
     answered = [run for run in runs if run.answer is not None]
     for run in answered:
-        run.state, run.due_at, run.reward, run.breakdown, run.reason = "answered", now, None, None, None
+        run.state, run.reward, run.breakdown, run.reason = "answered", None, None, None
         run.revision += 1
         group = await session.get_one(GroupRow, run.group_id)
         group.state = "running"

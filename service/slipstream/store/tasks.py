@@ -71,7 +71,7 @@ async def add_call(session: AsyncSession, new: NewCall, now: float) -> bool:
     refs: list[tuple[feedback.Kind, str]] = [("task_id", new.task_id), ("session_id", task.session_id)]
     if new.msg_id:
         refs.append(("msg_id", new.msg_id))
-    return await feedback.match_waiting(session, refs, now)
+    return await feedback.match_waiting(session, refs, now, new.started_at + new.latency)
 
 
 async def add_mark(session: AsyncSession, mark: MarkRow) -> str:
@@ -142,7 +142,8 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     A group that is being committed at this moment keeps its task until the next sweep.
     """
     committing = select(GroupRow.task_id).where(GroupRow.state == "committing")
-    due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(committing)).limit(limit)
+    due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(committing))
+    due = due.order_by(TaskRow.updated_at).limit(limit)
     ids = (await session.scalars(due)).all()
     await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))
     await session.execute(delete(MarkRow).where(MarkRow.created_at < before, MarkRow.state != "waiting"))
