@@ -178,9 +178,9 @@ class Committer:
         experiences = sum(len(group.experiences) for group in delivered)
         now = self._clock()
         async with self._database.write() as session:
-            await commits.set_groups(session, [group.id for group in delivered], "delivered", now)
-            await commits.set_groups(session, [group.id for group in partial], "dropped", now)
+            await commits.drop(session, [group.id for group in partial], now)
             dropped = await commits.run_again(session, [g.id for g in unknown], self._max_generations, now)
+            await commits.deliver(session, row.id, now)
             await commits.end(session, row.id, "delivered", now, experiences=experiences)
         if partial:
             _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in partial])

@@ -16,7 +16,7 @@ FEEDBACK_WAIT = 3600.0
 that streams may send feedback before that; no stream lasts an hour."""
 
 _BATCH = 500
-"""Tasks deleted in one transaction, so that other writers get their turn."""
+"""Tasks, or posts of feedback, deleted in one transaction, so that other writers get their turn."""
 
 
 class Retention:
@@ -34,7 +34,7 @@ class Retention:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
             deleted = await tasks.delete_older(session, now - self._retention, _BATCH)
-            await feedback.delete_older(session, now - self._retention)
-        if deleted:
-            _log.info("retention", deleted_tasks=deleted)
-        return deleted == _BATCH
+            posts = await feedback.delete_older(session, now - self._retention, _BATCH)
+        if deleted or posts:
+            _log.info("retention", deleted_tasks=deleted, deleted_feedback=posts)
+        return _BATCH in (deleted, posts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import runs
@@ -33,7 +33,7 @@ async def ready_experiences(session: AsyncSession) -> int:
     """Scored runs of groups whose runs have all ended."""
     query = (
         select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(GroupRow.state == "ready", RunRow.state == "scored")
+        .where(GroupRow.state == "ready", RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     )  # fmt: skip
     return await session.scalar(query) or 0
 
@@ -59,16 +59,16 @@ async def begin(session: AsyncSession, commit: CommitRow) -> list[ReadyGroup]:
 async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     """The groups of a commit that is being sent, in a stable order."""
     query = (
-        select(GroupRow.id, RunRow)
+        select(GroupRow.id, RunRow.msg_id, RunRow.reward, RunRow.run_id)
         .join(RunRow, RunRow.group_id == GroupRow.id)
-        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", RunRow.state == "scored")
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", RunRow.reward.is_not(None))
         .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id)
     )
     groups: dict[str, list[Experience]] = {}
-    for name, run in await session.execute(query):
-        assert run.msg_id is not None, "a scored run was answered"
-        assert run.reward is not None, "a scored run has a reward"
-        groups.setdefault(name, []).append(Experience(run.msg_id, run.reward, run.run_id))
+    for name, msg_id, reward, run_id in await session.execute(query):
+        assert msg_id is not None, "a run with a reward was answered"
+        assert reward is not None, "as asked for"
+        groups.setdefault(name, []).append(Experience(msg_id, reward, run_id))
     return [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
 
 
@@ -80,16 +80,24 @@ async def end(
     commit.state, commit.experiences, commit.reason, commit.ended_at = state, experiences, reason, now
 
 
-async def set_groups(session: AsyncSession, names: Sequence[str], state: str, now: float) -> None:
-    """Give groups their last state."""
-    for group in (await session.scalars(select(GroupRow).where(GroupRow.id.in_(names)))).all():
-        group.state, group.updated_at = state, now
+async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
+    """What is still being committed by this commit is delivered."""
+    groups = update(GroupRow).where(GroupRow.commit_id == commit_id, GroupRow.state == "committing")
+    await session.execute(groups.values(state="delivered", updated_at=now))
+
+
+async def drop(session: AsyncSession, names: Sequence[str], now: float) -> None:
+    """These groups have come to nothing."""
+    for name in names:  # one by one, here and below: a database takes a few thousand names in one statement
+        group = await session.get_one(GroupRow, name)
+        group.state, group.updated_at = "dropped", now
 
 
 async def run_again(session: AsyncSession, names: Sequence[str], limit: int, now: float) -> int:
     """The Explorer lost these groups: plan each anew, at most `limit` times over. Returns how many were dropped."""
     dropped = 0
-    for group in (await session.scalars(select(GroupRow).where(GroupRow.id.in_(names)))).all():
+    for name in names:
+        group = await session.get_one(GroupRow, name)
         group.updated_at = now
         if group.generation + 1 >= limit:
             group.state = "dropped"

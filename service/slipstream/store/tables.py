@@ -44,8 +44,8 @@ class TaskRow(Base):
     decided: Mapped[bool] = mapped_column(default=False)
     selected: Mapped[bool] = mapped_column(default=False)
     reason: Mapped[str | None] = mapped_column(String(128))
-    created_at: Mapped[float] = mapped_column(index=True)
-    updated_at: Mapped[float]
+    created_at: Mapped[float]
+    updated_at: Mapped[float] = mapped_column(index=True)
 
 
 class CallRow(Base):
@@ -152,7 +152,7 @@ class MarkRow(Base):
     labels: Mapped[list[str]] = mapped_column(default=list)
     meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
     state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
-    created_at: Mapped[float]
+    created_at: Mapped[float] = mapped_column(index=True)
     expires_at: Mapped[float]
 
 

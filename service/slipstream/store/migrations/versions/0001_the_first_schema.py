@@ -53,6 +53,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     with op.batch_alter_table("marks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_marks_created_at"), ["created_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_marks_msg_id"), ["msg_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_marks_state"), ["state"], unique=False)
         batch_op.create_index(batch_op.f("ix_marks_task_id"), ["task_id"], unique=False)
@@ -74,9 +75,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     with op.batch_alter_table("tasks", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_tasks_created_at"), ["created_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_tasks_session_id"), ["session_id"], unique=False)
         batch_op.create_index("ix_tasks_state", ["state", "decided", "updated_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_updated_at"), ["updated_at"], unique=False)
 
     op.create_table(
         "versions",
@@ -202,15 +203,16 @@ def downgrade() -> None:
     op.drop_table("calls")
     op.drop_table("versions")
     with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tasks_updated_at"))
         batch_op.drop_index("ix_tasks_state")
         batch_op.drop_index(batch_op.f("ix_tasks_session_id"))
-        batch_op.drop_index(batch_op.f("ix_tasks_created_at"))
 
     op.drop_table("tasks")
     with op.batch_alter_table("marks", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_marks_task_id"))
         batch_op.drop_index(batch_op.f("ix_marks_state"))
         batch_op.drop_index(batch_op.f("ix_marks_msg_id"))
+        batch_op.drop_index(batch_op.f("ix_marks_created_at"))
 
     op.drop_table("marks")
     with op.batch_alter_table("feedback", schema=None) as batch_op:
