@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from serving import until
 from sqlalchemy.exc import OperationalError
 
 from slipstream.capture.recorder import Recorder
+from slipstream.store import database as store_database
 from slipstream.store import runs
 
 
@@ -165,6 +168,32 @@ async def test_what_is_being_captured_at_the_end_is_stored(run_loop: RunLoop, mo
             await until(reading.is_set)
     async with run_loop() as loop:
         assert await loop.task("last") is not None
+
+
+async def test_a_store_that_takes_no_writes_costs_production_nothing_and_is_caught_up_with(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store_database, "_BUSY_TIMEOUT_MS", 50)
+    async with run_loop() as loop:
+        await loop.chat("before", {"x-slipstream-task-id": "before"})
+        await until(lambda: loop.ready(1))
+        with sqlite3.connect(tmp_path / "slipstream.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for path, body in (
+                ("/feedback", {"task_id": "before", "thumbs": "up"}),
+                ("/marks", {"task_id": "before"}),
+                ("/commit", {}),
+            ):
+                response = await loop.client.post(path, json=body)
+                assert (response.status_code, response.json()["error"]["code"]) == (503, "store_failed"), path
+                assert response.headers["retry-after"]
+            await loop.chat("meanwhile", {"x-slipstream-task-id": "meanwhile"})
+            for path in ("/status", "/metrics", "/healthz", "/readyz", "/tasks/before"):
+                assert (await loop.client.get(path)).status_code == 200, path
+            other.execute("ROLLBACK")
+        other.close()
+        await until(lambda: loop.ready(2))
+        assert (await loop.commit())["experiences"] == 2
 
 
 async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(

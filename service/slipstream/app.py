@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -97,7 +97,8 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)
     control.add_exception_handler(HTTPException, _http_error)
-    control.add_exception_handler(DBAPIError, _store_error)
+    control.add_exception_handler(SQLAlchemyError, _store_error)
+    control.add_exception_handler(OSError, _store_error)  # what the driver of a database over the network raises
     control.add_exception_handler(Exception, _fault)
     return control
 

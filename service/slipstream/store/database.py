@@ -18,6 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 
 from slipstream.errors import ConfigError
 
+_WRITES = "slipstream_writes"
+"""The execution option of connections that write."""
+
 _BUSY_TIMEOUT_MS = 30_000
 """How long a writer of another process (a backup, a shell) is waited for."""
 
@@ -34,12 +37,16 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
-        self._engine = create_async_engine(self._url)
-        self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+        # hide_parameters: an error's text goes to the log, and the parameters are bodies, comments and metadata
+        self._engine = create_async_engine(self._url, hide_parameters=True)
+        self._writer = self._engine.execution_options(**{_WRITES: True})
+        self._readers = async_sessionmaker(self._engine, expire_on_commit=False)
+        self._writers = async_sessionmaker(self._writer, expire_on_commit=False)
         self._writing = asyncio.Lock()
         self._lock: IO[str] | None = None
         if self._url.get_backend_name() == "sqlite":
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
 
     async def open(self) -> None:
         """Bring the schema to the newest revision, creating the file's folder and the tables where missing.
@@ -50,7 +57,7 @@ class Database:
         try:
             if self._url.get_backend_name() == "sqlite" and self._url.database not in (None, "", ":memory:"):
                 self._lock = _claim(Path(str(self._url.database)))
-            async with self._engine.begin() as connection:
+            async with self._writer.begin() as connection:
                 await connection.run_sync(_upgrade)
         except (SQLAlchemyError, OSError) as error:
             reason = getattr(error, "orig", None) or error
@@ -66,13 +73,13 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
         """A session for reading."""
-        async with self._sessions() as session:
+        async with self._readers() as session:
             yield session
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
         """A session in one transaction: committed at the end of the block, rolled back by an exception."""
-        async with self._writing, self._sessions.begin() as session:
+        async with self._writing, self._writers.begin() as session:
             yield session
 
 
@@ -91,10 +98,18 @@ def _claim(path: Path) -> IO[str]:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # `_begin_sqlite` begins the transactions
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction where it begins: the driver would only do so at the first INSERT, UPDATE or DELETE, so that
+    a kill amid the first start left half a schema, and a reader saw two states of the store."""
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _upgrade(connection: Connection) -> None:

@@ -1,0 +1,70 @@
+"""The connection to the store: its transactions are whole, and its errors hold no data."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from slipstream.store.database import Database
+
+KILLED_AMID_THE_FIRST_START = """
+import asyncio, os, sys
+from sqlalchemy import event
+from slipstream.store.database import Database
+
+database = Database(sys.argv[1])
+left = int(sys.argv[2])
+
+@event.listens_for(database._engine.sync_engine, "after_cursor_execute")
+def count(*executed):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+
+asyncio.run(database.open())
+"""
+
+
+@pytest.mark.parametrize("statements", [8, 20, 30])
+async def test_a_kill_amid_the_first_start_leaves_a_store_that_opens(tmp_path: Path, statements: int) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED_AMID_THE_FIRST_START, url, str(statements)
+    )
+    assert await killed.wait() == 9
+    database = Database(url)
+    await database.open()
+    async with database.read() as session:
+        assert await session.scalar(text("SELECT count(*) FROM feedback_targets")) == 0
+    await database.close()
+
+
+async def test_a_reader_sees_one_state_of_the_store(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    count = text("SELECT count(*) FROM feedback")
+    async with database.read() as reader:
+        assert await reader.scalar(count) == 0
+        async with database.write() as writer:
+            await writer.execute(text("INSERT INTO feedback (id, created_at) VALUES ('f', 1.0)"))
+        assert await reader.scalar(count) == 0
+    async with database.read() as reader:
+        assert await reader.scalar(count) == 1
+    await database.close()
+
+
+async def test_the_text_of_an_error_holds_nothing_of_what_was_to_be_stored(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    insert = text("INSERT INTO feedback (id, comment) VALUES ('f', :comment)")
+    with pytest.raises(IntegrityError) as raised:
+        async with database.write() as session:
+            await session.execute(insert, {"comment": "between us"})
+    assert "between us" not in str(raised.value)
+    await database.close()
