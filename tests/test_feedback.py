@@ -193,6 +193,19 @@ async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) 
         assert await until(decided) == "no_mark"
 
 
+async def test_what_is_posted_is_stored_without_secrets(run_loop: RunLoop) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    async with run_loop() as loop:
+        receipt = await _post(loop, task_id="t", thumbs="up", comment=f"my key: {secret}", source=secret)
+        body = {"task_id": "t", "labels": [secret], "metadata": {"reference": {"key": [secret]}}}
+        assert (await loop.client.post("/marks", json=body)).status_code == 202
+        await loop.chat("hello", {"x-slipstream-task-id": "t", "x-slipstream-mark": f"vip,{secret}"})
+        await until(lambda: loop.task("t"))
+        shown = (await loop.client.get(f"/feedback/{receipt}")).text + (await loop.client.get("/tasks/t")).text
+        assert secret not in shown
+        assert shown.count("[redacted:api_key]") == 4, "comment, source, label (the same twice) and metadata"
+
+
 BAD_BODIES = [
     ("/feedback", b"{not json", 400, None),
     ("/feedback", b"[]", 422, None),

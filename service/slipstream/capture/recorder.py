@@ -139,7 +139,7 @@ class Recorder:
             started_at=call.started_at,
             completes=completes(call),
             marked=bool(call.headers.mark),
-            labels=frozenset(call.headers.mark),
+            labels=frozenset(self._redactor.redact(list(call.headers.mark))),
             metadata=self._redactor.redact(dict(call.headers.metadata)),
         )
 

@@ -94,7 +94,7 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep) -> dict[str, st
         rating=body.rating,
         thumbs=body.thumbs,
         comment=None if body.comment is None else sidecar.redactor.redact(body.comment),
-        source=body.source,
+        source=None if body.source is None else sidecar.redactor.redact(body.source),
     )
     async with sidecar.database.write() as session:
         rescore = await feedback.add(session, new, time.time())

@@ -40,7 +40,7 @@ async def post_mark(body: MarkBody, sidecar: SidecarDep) -> dict[str, str]:
         id=uuid.uuid4().hex,
         task_id=body.task_id,
         msg_id=body.msg_id,
-        labels=body.labels,
+        labels=sidecar.redactor.redact(body.labels),
         meta=sidecar.redactor.redact(body.metadata),
         state="waiting",
         created_at=now,
