@@ -94,6 +94,19 @@ async def test_an_explorer_that_forgot_its_answers_gets_new_ones(run_loop: RunLo
         assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)]
 
 
+async def test_a_group_whose_first_answer_is_forgotten_is_not_trained_in_part(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 3, "concurrency": 1}) as loop:
+        await _group(loop, 3)
+        task = await loop.task("t")
+        assert task is not None
+        loop.explorer.recorded.remove(task["groups"][0]["runs"][0]["msg_id"])
+        counts = await loop.commit()
+        assert (counts["groups"], counts["run_again"]) == (0, 1)
+        await until(lambda: loop.ready(3))
+        assert (await loop.commit())["experiences"] == 3
+        assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1), ("t.0~1", 2)]
+
+
 async def test_a_group_that_is_lost_again_and_again_is_given_up(run_loop: RunLoop) -> None:
     async with run_loop(runs={"max_attempts": 2}) as loop:
         await _group(loop, 1)

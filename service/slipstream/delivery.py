@@ -134,8 +134,9 @@ class Committer:
         """
         unknown: list[ReadyGroup] = []
         partial: list[ReadyGroup] = []
+        fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
         for group in groups:
-            after = await self._feed_back(group)
+            after = await self._feed_back(group, counters if fresh else None)
             if after.restarted_since(counters.ready, counters.total, counters.step):
                 return await self._lost(row, groups, "lost", "the Explorer restarted during the feedback")
             taken = after.ready - counters.ready
@@ -155,8 +156,14 @@ class Committer:
             return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error} {error.said}")
         return await self._delivered(row, groups, unknown, partial)
 
-    async def _feed_back(self, group: ReadyGroup) -> ExplorerCounters:
-        for experience in group.experiences:
+    async def _feed_back(self, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
+        """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
+        that one: what it has not forgotten of the others is not to be trained without it."""
+        for number, experience in enumerate(group.experiences):
+            if number == 1 and before is not None:
+                after = await self._explorer.counters()
+                if after.ready == before.ready:
+                    return after
             try:
                 await self._explorer.feedback(
                     msg_id=experience.msg_id, reward=experience.reward, task_id=group.id, run_id=experience.run_id
