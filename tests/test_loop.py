@@ -196,6 +196,20 @@ async def test_a_store_that_takes_no_writes_costs_production_nothing_and_is_caug
         assert (await loop.commit())["experiences"] == 2
 
 
+async def test_metrics_are_told_though_the_store_does_not_answer(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(session: Any) -> int:
+        raise OperationalError("", {}, Exception("gone"))
+
+    async with run_loop() as loop:
+        with monkeypatch.context() as broken:
+            broken.setattr(runs, "waiting", away)
+            response = await loop.client.get("/metrics")
+        assert response.status_code == 200
+        assert "slipstream_explorer_up 1.0" in response.text
+
+
 async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

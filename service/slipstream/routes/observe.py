@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -37,8 +38,9 @@ async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(sidecar: SidecarDep) -> Response:
-    """Prometheus metrics."""
-    await sidecar.refresh_gauges()
+    """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
+    with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
+        await sidecar.refresh_gauges()
     return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
