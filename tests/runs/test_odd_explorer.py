@@ -94,15 +94,15 @@ async def test_half_a_surrogate_pair_reaches_the_policy_as_it_came(run_loop: Run
 
 
 async def test_models_without_a_name_is_asked_again(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [{"data": {"a": 1}}, {"data": 5}, {"data": [{"id": "the-policy"}]}]
+    answers = [JSONResponse({}, 404), JSONResponse({"data": {"a": 1}}), JSONResponse({"data": 5})]
 
     async def models(self: ScriptedExplorer, request: Request) -> Response:
-        return JSONResponse(answers.pop(0))
+        return answers.pop(0) if answers else JSONResponse({"data": [{"id": "the-policy"}]})
 
     monkeypatch.setattr(ScriptedExplorer, "_models", models)
-    async with run_loop() as loop:
+    async with run_loop(runs={"max_attempts": 4}) as loop:
         await loop.chat("one")
-        await until(lambda: loop.ready(1))
+        await until(lambda: loop.ready(1), 30)
         assert loop.explorer.chats[0]["model"] == "the-policy"
 
 

@@ -98,7 +98,10 @@ class ExplorerClient:
     async def model(self) -> str:
         """The policy's model name."""
         if self._model is None:
-            models = (await self._call("GET", "/v1/models", _SHORT)).get("data")
+            try:
+                models = (await self._call("GET", "/v1/models", _SHORT)).get("data")
+            except ExplorerRefused as error:  # not the run's fault: it can be sent once the list is there
+                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
             first = models[0] if isinstance(models, list) and models else None
             if not isinstance(first, dict) or not isinstance(first.get("id"), str):
                 raise ExplorerUnavailable("the Explorer's /v1/models names no model")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
@@ -71,7 +72,6 @@ class Planner:
         if not selected:  # a task stays selected: a later call or mark does not ask (and spend a budget) again
             # in a thread: a strategy of the user's own may be slow, and production shares this event loop
             decision = await asyncio.to_thread(self._selector.decide, task)
-            self._metrics.decisions.labels(str(decision.selected).lower(), decision.reason).inc()
         await self._record(task_id, revision, decision)
 
     async def _record(self, task_id: str, revision: int, decision: Decision | None) -> None:
@@ -84,15 +84,20 @@ class Planner:
                 row.selected, row.reason = decision.selected, decision.reason
                 row.labels = sorted(decision.labels.union(row.labels))
                 row.meta = {**decision.metadata, **row.meta}
-            if not row.selected:
-                return
-            now = self._clock()
-            waiting = await runs.waiting(session)
-            for call in await runs.calls_without_group(session, task_id):
-                if waiting + self._repeat_time > self._queue:
-                    self._metrics.dropped.labels("runs_queue_full").inc()
-                    continue
-                await runs.plan(session, call, self._repeat_time, now)
-                waiting += self._repeat_time
-        _log.info("task_selected", task_id=task_id, reason=decision.reason if decision else None)
-        self._planned()
+            selected = row.selected
+            dropped = await self._plan(session, task_id) if selected else 0
+        if decision is not None:
+            self._metrics.decisions.labels(str(decision.selected).lower(), decision.reason).inc()
+        if selected:
+            _log.info("task_selected", task_id=task_id, reason=decision.reason if decision else None)
+            self._metrics.dropped.labels("runs_queue_full").inc(dropped)
+            self._planned()
+
+    async def _plan(self, session: AsyncSession, task_id: str) -> int:
+        """Plan the runs of a task's calls that have none yet; returns how many calls did not fit the queue."""
+        now = self._clock()
+        calls = await runs.calls_without_group(session, task_id)
+        room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
+        for call in calls[:room]:
+            await runs.plan(session, call, self._repeat_time, now)
+        return len(calls[room:])
