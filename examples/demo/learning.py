@@ -1,0 +1,149 @@
+"""The main job: the agent works, the policy learns from it, and held-out tasks tell how much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from agent import Agent
+from reward import Score, mean, verify
+from services import Services
+from tasks import Task, held_out_tasks, training_tasks
+
+TASKS_A_STEP = 4  # with the eight runs of each task they are the Trainer's batch: see sidecar.yaml and trainer.yaml
+_STEP_SECONDS = 300.0  # far above what a step takes; then something is wrong
+_POLL_SECONDS = 0.3
+
+
+class DemoError(Exception):
+    """The loop did not close; the message says where it stopped."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One round of tasks and what came of it; `score` is the mean over the policy's runs in it."""
+
+    version: int
+    score: Score
+    seconds: float
+
+
+@dataclass
+class History:
+    """What the run has shown so far: scores on held-out tasks by version, and each step's on its training tasks."""
+
+    production: Score | None = None
+    policy: dict[int, Score] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    steps: int
+    measure_every: int
+    held_out: int
+
+
+async def learn(plan: Plan, services: Services, model: str, history: History, say: Callable[[str], None]) -> None:
+    """Fills in `history` step by step.
+
+    Raises:
+        DemoError: a step did not lead to a new version in time.
+    """
+    held_out = held_out_tasks(plan.held_out)
+    training = training_tasks(plan.seed, plan.steps * TASKS_A_STEP, held_out)
+    agent = Agent(services.agent_url, model)
+    on_policy = Agent(services.policy_url, model)
+    async with httpx.AsyncClient(base_url=services.sidecar_url, timeout=30, trust_env=False) as sidecar:
+        await _ready(sidecar)
+        say(f"measuring production and the policy on {plan.held_out} held-out tasks, before any training")
+        history.production = await _measure(agent, held_out)
+        say(f"production: {_words(history.production)}")
+        history.policy[0] = await _measure(on_policy, held_out)
+        say(f"policy version 0: {_words(history.policy[0])}")
+        for number in range(1, plan.steps + 1):
+            began = time.monotonic()
+            chosen = training[(number - 1) * TASKS_A_STEP : number * TASKS_A_STEP]
+            names = [f"seed-{plan.seed}-step-{number}-task-{index}" for index in range(len(chosen))]
+            await asyncio.gather(*map(_train_on, [agent] * len(chosen), names, chosen))
+            await _version(sidecar, number)
+            score = await _score_of(sidecar, names)
+            history.steps.append(Step(number, score, time.monotonic() - began))
+            say(f"step {number:2} of {plan.steps}: {_words(score)} in training  ({history.steps[-1].seconds:.0f} s)")
+            if number % plan.measure_every == 0 or number == plan.steps:
+                history.policy[number] = await _measure(on_policy, held_out)
+                say(f"policy version {number}: {_words(history.policy[number])}")
+        history.counts = _counts((await sidecar.get("/status")).json(), agent.calls, plan)
+    await agent.close()
+    await on_policy.close()
+
+
+async def _train_on(agent: Agent, name: str, task: Task) -> None:
+    """A user's question with a known answer: marked, so that the sidecar lets the policy learn from it."""
+    await agent.answer(
+        task.question,
+        {
+            "x-slipstream-task-id": name,
+            "x-slipstream-mark": "demo",
+            "x-slipstream-metadata": json.dumps({"reference": task.reference}),
+        },
+    )
+
+
+async def _measure(agent: Agent, tasks: Sequence[Task]) -> Score:
+    replies = await asyncio.gather(*(agent.answer(task.question) for task in tasks))
+    return mean(verify(reply, task.reference) for reply, task in zip(replies, tasks, strict=True))
+
+
+async def _ready(sidecar: httpx.AsyncClient) -> None:
+    """The sidecar starts last, so the others are ready when it is."""
+    while True:
+        try:
+            if (await sidecar.get("/readyz")).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _version(sidecar: httpx.AsyncClient, version: int) -> None:
+    deadline = time.monotonic() + _STEP_SECONDS
+    while True:
+        status = (await sidecar.get("/status")).json()
+        if (status["policy"]["version"] or 0) >= version:
+            return
+        if time.monotonic() > deadline:
+            raise DemoError(f"no version {version} within {_STEP_SECONDS:g} s; the sidecar's status:\n{status}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _score_of(sidecar: httpx.AsyncClient, task_ids: Sequence[str]) -> Score:
+    scores = []
+    for task_id in task_ids:
+        task = (await sidecar.get(f"/tasks/{task_id}")).json()
+        for run in (run for group in task["groups"] for run in group["runs"]):
+            if run["reward"] is not None:
+                parts = run["breakdown"]
+                scores.append(Score(called=parts["python.called"], right=parts["python.right"]))
+    return mean(scores)
+
+
+def _counts(status: dict[str, Any], calls: int, plan: Plan) -> dict[str, int]:
+    return {
+        "calls": calls,
+        "runs": status["runs"].get("scored", 0),
+        "experiences": status["experiences_delivered"],
+        "commits": status["commits"].get("delivered", 0),
+        "steps": plan.steps,
+    }
+
+
+def _words(score: Score) -> str:
+    return f"reward {score.reward:.2f} (tool called {score.called:.2f}, right number {score.right:.2f})"
