@@ -180,7 +180,8 @@ class ExplorerClient:
         if status >= 300:
             raise ExplorerRefused(what, status=status, said=said)
         try:
-            parsed = parse_json(answered)
+            # in a thread: an answer has a list or two for each token, and production shares this event loop
+            parsed = await asyncio.to_thread(parse_json, answered)
         except Unreadable as error:
             raise ExplorerUnavailable(f"{method} {path}: the answer is not JSON") from error
         if not isinstance(parsed, dict):
