@@ -39,6 +39,12 @@ def test_a_published_version_can_be_loaded(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "global_step_3/trained_on.json").read_text()) == {"msg_ids": ["a"]}
 
 
+def test_another_user_can_read_a_version(tmp_path: Path) -> None:
+    checkpoints.publish(tmp_path, 1, weights_of(1.0))
+    weights = checkpoints.weights_path(tmp_path, 1) / "model.safetensors"
+    assert weights.stat().st_mode & 0o777 == 0o644
+
+
 def test_only_a_step_with_its_training_state_is_a_full_one(tmp_path: Path) -> None:
     checkpoints.publish(tmp_path, 1, weights_of(1.0), training_state={"state": {0: {"step": torch.tensor(1.0)}}})
     checkpoints.publish(tmp_path, 2, weights_of(2.0))

@@ -116,6 +116,8 @@ def publish(
     actor = partial / "actor"
     actor.mkdir(parents=True)
     save(actor / "huggingface")
+    for file in (actor / "huggingface").iterdir():
+        file.chmod(0o644)  # safetensors writes for its own user alone; Explorer and Trainer may be two
     (partial / _TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
     if training_state is not None:
         torch.save(dict(training_state), actor / _STATE)
