@@ -71,7 +71,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the training tasks and of the sampling")
-    parser.add_argument("--steps", type=int, default=10, help="training steps, each of 32 answers")
+    parser.add_argument("--steps", type=int, default=8, help="training steps, each of 32 answers")
     parser.add_argument("--measure-every", type=int, default=2, help="steps between two measurements")
     parser.add_argument("--held-out", type=int, default=48, help="tasks that are measured on")
     parser.add_argument("--model", type=Path, help="where the model is, or is to be put (default: OUTPUT/model)")

@@ -50,6 +50,7 @@ def configured(model: Path, run_dir: Path, seed: int) -> Services:
         "EXPLORER_PORT": str(explorer),
         "SIDECAR_PORT": str(sidecar),
     }
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))  # Explorer and Trainer work in turns here
     os.chdir(_HERE)  # the sidecar looks for `reward:calculator_used_rightly` where it is started
     production_model = Child(
         name="production",
