@@ -181,6 +181,22 @@ async def test_a_mark_selects_before_at_and_after_the_call(run_loop: RunLoop) ->
         assert (task["labels"], task["metadata"], task["selected"]) == (["vip"], {"reference": "3"}, True)
 
 
+async def test_a_reference_that_comes_afterwards_scores_what_could_not_be_scored(run_loop: RunLoop) -> None:
+    rewards = {"calculators": [{"contains": {}}]}
+    async with run_loop(rewards=rewards) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+
+        async def dropped() -> bool:
+            return (await loop.status())["groups"] == {"dropped": 1}
+
+        await until(dropped)
+        mark = {"task_id": "t", "metadata": {"reference": "policy says"}}
+        assert (await loop.client.post("/marks", json=mark)).json()["state"] == "applied"
+        await until(lambda: loop.ready(1))
+        await loop.commit()
+        assert [e["reward"] for e in loop.explorer.committed[0]] == [1.0]
+
+
 async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {"ttl": "1ms"}}) as loop:
         await loop.client.post("/marks", json={"task_id": "too-late"})

@@ -47,6 +47,8 @@ async def post_mark(body: MarkBody, sidecar: SidecarDep) -> dict[str, str]:
         expires_at=now + sidecar.settings.selection.mark_ttl(),
     )
     async with sidecar.database.write() as session:
-        state = await tasks.add_mark(session, mark)
+        rescore = await tasks.add_mark(session, mark)
     sidecar.decide()
-    return {"id": mark.id, "state": state}
+    if rescore:
+        sidecar.rescore()
+    return {"id": mark.id, "state": mark.state}

@@ -88,8 +88,9 @@ class Planner:
             dropped = await self._plan(session, task_id) if selected else 0
         if decision is not None:
             self._metrics.decisions.labels(str(decision.selected).lower(), decision.reason).inc()
+            if selected:
+                _log.info("task_selected", task_id=task_id, reason=decision.reason)
         if selected:
-            _log.info("task_selected", task_id=task_id, reason=decision.reason if decision else None)
             self._metrics.dropped.labels("runs_queue_full").inc(dropped)
             self._planned()
 

@@ -18,8 +18,9 @@ from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]
 
-_OPEN_GROUPS = ("running", "ready")
-"""Groups whose rewards may still change."""
+_OPEN_GROUPS = ("running", "ready", "dropped")
+"""Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
+not be scored comes back with what is known now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,13 @@ async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -
     else:
         query = query.where(TaskRow.session_id == target.ref)
     return await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
+
+
+async def score_task_again(session: AsyncSession, task_id: str) -> bool:
+    """Something new is known of a task (a reference answer, say). Returns True when a run is to be scored again."""
+    query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
+    query = query.where(GroupRow.task_id == task_id, GroupRow.state.in_(_OPEN_GROUPS))
+    return await _score_again(session, (await session.scalars(query)).all())
 
 
 async def _supersede(session: AsyncSession, condition: Any) -> None:

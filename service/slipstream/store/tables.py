@@ -9,7 +9,8 @@
               └──────────┴─ the sidecar or the Explorer went away
     commit sending ─▶ delivered | failed | lost
 
-A scored run goes back to `answered` (and its ready group to `running`) when feedback arrives before delivery.
+A scored run goes back to `answered` (and its group to `running`) when feedback or a mark arrives before delivery; so
+does one that could not be scored, out of a dropped group too.
 """
 
 from __future__ import annotations

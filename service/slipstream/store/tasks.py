@@ -74,17 +74,18 @@ async def add_call(session: AsyncSession, new: NewCall, now: float) -> bool:
     return await feedback.match_waiting(session, refs, now, new.started_at + new.latency)
 
 
-async def add_mark(session: AsyncSession, mark: MarkRow) -> str:
-    """Store a mark; apply it where what it names is stored. Returns its state: applied or waiting."""
+async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
+    """Store a mark; apply it where what it names is stored. Returns True when a run is to be scored again with it."""
     session.add(mark)
     task_id = mark.task_id
     if task_id is None:
         newest = select(CallRow.task_id).where(CallRow.msg_id == mark.msg_id).order_by(CallRow.id.desc())
         task_id = await session.scalar(newest.limit(1))
     task = await session.get(TaskRow, task_id) if task_id is not None else None
-    if task is not None:
-        _apply(mark, task)
-    return mark.state
+    if task is None:
+        return False
+    _apply(mark, task)
+    return await feedback.score_task_again(session, task.id)
 
 
 async def expire_marks(session: AsyncSession, now: float) -> None:
