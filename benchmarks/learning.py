@@ -131,7 +131,7 @@ def chart(summaries: Sequence[Summary], path: Path) -> None:
     axes.set(xlabel="version", ylabel="mean over held-out tasks", ylim=(-0.02, 1.02))
     axes.set_title(f"Held-out reward by version, mean of {len(summaries)} seeds")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
+    axes.legend(loc="center right", fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -36,6 +36,6 @@ def draw(history: History, path: Path) -> None:
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
+    axes.legend(loc="center right", fontsize="small")
     figure.savefig(path, dpi=150)
     plt.close(figure)
