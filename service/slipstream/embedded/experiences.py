@@ -16,38 +16,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    event,
-    func,
-    insert,
-    inspect,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, func, insert, select, update
 
-from slipstream.errors import ConfigError
+from slipstream.embedded.tables import open_tables
 
 TokenIds = NDArray[np.int32]
 Logprobs = NDArray[np.float32]
 
-_BUSY_SECONDS = 30  # Explorer and Trainer write to one SQLite file: one waits this long for the other
 _CARRIED = (  # from a recorded answer to its row in the buffer
     "msg_id",
     "task_id",
@@ -115,22 +94,10 @@ class ExperienceStore:
     """
 
     def __init__(self, url: str, buffer_name: str, clock: Callable[[], float] = time.time) -> None:
-        self._engine = _engine(url)
         self._clock = clock
-        metadata = MetaData()
-        self._answers = _answers_table(metadata, buffer_name)
-        self._commits = Table(
-            f"{buffer_name}_commits",
-            metadata,
-            Column("id", Integer, primary_key=True),
-            Column("created_at", Float, nullable=False),
-            Column("experiences", Integer, nullable=False),
-        )
-        self._buffer = _buffer_table(metadata, buffer_name)
-        with self._engine.begin() as connection:
-            metadata.create_all(connection)
-            for table in metadata.sorted_tables:
-                _check_columns(connection, table)
+        tables = open_tables(url, buffer_name)
+        self._engine = tables.engine
+        self._answers, self._commits, self._buffer = tables.answers, tables.commits, tables.buffer
 
     def close(self) -> None:
         self._engine.dispose()
@@ -271,75 +238,6 @@ def group_advantages(rewards: Sequence[tuple[str | None, float]]) -> list[float]
         else:
             advantages.append((reward - statistics.fmean(group)) / (statistics.stdev(group) + _STD_EPSILON))
     return advantages
-
-
-def _engine(url: str) -> Engine:
-    engine = create_engine(url)
-    if engine.dialect.name != "sqlite":
-        return engine
-    if engine.url.database:
-        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver would begin too late: at the first write
-        connection.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
-        connection.execute("PRAGMA journal_mode=WAL")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # takes the write lock before anything is read, so that read-then-write is one step
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-def _answers_table(metadata: MetaData, buffer_name: str) -> Table:
-    return Table(
-        f"{buffer_name}_answers",
-        metadata,
-        Column("id", Integer, primary_key=True),
-        Column("msg_id", String(64), nullable=False, index=True),
-        Column("prompt_ids", LargeBinary, nullable=False),
-        Column("response_ids", LargeBinary, nullable=False),
-        Column("logprobs", LargeBinary, nullable=False),
-        Column("model_version", Integer, nullable=False),
-        Column("created_at", Float, nullable=False),
-        Column("task_id", String(64)),
-        Column("run_id", Integer),
-        Column("reward", Float),
-        Column("commit_id", Integer),
-        Index(f"{buffer_name}_answers_state", "reward", "commit_id"),
-    )
-
-
-def _buffer_table(metadata: MetaData, name: str) -> Table:
-    return Table(
-        name,
-        metadata,
-        Column("id", Integer, primary_key=True),
-        Column("msg_id", String(64), nullable=False),
-        Column("task_id", String(64)),
-        Column("run_id", Integer, nullable=False),
-        Column("reward", Float, nullable=False),
-        Column("advantage", Float),
-        Column("prompt_ids", LargeBinary, nullable=False),
-        Column("response_ids", LargeBinary, nullable=False),
-        Column("logprobs", LargeBinary, nullable=False),
-        Column("model_version", Integer, nullable=False),
-        Column("created_at", Float, nullable=False),
-        Column("commit_id", Integer, nullable=False),
-        Column("train_step", Integer, index=True),
-    )
-
-
-def _check_columns(connection: Connection, table: Table) -> None:
-    found = {column["name"] for column in inspect(connection).get_columns(table.name)}
-    if found != set(table.c.keys()):
-        raise ConfigError(
-            f"buffer.trainer_input.experience_buffer: expected a database of the embedded engine, found a table "
-            f"{table.name!r} with other columns (of another engine?); give another name or path"
-        )
 
 
 def _experience(row: Any) -> Experience:

@@ -1,0 +1,140 @@
+"""The tables of the embedded engine's experiences, in one database that Explorer and Trainer share.
+
+One buffer is three tables: `<name>_answers` holds what the Explorer recorded, `<name>_commits` one row a commit, and
+`<name>` what was committed and is to be trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    inspect,
+)
+
+from slipstream.errors import ConfigError
+
+_BUSY_SECONDS = 30  # Explorer and Trainer write to one SQLite file: one waits this long for the other
+
+
+@dataclass(frozen=True)
+class Tables:
+    """An open database, and the three tables of one buffer in it."""
+
+    engine: Engine
+    answers: Table
+    commits: Table
+    buffer: Table
+
+
+def open_tables(url: str, buffer_name: str) -> Tables:
+    """Opens the database and makes the tables that are missing.
+
+    Raises:
+        ConfigError: the database holds a table of this name with other columns.
+    """
+    metadata = MetaData()
+    tables = Tables(
+        engine=_engine(url),
+        answers=_answers_table(metadata, buffer_name),
+        commits=_commits_table(metadata, buffer_name),
+        buffer=_buffer_table(metadata, buffer_name),
+    )
+    with tables.engine.begin() as connection:
+        metadata.create_all(connection)
+        for table in metadata.sorted_tables:
+            _check_columns(connection, table)
+    return tables
+
+
+def _engine(url: str) -> Engine:
+    engine = create_engine(url)
+    if engine.dialect.name != "sqlite":
+        return engine
+    if engine.url.database:
+        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver would begin too late: at the first write
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # takes the write lock before anything is read, so that read-then-write is one step
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _answers_table(metadata: MetaData, buffer_name: str) -> Table:
+    return Table(
+        f"{buffer_name}_answers",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("msg_id", String(64), nullable=False, index=True),
+        Column("prompt_ids", LargeBinary, nullable=False),
+        Column("response_ids", LargeBinary, nullable=False),
+        Column("logprobs", LargeBinary, nullable=False),
+        Column("model_version", Integer, nullable=False),
+        Column("created_at", Float, nullable=False),
+        Column("task_id", String(64)),
+        Column("run_id", Integer),
+        Column("reward", Float),
+        Column("commit_id", Integer),
+        Index(f"{buffer_name}_answers_state", "reward", "commit_id"),
+    )
+
+
+def _commits_table(metadata: MetaData, buffer_name: str) -> Table:
+    return Table(
+        f"{buffer_name}_commits",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("created_at", Float, nullable=False),
+        Column("experiences", Integer, nullable=False),
+    )
+
+
+def _buffer_table(metadata: MetaData, name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("msg_id", String(64), nullable=False),
+        Column("task_id", String(64)),
+        Column("run_id", Integer, nullable=False),
+        Column("reward", Float, nullable=False),
+        Column("advantage", Float),
+        Column("prompt_ids", LargeBinary, nullable=False),
+        Column("response_ids", LargeBinary, nullable=False),
+        Column("logprobs", LargeBinary, nullable=False),
+        Column("model_version", Integer, nullable=False),
+        Column("created_at", Float, nullable=False),
+        Column("commit_id", Integer, nullable=False),
+        Column("train_step", Integer, index=True),
+    )
+
+
+def _check_columns(connection: Connection, table: Table) -> None:
+    found = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    if found != set(table.c.keys()):
+        raise ConfigError(
+            f"buffer.trainer_input.experience_buffer: expected a database of the embedded engine, found a table "
+            f"{table.name!r} with other columns (of another engine?); give another name or path"
+        )
