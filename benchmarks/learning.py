@@ -15,7 +15,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,24 +89,20 @@ def page(summaries: Sequence[Summary]) -> str:
         "",
         "| on held-out tasks | " + " | ".join(columns) + " | mean ± standard deviation |",
         "|---|" + "---|" * (len(columns) + 1),
-        *(row(f"production: {words}", summaries, lambda each, p=part: each["production"][p]) for part, words in PARTS),
-        *(
-            row(f"version {last}: {words}", summaries, lambda each, p=part: each["policy"][last][p])
-            for part, words in PARTS
-        ),
+        *(row(f"production: {words}", [each["production"][part] for each in summaries]) for part, words in PARTS),
+        *(row(f"version {last}: {words}", [each["policy"][last][part] for each in summaries]) for part, words in PARTS),
         "",
         "## Reward by version",
         "",
         "| version | " + " | ".join(columns) + " | mean ± standard deviation |",
         "|---|" + "---|" * (len(columns) + 1),
-        *(row(v, summaries, lambda each, v=v: each["policy"][v]["reward"]) for v in versions),
+        *(row(version, [each["policy"][version]["reward"] for each in summaries]) for version in versions),
         "",
     ]
     return "\n".join(lines)
 
 
-def row(name: str, summaries: Sequence[Summary], value: Callable[[Summary], float]) -> str:
-    values = [value(each) for each in summaries]
+def row(name: str, values: Sequence[float]) -> str:
     return f"| {name} | " + " | ".join(f"{each:.2f}" for each in values) + f" | {spread(values, '.2f')} |"
 
 
