@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from agent import Agent
@@ -20,13 +20,21 @@ _STEP_SECONDS = 300.0  # far above what a step takes; then something is wrong
 _POLL_SECONDS = 0.3
 
 
+Seen = TypeVar("Seen")
+
+
 class DemoError(Exception):
     """The loop did not close; the message says where it stopped."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One round of tasks and what came of it; `score` is the mean over the policy's runs in it."""
+    """One round of tasks and what came of it.
+
+    Attributes:
+        version: the newer version that was served after it.
+        score: the mean over the policy's runs in it.
+    """
 
     version: int
     score: Score
@@ -68,18 +76,20 @@ async def learn(plan: Plan, services: Services, model: str, history: History, sa
         say(f"production: {_words(history.production)}")
         history.policy[0] = await _measure(on_policy, held_out)
         say(f"policy version 0: {_words(history.policy[0])}")
+        version = 0
         for number in range(1, plan.steps + 1):
             began = time.monotonic()
             chosen = training[(number - 1) * TASKS_A_STEP : number * TASKS_A_STEP]
             names = [f"seed-{plan.seed}-step-{number}-task-{index}" for index in range(len(chosen))]
             await asyncio.gather(*map(_train_on, [agent] * len(chosen), names, chosen))
-            await _version(sidecar, number)
-            score = await _score_of(sidecar, names)
-            history.steps.append(Step(number, score, time.monotonic() - began))
+            delivered = await _delivered(sidecar, names)
+            version = await _newer_version(sidecar, version)
+            score = _score_of(delivered)
+            history.steps.append(Step(version, score, time.monotonic() - began))
             say(f"step {number:2} of {plan.steps}: {_words(score)} in training  ({history.steps[-1].seconds:.0f} s)")
             if number % plan.measure_every == 0 or number == plan.steps:
-                history.policy[number] = await _measure(on_policy, held_out)
-                say(f"policy version {number}: {_words(history.policy[number])}")
+                history.policy[version] = await _measure(on_policy, held_out)
+                say(f"policy version {version}: {_words(history.policy[version])}")
         history.counts = _counts((await sidecar.get("/status")).json(), agent.calls, plan)
     await agent.close()
     await on_policy.close()
@@ -113,26 +123,49 @@ async def _ready(sidecar: httpx.AsyncClient) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _version(sidecar: httpx.AsyncClient, version: int) -> None:
+async def _delivered(sidecar: httpx.AsyncClient, task_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Waits until every run of these tasks was delivered; returns the tasks as the sidecar tells of them."""
+
+    async def look() -> list[dict[str, Any]] | None:
+        answers = [await sidecar.get(f"/tasks/{task_id}") for task_id in task_ids]
+        tasks = [answer.json() for answer in answers if answer.is_success]
+        groups = [group for task in tasks for group in task["groups"]]
+        whole = len(tasks) == len(task_ids) and all(task["groups"] for task in tasks)
+        return tasks if whole and all(group["state"] == "delivered" for group in groups) else None
+
+    return await _until(sidecar, look, f"delivery of {', '.join(task_ids)}")
+
+
+async def _newer_version(sidecar: httpx.AsyncClient, version: int) -> int:
+    """Waits until the policy that is served is newer than `version`; returns its version."""
+
+    async def look() -> int | None:
+        served: int = (await sidecar.get("/status")).json()["policy"]["version"] or 0
+        return served if served > version else None
+
+    return await _until(sidecar, look, f"version after {version}")
+
+
+async def _until(sidecar: httpx.AsyncClient, look: Callable[[], Awaitable[Seen | None]], what: str) -> Seen:
     deadline = time.monotonic() + _STEP_SECONDS
-    while True:
-        status = (await sidecar.get("/status")).json()
-        if (status["policy"]["version"] or 0) >= version:
-            return
+    while (seen := await look()) is None:
         if time.monotonic() > deadline:
-            raise DemoError(f"no version {version} within {_STEP_SECONDS:g} s; the sidecar's status:\n{status}")
+            status = (await sidecar.get("/status")).text
+            raise DemoError(f"no {what} within {_STEP_SECONDS:g} s; the sidecar's status:\n{status}")
         await asyncio.sleep(_POLL_SECONDS)
+    return seen
 
 
-async def _score_of(sidecar: httpx.AsyncClient, task_ids: Sequence[str]) -> Score:
-    scores = []
-    for task_id in task_ids:
-        task = (await sidecar.get(f"/tasks/{task_id}")).json()
-        for run in (run for group in task["groups"] for run in group["runs"]):
-            if run["reward"] is not None:
-                parts = run["breakdown"]
-                scores.append(Score(called=parts["python.called"], right=parts["python.right"]))
-    return mean(scores)
+def _score_of(tasks: Sequence[dict[str, Any]]) -> Score:
+    """The mean over the policy's runs of these tasks."""
+    breakdowns = [
+        run["breakdown"]
+        for task in tasks
+        for group in task["groups"]
+        for run in group["runs"]
+        if run["state"] == "scored"
+    ]
+    return mean(Score(called=parts["python.called"], right=parts["python.right"]) for parts in breakdowns)
 
 
 def _counts(status: dict[str, Any], calls: int, plan: Plan) -> dict[str, int]:
