@@ -266,6 +266,16 @@ async def test_a_bad_body_is_refused_names_the_field_and_changes_nothing(run_loo
         assert (await loop.status())["feedback"] == {}
 
 
+async def test_the_openapi_page_tells_of_errors_as_they_are(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        described = (await loop.client.get("/openapi.json")).json()
+        refused = described["paths"]["/feedback"]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
+        assert refused["$ref"].endswith("/Refusal")
+        response = await loop.client.post("/feedback", json={})
+        problem = described["components"]["schemas"]["Problem"]["required"]
+        assert set(problem) == set(response.json()["error"])
+
+
 async def test_an_unknown_receipt_and_an_unknown_route_are_404_in_the_same_format(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         for path in ("/feedback/none", "/tasks/none", "/nowhere"):

@@ -24,6 +24,7 @@ from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import UVICORN_OPTIONS, server_config
 from slipstream.routes import commit, feedback, marks, observe
+from slipstream.routes.body import Refusal
 from slipstream.sidecar import Sidecar
 from slipstream.store.database import Database
 
@@ -90,7 +91,8 @@ def create_app(settings: Settings) -> ASGIApp:
 
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     """The control routes, with every error in OpenAI's format."""
-    control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan)
+    refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
+    control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
     control.state.sidecar = sidecar
     for module in (feedback, marks, commit, observe):
         control.include_router(module.router)

@@ -1,4 +1,4 @@
-"""What all control bodies have in common."""
+"""What all control bodies have in common, and what errors look like."""
 
 from __future__ import annotations
 
@@ -26,3 +26,18 @@ class Body(BaseModel):
             except ValueError:
                 raise ValueError(f"{name}: expected finite numbers, found NaN or Infinity") from None
         return self
+
+
+class Problem(BaseModel):
+    """What is wrong, for a person (`message`) and for a program; `param` is the path of the field."""
+
+    message: str
+    type: str
+    code: str | None
+    param: str | None
+
+
+class Refusal(BaseModel):
+    """The body of every error, in OpenAI's format (see `slipstream.errors.error_body`)."""
+
+    error: Problem
