@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from wire import LIMIT, Peer, answer, ask, control, dial, sidecar, upstream
+from wire import LIMIT, ListTap, Peer, answer, ask, control, dial, sidecar, upstream
 
 from slipstream.config.settings import Capture, Production
 from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.tap import NoTap
 
 
 def get(path: bytes, *fields: bytes) -> bytes:
@@ -54,7 +53,7 @@ async def test_websocket_is_refused_in_words() -> None:
 
 
 async def test_websocket_scope_of_another_server_is_closed() -> None:
-    proxy = Proxy(control, Production(), Capture(), NoTap(), ProxyMetrics(CollectorRegistry()))
+    proxy = Proxy(control, Production(), Capture(), ListTap(), ProxyMetrics(CollectorRegistry()))
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -52,16 +52,6 @@ class Tap(Protocol):
         ...
 
 
-class NoTap:
-    """Wants nothing: capture is off."""
-
-    def wants(self, method: str, path: str, headers: Headers) -> bool:
-        return False
-
-    def record(self, exchange: Exchange) -> None:
-        raise AssertionError("nothing was wanted")
-
-
 class BodyCopy:
     """A copy of a body up to `limit` bytes; longer ones are let go at once."""
 
