@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -45,6 +46,8 @@ def serve(settings: Settings) -> None:
     with _listening(listen) as listener:
         asyncio.run(_try_store(settings.store.url))
         app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # the modules stay for good: each full collection that went through them held traffic up for 90 ms
         _log.info("listening", host=listen.host, port=listener.getsockname()[1])
         server = uvicorn.Server(server_config(app, listen.host, listen.port))
         server.run(sockets=[listener])
