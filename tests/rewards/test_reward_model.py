@@ -217,3 +217,11 @@ async def test_scoring_that_is_cancelled_from_outside_ends(rewards_of_mine: Modu
     scoring.cancel()
     with pytest.raises(asyncio.CancelledError):
         await scoring
+
+
+async def test_a_mean_that_is_not_finite_is_no_reward() -> None:
+    huge = [
+        {"constant": {"value": sign * 1.7e308, "weight": 3, "component": name}} for name, sign in (("a", 1), ("b", -1))
+    ]
+    with pytest.raises(ScoringError, match="not finite"):
+        await score(shadow("x"), *huge)

@@ -84,3 +84,8 @@ async def test_length(answer: Any, parameters: dict[str, Any], expected: float) 
 async def test_length_in_tokens_needs_usage() -> None:
     with pytest.raises(ScoringError, match=r"^length: the answer has no usage\.completion_tokens"):
         await score(shadow({**completion("x"), "usage": None}), {"length": {"max": 5, "unit": "tokens"}})
+
+
+async def test_a_number_too_large_for_the_schema_is_invalid() -> None:
+    schema = {"type": "number", "multipleOf": 0.1}
+    assert await value(shadow("1" * 400), {"json_schema": {"schema": schema}}) == 0

@@ -204,3 +204,20 @@ async def test_a_number_of_steps_that_is_none_fails_the_scoring(steps: Any) -> N
 async def test_efficiency_without_any_reference_has_no_basis() -> None:
     with pytest.raises(ScoringError, match=r"^efficiency: the task has no metadata\.steps and no production calls"):
         await score(replay([completion("ok")], []), "efficiency")
+
+
+async def test_ids_that_differ_in_their_last_digit_are_different_arguments() -> None:
+    made, expected = (calls(tool_call("search", {"id": 1234567890123450 + digit})) for digit in (6, 7))
+    assert await value(shadow(made, expected, tools=TOOLS), "tool_calls") == 0.5
+
+
+async def test_a_number_of_hundreds_of_digits_is_wrong_and_no_failure() -> None:
+    made = calls(tool_call("search", '{"id": ' + "9" * 400 + "}"))
+    assert await value(shadow(made, calls(tool_call("search", {"id": 1})), tools=TOOLS), "tool_calls") == 0.5
+
+
+@pytest.mark.parametrize("parameters", [{"$ref": "#"}, {"properties": {"q": {"pattern": "^(a|aa|aaa)+$"}}}])
+async def test_a_schema_that_never_ends_is_no_fault_of_the_policy(parameters: dict[str, Any]) -> None:
+    tool = {"type": "function", "function": {"name": "search", "parameters": parameters}}
+    made = calls(tool_call("search", {"q": "a" * 60 + "!"}))
+    assert await value(shadow(made, made, tools=[tool]), "tool_calls") == 1

@@ -48,6 +48,8 @@ class RewardModel:
         if not self._components:
             raise ScoringError("rewards.calculators is empty: nothing can be scored")
         mean = weighted_mean([(part.name, part.weight, await self._reward(part, run)) for part in self._components])
+        if not math.isfinite(mean.value):  # each reward is finite, but sums of huge ones or of huge weights are not
+            raise ScoringError(f"the weighted mean is {mean.value}, which is not finite")
         lower, upper = self._clip
         return Reward(min(max(mean.value, lower), upper), mean.breakdown)
 

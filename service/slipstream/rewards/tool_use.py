@@ -151,7 +151,9 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{path}/{index}")
     elif isinstance(value, str):
         yield path, f"text {unicodedata.normalize('NFKC', value).strip()}"
+    elif isinstance(value, float) and not value.is_integer():
+        yield path, f"number {value:.12g}"
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, f"number {float(value):.12g}"
+        yield path, f"number {int(value):x}"  # exact: ids are numbers too; hex has no limit on digits
     elif path:
         yield path, json.dumps(value)
