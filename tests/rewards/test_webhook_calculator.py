@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from reward_runs import WEATHER, score, shadow
 
-from slipstream.errors import ScoringError
+from slipstream.errors import ConfigError, ScoringError
 from slipstream.trajectory import Feedback
 
 
@@ -69,3 +69,10 @@ async def test_a_service_that_never_answers_fails_the_scoring(serve: Callable[..
     service = await serve(None)
     with pytest.raises(ScoringError, match=r"^webhook: no answer within 0\.05 s"):
         await score(shadow("4"), webhook(service.url, timeout="50ms", attempts=1))
+
+
+@pytest.mark.parametrize("secret", ["hunter2\n", "hunter2 ", "密hunter2"])
+async def test_a_secret_that_no_header_can_carry_is_refused_at_start_and_not_shown(secret: str) -> None:
+    with pytest.raises(ConfigError, match=r"webhook: .* header x-token") as refused:
+        await score(shadow("4"), webhook("http://127.0.0.1:9", headers={"x-token": secret}))
+    assert "hunter2" not in str(refused.value)

@@ -52,13 +52,16 @@ class _TryAgain(ScoringError):
 
 
 class Endpoint:
-    """One URL that is asked by POST, with JSON both ways."""
+    """One URL that is asked by POST, with JSON both ways. Raises ValueError for a header that cannot be sent."""
 
     def __init__(self, url: str, headers: Mapping[str, str], parameters: EndpointParameters) -> None:
         self._url = url
         self._parameters = parameters
         self._slots = asyncio.Semaphore(parameters.concurrency)
         sent = {"content-type": "application/json", **headers}
+        for name, text in sent.items():  # refused while sending, the error would show the value, which is a secret
+            if not (text.isascii() and text.isprintable() and text == text.strip()):
+                raise ValueError(f"printable ASCII, with no space or line break at its ends, for the header {name}")
         # The whole attempt has one limit, in `_once`; httpx's own would apply to each read alone.
         self._client = httpx.AsyncClient(headers=sent, timeout=None)  # noqa: S113
 
