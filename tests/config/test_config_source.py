@@ -111,6 +111,11 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "store: {url: 'postgresql://me:99887766554433@host/db'}",
         "production: {api_key: 'sk-s3cr3t-1234567890}",
         "production: {api_key: sk-s3cr3t-1234567890: 3}",
+        "production: {api_key: *s3cr3t}",
+        "production: {api_key: !s3cr3t}",
+        "production: {api_key: !s3cr3t!x}",
+        "store: {url: 'postgresql://me:s3/cr3t99887766554433@host/db'}",
+        "rewards: {calculators: [{webhook: {url: 'http://x', headers: 'X-Secret: s3cr3t'}}]}",
     ],
 )
 def test_a_secret_is_never_in_an_error(problems, text):
@@ -132,6 +137,7 @@ def test_a_long_value_is_cut(problems):
         ("runs:\n\ttimeout: 3\n", ":2:1: while scanning for the next token, found character"),
         ("runs: [1\nlog: {}\n", ":2:4: while parsing a flow sequence, expected ',' or ']'"),
         ("log: {level: *other}", ":1:14: found undefined alias"),
+        ("log: {? {a: b} : c}", ":1:9: a key is expected to be text"),
         ("log: !!python/object:os.system {}", ":1:6: could not determine a constructor"),
         ("- 1", ": expected a mapping of sections such as `production:`"),
         ("just text", ": expected a mapping of sections such as `production:`"),
@@ -258,3 +264,25 @@ def test_a_bad_variable_is_named(problems, variable, value, told):
 
 def test_other_programs_variables_are_left_alone(load):
     assert load(SLIPSTREAMER="1", slipstream_listen="x", PATH="/bin") == Settings()
+
+
+def test_a_variable_changes_one_use_of_an_alias_alone(load):
+    settings = load(
+        "selection: {any: [&often {sampling: {rate: 0.1}}, {all: [*often]}]}",
+        SLIPSTREAM_SELECTION__ANY__0__SAMPLING__RATE="0.9",
+    )
+    assert settings.selection.any[0].sampling.rate == 0.9
+    assert settings.selection.any[1].all[0].sampling.rate == 0.1
+
+
+def test_a_merged_mapping_may_itself_have_merged_and_replaced_a_key(load):
+    settings = load(
+        """
+        selection:
+          any:
+            - sampling: &rare {rate: 0.1}
+            - all: [{sampling: &often {<<: *rare, rate: 0.5}}]
+            - sampling: {<<: *often, seed: 3}
+        """
+    )
+    assert settings.selection.any[2].sampling.model_dump() == {"rate": 0.5, "seed": 3}

@@ -14,8 +14,8 @@ from slipstream.redaction import Redactor, RedactRule
 
 KeyPath = tuple[str | int, ...]
 
-_SECRET_KEY = re.compile(r"key|token|secret|password|authorization", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"://[^/\s]*@")  # a URL with a password
+_SECRET_KEY = re.compile(r"key|token|secret|password|authorization|headers|cookie", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://.*@")  # a URL with a password
 _LONGEST_FOUND = 80  # characters: a line stays a line
 
 _EXPECTED = {

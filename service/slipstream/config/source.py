@@ -8,7 +8,7 @@ number picks an item of a list (`SLIPSTREAM_SELECTION__ANY__1__SAMPLING__RATE=0.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,21 @@ _NAME_AND_DEFAULT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which by itself lets the last of two equal keys win in silence."""
+    """PyYAML's safe loader, which by itself lets the last of two equal keys win in silence.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
+    Keys are looked at before `<<` puts those of other mappings among them.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key is expected to be text", problem_mark=key.start_mark)
+            if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"the key {key.value} is given twice", problem_mark=key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+            seen.add(key.value)
+        return node
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -65,7 +70,10 @@ def _parse(text: str, origin: str) -> Any:
     except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold a secret
         mark = error.problem_mark
         where = f"{origin}:{mark.line + 1}:{mark.column + 1}" if mark else origin
-        raise ConfigError(f"{where}: {', '.join(filter(None, (error.context, error.problem)))}") from None
+        told = ", ".join(filter(None, (error.context, error.problem)))
+        # The name of an alias or tag can be a password that begins with * or !.
+        told = re.sub(r" (alias|anchor|tag|tag handle) ['\"].*", r" \1", told)
+        raise ConfigError(f"{where}: {told}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{origin}: not YAML ({getattr(error, 'reason', type(error).__name__)})") from None
 
@@ -84,7 +92,14 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{path}: expected a mapping of sections such as `production:`")
-    return tree
+    return {key: _unshared(value) for key, value in tree.items()}
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which each use of a YAML alias is a value of its own: a variable then changes only the one it names."""
+    if isinstance(value, dict):
+        return {key: _unshared(child) for key, child in value.items()}
+    return [_unshared(child) for child in value] if isinstance(value, list) else value
 
 
 def _override(tree: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
