@@ -125,6 +125,9 @@ def test_a_call_that_the_end_of_the_response_closes_counts() -> None:
         '<tool_call>["f"]</tool_call>',
         '<tool_call>{"name": "f"}</tool_call> and <tool_call>{broken</tool_call>',
         "<tool_call>",
+        pytest.param('<tool_call>{"name": "f", "arguments": {"deep": ' + "[" * 5000, id="nested too deep"),
+        '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"half a character": "\\ud800"}}</tool_call>',
     ],
 )
 def test_a_response_with_an_unreadable_call_stays_text(text: str) -> None:

@@ -20,6 +20,7 @@ from slipstream.embedded.chat import Message, Tool, prompt_ids
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.explorer import create_app
+from slipstream.embedded.response_text import ResponseText
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
@@ -319,6 +320,39 @@ async def test_a_client_that_goes_away_leaves_no_record_and_frees_its_place(
     checkpoints.publish(explorer_config.job_dir, 1, tiny_llama(seed=1).save_pretrained)
 
     await until(lambda: is_version(http, 1), seconds=8)
+    assert (await metrics(http))["rollout/total_experience_count"] == 0
+
+
+async def test_a_broken_marker_does_not_end_the_following_of_versions(
+    http: httpx.AsyncClient, explorer_config: EngineConfig
+) -> None:
+    explorer_config.job_dir.mkdir(parents=True, exist_ok=True)
+    marker = explorer_config.job_dir / checkpoints.VERSION_MARKER
+    marker.write_bytes(b"\xff")
+    with pytest.raises(checkpoints.CheckpointError, match="step number"):
+        checkpoints.latest_version(explorer_config.job_dir)
+    await asyncio.sleep(5 * explorer_config.explorer.service_status_check_interval)
+    marker.unlink()
+    checkpoints.publish(explorer_config.job_dir, 1, tiny_llama(seed=1).save_pretrained)
+
+    await until(lambda: is_version(http, 1))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_read_fails_and_does_not_hang(
+    http: httpx.AsyncClient, name: str, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """The library that turns tokens into text can raise what it likes."""
+
+    def broken(*_: Any) -> str:
+        raise RuntimeError("no such bytes")
+
+    monkeypatch.setattr(ResponseText, "add", broken)
+    body = {"model": name, "messages": HELLO, "max_tokens": 5, "stream": stream}
+    response = await http.post("/v1/chat/completions", json=body, timeout=10)
+
+    assert response.status_code == (200 if stream else 500)
+    assert "no such bytes" in response.text
     assert (await metrics(http))["rollout/total_experience_count"] == 0
 
 

@@ -91,6 +91,12 @@ async def test_a_bad_chat_request_is_refused_with_its_field(
     assert (response.status_code, response.json()["error"]["param"]) == (status, param)
 
 
+async def test_a_body_nested_too_deep_is_refused(http: httpx.AsyncClient) -> None:
+    response = await http.post("/feedback", content="[" * 5000)
+
+    assert (response.status_code, response.json()["error"]["message"][:5]) == (400, "body:")
+
+
 async def test_a_prompt_too_long_says_how_long_and_how_long_it_may_be(http: httpx.AsyncClient, name: str) -> None:
     messages = [{"role": "user", "content": "word " * 1500}]
 

@@ -96,7 +96,8 @@ def parse_tool_calls(text: str) -> tuple[str | None, list[ToolCall]]:
     for written in _CALLS.findall(text):
         try:
             call = json.loads(written)
-        except ValueError:
+            json.dumps(call, ensure_ascii=False).encode()  # half of a surrogate pair can be escaped, and not be sent
+        except (ValueError, RecursionError):
             return text, []
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return text, []
@@ -156,6 +157,6 @@ def _role(message: Message) -> str:
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
         arguments = json.loads(call.function.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call.function.arguments  # a model may have written it so; it goes back as it came
     return {"name": call.function.name, "arguments": arguments}

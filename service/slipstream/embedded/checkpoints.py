@@ -170,7 +170,7 @@ def _step_dir(job_dir: Path, version: int) -> Path:
 
 def _read_marker(path: Path) -> int | None:
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
         return None
     if not text.isdecimal():

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import structlog
 from pydantic import BaseModel, BeforeValidator, Field
 from transformers import PreTrainedTokenizerBase
 
@@ -21,6 +22,8 @@ from slipstream.embedded.engine import Engine, EngineError
 from slipstream.embedded.experiences import Answer
 from slipstream.embedded.response_text import ResponseText
 from slipstream.embedded.sampling import Sampled, Sampling
+
+log = structlog.get_logger(__name__)
 
 _MAX_CHOICES = 64  # one request fills the engine's rows at most once
 
@@ -183,6 +186,9 @@ class Completion:
                 entries.put_nowait(None)
             except EngineError as error:
                 entries.put_nowait(error)
+            except Exception as error:  # one that stays in this task would leave the request waiting for ever
+                log.exception("an answer could not be read", id=self.id)
+                entries.put_nowait(EngineError(f"the answer could not be read: {error}"))
 
         pumps = [asyncio.create_task(pump(choice)) for choice in self._choices]
         try:

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from transformers import PreTrainedTokenizerBase
 
 from slipstream.embedded.chat import prompt_ids
-from slipstream.embedded.checkpoints import CheckpointError, latest_version, load_weights
+from slipstream.embedded.checkpoints import latest_version, load_weights
 from slipstream.embedded.completions import ChatRequest, Completion
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.embedded.engine import Engine, EngineError, load_engine
@@ -64,7 +64,7 @@ class Explorer:
                 return
             self._seen = version
             self.engine.stage(version, load_weights(job_dir, version))
-        except (CheckpointError, EngineError, OSError) as error:
+        except Exception as error:  # whatever it is: no later version would be looked for
             log.error("new version not loaded, the old one serves on", version=self.engine.version, error=str(error))
 
     async def follow_weights(self) -> None:

@@ -120,7 +120,7 @@ async def _parsed(request: Request, kind: type[Body]) -> Body:
         first = error.errors()[0]
         param = ".".join(map(str, first["loc"])) or None
         raise RequestError(f"{param or 'body'}: {first['msg']}", param=param, status=400) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"body: expected JSON: {error}", status=400) from error
 
 
