@@ -126,6 +126,12 @@ def test_group_advantages(rewards: list[tuple[str | None, float]], advantages: l
     assert group_advantages(rewards) == pytest.approx(advantages, abs=1e-4)
 
 
+@pytest.mark.parametrize("size", range(2, 17))
+@pytest.mark.parametrize("reward", [0.1, 0.7, 0.9])
+def test_equal_rewards_teach_nothing_at_all(reward: float, size: int) -> None:
+    assert group_advantages([("t", reward)] * size) == [0.0] * size
+
+
 def test_a_table_of_another_engine_is_refused(url: str, tmp_path: Path) -> None:
     (tmp_path / "buffer").mkdir()
     engine = create_engine(url)

@@ -231,12 +231,13 @@ def group_advantages(rewards: Sequence[tuple[str | None, float]]) -> list[float]
     for task_id, reward in rewards:
         groups[task_id].append(reward)
     advantages = []
+    # mean, not fmean: fmean of three times 0.1 is not 0.1, and equal rewards would move the weights
     for task_id, reward in rewards:
         group = groups[task_id]
         if len(group) == 1:
             advantages.append(reward)
         else:
-            advantages.append((reward - statistics.fmean(group)) / (statistics.stdev(group) + _STD_EPSILON))
+            advantages.append((reward - statistics.mean(group)) / (statistics.stdev(group) + _STD_EPSILON))
     return advantages
 
 

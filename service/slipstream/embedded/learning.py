@@ -162,7 +162,7 @@ def batch_advantages(batch: Sequence[Experience]) -> list[float]:
     A batch baseline in place of a value model (REINFORCE++, arXiv:2501.03262).
     """
     single = [experience.reward for experience in batch if experience.advantage is None]
-    mean, deviation = (statistics.fmean(single), statistics.pstdev(single)) if single else (0.0, 0.0)
+    mean, deviation = (statistics.mean(single), statistics.pstdev(single)) if single else (0.0, 0.0)
     return [
         (experience.reward - mean) / (deviation + _STD_EPSILON)
         if experience.advantage is None
