@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from wire import LIMIT, ListTap, Peer, answer, ask, control, dial, sidecar, upstream
+from wire import LIMIT, ListTap, Peer, Request, answer, ask, control, dial, sidecar, upstream
 
 from slipstream.config.settings import Capture, Production
 from slipstream.proxy.asgi import Proxy
@@ -50,6 +50,27 @@ async def test_websocket_is_refused_in_words() -> None:
         async with asyncio.timeout(LIMIT):
             assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
             assert b"websocket_unsupported" in await client.reader.readuntil(b"}}")
+
+
+@pytest.mark.parametrize(
+    "framing", [b"content-length: 2\r\n\r\n{}", b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+)
+async def test_a_body_that_the_upgrade_swallows_does_not_reach_production_without_itself(framing: bytes) -> None:
+    reached: list[Request] = []
+
+    async def script(peer: Peer) -> None:
+        reached.append(await peer.head())
+        await peer.send(answer(b"production"))
+
+    request = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: s\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
+    )
+    async with upstream(script) as up, sidecar(up.port) as side:
+        response = await ask(side.port, request + framing)
+        assert (response.status, response.json()["error"]["type"]) == (400, "upgrade_unsupported")
+        assert reached == []
+        bodiless = get(b"/v1/models", b"connection: Upgrade", b"upgrade: h2c")
+        assert (await ask(side.port, bodiless)).body == b"production"
 
 
 async def test_websocket_scope_of_another_server_is_closed() -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from slipstream.config.settings import Capture, Production
 from slipstream.errors import error_body
 from slipstream.proxy.caller import Caller, CallerGone
-from slipstream.proxy.headers import response_headers
+from slipstream.proxy.headers import asks_upgrade_with_body, response_headers
 from slipstream.proxy.http1 import UpstreamError
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.tap import Recording, Tap
@@ -63,6 +63,10 @@ class Proxy:
             await send({"type": "websocket.close", "code": 1008, "reason": _NO_WEBSOCKET})
         elif (b"upgrade", b"websocket") in scope["headers"]:
             await self._refuse(send, 403, "websocket_unsupported", None, _NO_WEBSOCKET)
+        elif asks_upgrade_with_body(scope["headers"]):
+            # The server in front takes such a body for another protocol's bytes: production would wait for it and
+            # take the connection's next request, another user's, for it.
+            await self._refuse(send, 400, "upgrade_unsupported", None, _NO_UPGRADE, (b"connection", b"close"))
         else:
             await self._forward(scope, receive, send)
 
@@ -145,10 +149,12 @@ class Proxy:
             there = response.sent_at - caller.received_at - (connecting or 0.0)
             self._metrics.added.observe(there + time.perf_counter() - response.head_at)
 
-    async def _refuse(self, send: Send, status: int, kind: str, code: str | None, message: str) -> None:
+    async def _refuse(
+        self, send: Send, status: int, kind: str, code: str | None, message: str, *more: tuple[bytes, bytes]
+    ) -> None:
         self._metrics.answered(status)
         body = json.dumps(error_body(message, kind=kind, code=code)).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -175,6 +181,8 @@ class Proxy:
 
 
 _NO_WEBSOCKET = "Websockets are not passed on to the production model; connect to it directly."
+
+_NO_UPGRADE = "A request with a body cannot ask for an upgrade (with Java's HttpClient: set version(HTTP_1_1))."
 
 
 def _is_production(raw_path: bytes) -> bool:

@@ -52,6 +52,15 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], host: bytes, authori
     return forwarded
 
 
+def asks_upgrade_with_body(headers: Headers) -> bool:
+    """Whether a request wants to change the protocol, as `h2c` does, and has a body too."""
+    return (
+        any(name == b"upgrade" for name, _ in headers)
+        and b"upgrade" in _named_by_connection(headers)
+        and any(name == b"transfer-encoding" or (name == b"content-length" and int(value)) for name, value in headers)
+    )
+
+
 def response_headers(status: int, headers: Headers) -> Headers:
     """What goes back to the caller."""
     dropped = _HOP_BY_HOP | _named_by_connection(headers) | {b"transfer-encoding"}
