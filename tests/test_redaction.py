@@ -30,6 +30,13 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
         "AKIAIOSFODNN7EXAMPLE",
         "AIzaSyA-1234567890abcdefghijklmnopqrstu",
         "hf_abcdefghijklmnopqrstuvwxyz",
+        "sk-lf-abcdefgh-ABCDEFGH",
+        "xapp-1-A0123456789-1234567890-abcdef",
+        "xai-" + "aB1" * 26,
+        "nvapi-" + "aB-1_" * 12,
+        "npm_" + "aB1" * 12,
+        "pypi-AgEIcHlwaS5vcmcC" + "aB-1_" * 20,
+        "SG." + "aB-1_" * 4 + "xy." + "aB1" * 14 + "x",
         "Bearer abcdef.1234567890",
         "bearer sk-abcdefghijklmnop1234",
         JWT,
@@ -57,6 +64,8 @@ def test_a_private_key_that_was_cut_off_is_redacted_to_its_end():
     [
         "task-0123456789abcdef and risk-assessment-2024-01",
         "desk-sk-1",
+        '<div class="sk-fading-circle sk-chasing-dots"> by sk-learn-contrib-package',
+        "pypi-publish-workflow, xai-explainable-models, nvapi-client, npm_config_registry_url, SG.io",
         "the bearer authentication of responsibilities",
         "AKIA is a prefix; hf_ too; eyJ as well, and sk-learn",
         "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
@@ -239,7 +248,8 @@ def test_pictures_are_left_alone():
 @pytest.mark.parametrize(
     ("piece", "found"),
     [
-        ("sk-", 1),
+        ("sk-", 0),
+        ("sk-1", 1),
         ("eyJ-", 0),
         ("eyJaaaaaaaa.", 27_778),
         ("bearer ", 0),

@@ -105,16 +105,23 @@ def _word(first: str, rest: str, not_after: str = "0-9A-Za-z") -> re.Pattern[str
 _DATA_URL = re.compile(r"(data:[\w.+-]+/[\w.+-]+;base64,[A-Za-z0-9+/=]*)")
 
 _API_KEYS = (
-    _word("sk-", r"[A-Za-z0-9_-]{12,}+"),  # OpenAI, Anthropic, DeepSeek, OpenRouter, Langfuse
+    # OpenAI, Anthropic, DeepSeek, OpenRouter, Langfuse; a digit or capital tells one from names such as "sk-learn-...".
+    _word("sk-", r"(?=[a-z_-]{0,64}[0-9A-Z])[A-Za-z0-9_-]{12,}+"),
     _word("[rs]k_", r"(?:live|test)_[A-Za-z0-9]{16,}+"),  # Stripe
     _word("gsk_", r"[A-Za-z0-9]{20,}+"),  # Groq
     _word("gh[opsur]_", r"[A-Za-z0-9]{30,}+"),
     _word("github_pat_", r"[A-Za-z0-9_]{22,}+"),
     _word("glpat-", r"[A-Za-z0-9_-]{20,}+"),  # GitLab
     _word("xox[a-z]-", r"[A-Za-z0-9-]{10,}+"),  # Slack
+    _word("xapp-", r"[0-9]-[A-Za-z0-9-]{10,}+"),  # Slack
     _word("A[KS]IA", r"[0-9A-Z]{16}(?![0-9A-Za-z])"),  # AWS
     _word("AIza", r"[A-Za-z0-9_-]{35}"),  # Google
     _word("hf_", r"[A-Za-z0-9]{20,}+"),  # Hugging Face
+    _word("xai-", r"[A-Za-z0-9]{40,}+"),
+    _word("nvapi-", r"[A-Za-z0-9_-]{40,}+"),  # NVIDIA
+    _word("npm_", r"[A-Za-z0-9]{36}"),
+    _word("pypi-AgE", r"[A-Za-z0-9_-]{40,}+"),
+    _word(r"SG\.", r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),  # SendGrid
     _word("eyJ", r"[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+", "0-9A-Za-z_-"),  # JSON Web Token
     # A digit tells a token from plain words, such as "bearer authentication".
     _word("[Bb]earer ", r" {0,3}(?=[A-Za-z._~+/=-]{0,64}[0-9])[A-Za-z0-9._~+/=-]{12,}+"),
