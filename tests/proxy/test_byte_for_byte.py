@@ -135,6 +135,16 @@ async def test_base_url_with_another_path() -> None:
     assert response.body == b"POST /openai/deployments/x/chat/completions?api-version=1 HTTP/1.1"
 
 
+@pytest.mark.parametrize(("target", "expected"), [(b"/v1", b"/"), (b"/v1?x=1", b"/?x=1"), (b"/v1/x", b"/x")])
+async def test_base_url_without_a_path(target: bytes, expected: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(answer((await peer.request()).line))
+
+    async with upstream(script) as up, sidecar(up.port, base_url=f"http://127.0.0.1:{up.port}") as side:
+        response = await ask(side.port, b"GET " + target + b" HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n")
+    assert response.body == b"GET " + expected + b" HTTP/1.1"
+
+
 async def test_response_headers_keep_order_duplicates_and_bytes() -> None:
     _, response = await through(
         post(b"{}"),

@@ -86,9 +86,12 @@ class HttpUpstream:
         Raises:
             UpstreamError: there is no response.
         """
+        whole = self._path + target
+        if not whole.startswith(b"/"):  # neither has a path: `base_url` is a bare host and the request was for /v1
+            whole = b"/" + whole
         head = b"".join(
             [
-                method.encode("ascii") + b" " + self._path + target + b" HTTP/1.1\r\n",
+                method.encode("ascii") + b" " + whole + b" HTTP/1.1\r\n",
                 *[b"%b: %b\r\n" % field for field in request_headers(headers, self._host, self._authorization)],
                 b"\r\n",
             ]
