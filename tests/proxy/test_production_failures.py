@@ -32,8 +32,9 @@ async def test_refused_connection_is_a_502_in_openais_format() -> None:
     assert (exchange.complete, exchange.error, exchange.status) == (False, "connect", None)
 
 
-async def test_unknown_host_is_a_502() -> None:
-    async with sidecar(1, base_url="http://no-such-host.invalid/v1") as side:
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..invalid", "a" * 64 + ".invalid"])
+async def test_unknown_host_is_a_502(host: str) -> None:
+    async with sidecar(1, base_url=f"http://{host}/v1") as side:
         response = await ask(side.port, post(b"{}"))
     assert (response.status, response.json()["error"]["type"]) == (502, "upstream_unreachable")
 

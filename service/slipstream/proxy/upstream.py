@@ -162,7 +162,7 @@ class HttpUpstream:
                 )
         except TimeoutError as error:
             raise UpstreamError("connect_timeout", f"no connection in {self._limits.connect_timeout:g} s") from error
-        except OSError as error:  # refused, unknown host, certificate not trusted
+        except (OSError, UnicodeError) as error:  # refused, unknown host or no name of one, certificate not trusted
             raise UpstreamError("connect", f"no connection: {error}") from error
         return connection
 
