@@ -268,6 +268,37 @@ def test_no_child_outlives_a_supervisor_that_is_killed(start: Callable[..., Supe
     assert supervised.end() == -signal.SIGKILL
 
 
+def test_a_lost_guard_costs_no_child_its_keeper(start: Callable[..., Supervised]) -> None:
+    supervised = start(child("polite", POLITE))
+    [pid] = pids_in(supervised.until("polite | up"))
+    os.kill(guard_of(supervised.process.pid), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    supervised.until("started again")
+    [again] = pids_in(supervised.until("polite | up"))
+    supervised.process.terminate()
+    assert supervised.end() == 0
+    assert gone(again)
+    assert not any("Traceback" in line for line in supervised.lines)
+
+
+def guard_of(supervisor: int) -> int:
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return next(int(pid) for pid in children if b"slipstream.guard" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def test_a_supervisor_that_was_told_to_outlive_its_terminal_does(start: Callable[..., Supervised]) -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` leaves it to the program that it starts
+    try:
+        supervised = start(child("polite", POLITE))
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    [pid] = pids_in(supervised.until("polite | up"))
+    supervised.process.send_signal(signal.SIGHUP)
+    os.kill(pid, signal.SIGKILL)
+    supervised.until("started again")
+    supervised.until("polite | up")
+
+
 def test_the_guard_kills_what_does_not_end_and_leaves_what_it_was_told_to_forget() -> None:
     stubborn, spared = (
         subprocess.Popen([sys.executable, "-uc", STUBBORN], stdout=subprocess.PIPE, process_group=0) for _ in range(2)
@@ -298,6 +329,21 @@ sys.stderr.buffer.write(b"\\xff bad bytes")
     assert written[:4] == ["one", "two", "three", "no line end"]
     assert "".join(written[4:-1]) == "x" * 200_000
     assert written[-1] == "\ufffd bad bytes"
+
+
+def test_a_terminal_without_a_character_does_not_stop_a_child(
+    start: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    program = """
+import sys
+for _ in range(3):
+    sys.stdout.buffer.write("caf\\u00e9\\n".encode() * 20_000)  # more than a pipe holds
+sys.stdout.buffer.write(b"end\\n")
+"""
+    supervised = start(child("writer", program, finished=True))
+    supervised.until("caf\\xe9", "writer | end")
+    assert supervised.end() == 0
 
 
 def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ async def supervise(children: Sequence[Child], *, restarts: Restarts = Restarts(
     """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored: under nohup
+    for number in (signal.SIGINT, signal.SIGTERM, *hangup):
         loop.add_signal_handler(number, _end_in_peace, over)
     width = max(len(child.name) for child in children)
     async with _guard() as guard, httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
@@ -241,12 +242,14 @@ class _Keeper:
     def _print(self, line: str) -> None:
         try:
             print(line, file=self._out, flush=True)
+        except UnicodeEncodeError:  # a terminal that lacks a character must not stop the child that writes it
+            print(line.encode("ascii", "backslashreplace").decode(), file=self._out, flush=True)
         except OSError:  # nobody reads any more: `slipstream up | head`
             signal.raise_signal(signal.SIGTERM)
 
     def _tell_guard(self, sign: str, pid: int) -> None:
-        self._guard.write(f"{sign}{pid}\n".encode())
-        self._guard.flush()
+        with contextlib.suppress(BrokenPipeError):  # somebody ended the guard: the children go on without one
+            self._guard.write(f"{sign}{pid}\n".encode())
 
 
 @contextlib.asynccontextmanager
@@ -265,7 +268,7 @@ async def _guard() -> AsyncIterator[IO[bytes]]:
     )
     os.close(source)
     try:
-        with os.fdopen(sink, "wb") as pipe:
+        with os.fdopen(sink, "wb", buffering=0) as pipe:
             yield pipe
     finally:
         await process.wait()
