@@ -76,3 +76,9 @@ async def test_a_secret_that_no_header_can_carry_is_refused_at_start_and_not_sho
     with pytest.raises(ConfigError, match=r"webhook: .* header x-token") as refused:
         await score(shadow("4"), webhook("http://127.0.0.1:9", headers={"x-token": secret}))
     assert "hunter2" not in str(refused.value)
+
+
+async def test_an_answer_without_end_is_not_kept_in_memory(serve: Callable[..., Any]) -> None:
+    service = await serve((200, b" " * 3_000_000 + b'{"reward": 1}'))
+    with pytest.raises(ScoringError, match=r"^webhook: an answer of more than 1 MiB"):
+        await score(shadow("4"), webhook(service.url, attempts=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -18,6 +19,7 @@ Answer = TypeVar("Answer")
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
 _LONGEST_WAIT = 30.0  # seconds between two attempts
+_LARGEST_ANSWER = 1024**2  # bytes
 
 
 def _http_url(text: str) -> str:
@@ -86,7 +88,8 @@ class Endpoint:
     async def _once(self, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         try:
             async with asyncio.timeout(self._parameters.timeout):
-                response = await self._client.post(self._url, content=body)
+                async with self._client.stream("POST", self._url, content=body) as response:
+                    answer = await _whole(response)
         except TimeoutError as error:
             raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
         except httpx.TransportError as error:
@@ -94,9 +97,9 @@ class Endpoint:
         if response.status_code == 429 or response.status_code >= 500:
             raise _TryAgain(f"HTTP {response.status_code}")
         if not response.is_success:
-            raise ScoringError(f"HTTP {response.status_code}{_explanation(response)}")
+            raise ScoringError(f"HTTP {response.status_code}{_explanation(answer)}")
         try:
-            return read(response.json())
+            return read(json.loads(answer))
         except (ValueError, RecursionError) as error:
             raise _TryAgain(f"an answer that cannot be used: {str(error)[:300]}") from error
 
@@ -104,10 +107,20 @@ class Endpoint:
         await self._client.aclose()
 
 
-def _explanation(response: httpx.Response) -> str:
+async def _whole(response: httpx.Response) -> bytes:
+    """The answer's body, which is held in memory beside production's traffic and therefore has a limit."""
+    answer = bytearray()
+    async for chunk in response.aiter_bytes(_LARGEST_ANSWER):
+        answer += chunk
+        if len(answer) > _LARGEST_ANSWER:
+            raise _TryAgain("an answer of more than 1 MiB")
+    return bytes(answer)
+
+
+def _explanation(answer: bytes) -> str:
     """What an error response in OpenAI's format says, for the one who configured the endpoint."""
     try:
-        message = response.json()["error"]["message"]
-    except (ValueError, TypeError, KeyError):
+        message = json.loads(answer)["error"]["message"]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ""
     return f": {str(message)[:300]}"
