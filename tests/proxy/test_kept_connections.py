@@ -139,6 +139,23 @@ async def test_connection_is_not_kept_longer_than_upstreams_keep_theirs(monkeypa
         await until(lambda: up.connections == 3)
 
 
+async def test_connections_of_a_burst_do_not_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(peer: Peer) -> None:
+        while True:
+            if (await peer.request()).body == b"burst":
+                await burst.wait()
+            await peer.send(answer())
+
+    monkeypatch.setattr(upstream_module, "IDLE_LIFE", 0.5)
+    burst = asyncio.Barrier(3)
+    async with upstream(script) as up, sidecar(up.port) as side, asyncio.timeout(LIMIT):
+        await asyncio.gather(*(ask(side.port, post(b"burst")) for _ in range(3)))
+        assert up.connections == 3
+        while side.kept_connections > 1:
+            await ask(side.port, post(b"steady"))
+        assert up.connections == 3
+
+
 async def test_caller_that_left_does_not_poison_the_connection() -> None:
     async def script(peer: Peer) -> None:
         while True:

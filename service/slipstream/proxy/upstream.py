@@ -178,7 +178,13 @@ class HttpUpstream:
         return None
 
     def _keep(self, connection: Connection) -> None:
-        self._idle[connection] = time.monotonic()
+        now = time.monotonic()
+        self._idle[connection] = now
+        # Steady traffic uses the newest only: what a burst left below it would stay open as long as production allows.
+        oldest, since = next(iter(self._idle.items()))
+        if now - since >= IDLE_LIFE and oldest is not connection:
+            oldest.close()
+            self._forget(oldest)
 
     def _forget(self, connection: Connection) -> None:
         self._idle.pop(connection, None)
