@@ -63,6 +63,7 @@ def test_a_plain_call_is_captured_as_it_was() -> None:
         ({"request_body": b'{"messages": "' + b"x" * MAX_BODY + b'"}'}, "too_large"),
         ({"request_body": b"{"}, "not_json"),
         ({"request_body": b'{"messages": [{"role": "user"}], "temperature": NaN}'}, "not_json"),
+        ({"request_body": b'{"messages": [{"role": "user"}], "temperature": -1e999}'}, "not_json"),
         ({"request_body": b"[" * 100_000}, "too_large"),
         ({"request": {"messages": [user(nested(99))]}}, "too_large"),
         ({"request_body": b"\xff\xfe\xfd"}, "not_json"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -153,14 +154,20 @@ def _not_json(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _not_json(number)
+
+
 def parse_json(text: bytes | str) -> Any:
-    """The JSON value of a body. NaN and Infinity, which Python would let pass, are refused: no store takes them.
+    """The JSON value of a body. NaN, Infinity and 1e999, which Python lets pass, are refused: they cannot be
+    written as JSON again.
 
     Raises:
         Unreadable: `not_json`, or `too_large` for more than `MAX_NESTING` levels.
     """
     try:
-        value = json.loads(text, parse_constant=_not_json)
+        value = json.loads(text, parse_constant=_not_json, parse_float=_finite)
     except RecursionError as error:
         raise Unreadable("too_large") from error
     except ValueError as error:

@@ -62,8 +62,8 @@ def read_headers(headers: Headers) -> SlipstreamHeaders:
     if raw := header_value(headers, b"x-slipstream-metadata"):
         try:
             metadata = parse_json(_text(raw))
-            # 1e999 and half of a surrogate pair can be read, but not be given back by GET /tasks
-            json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode()
+            # half of a surrogate pair can be read, but not be given back by GET /tasks
+            json.dumps(metadata, ensure_ascii=False).encode()
         except (Unreadable, ValueError):
             metadata = None
         if not isinstance(metadata, dict):
