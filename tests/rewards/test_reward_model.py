@@ -225,3 +225,22 @@ async def test_a_mean_that_is_not_finite_is_no_reward() -> None:
     ]
     with pytest.raises(ScoringError, match="not finite"):
         await score(shadow("x"), *huge)
+
+
+async def test_a_secret_in_the_error_of_ones_own_code_is_not_in_the_reason(rewards_of_mine: ModuleType) -> None:
+    def leaky(run: Run) -> float:
+        raise ValueError("Illegal header value b'Bearer sk-proj-0123456789abcdef'")
+
+    rewards_of_mine.leaky = leaky
+    with pytest.raises(ScoringError, match=r"^python: ValueError: Illegal header value") as failed:
+        await score(shadow("x"), {"python": "rewards_of_mine:leaky"})
+    assert "0123456789abcdef" not in str(failed.value)
+
+
+async def test_a_time_limit_of_ones_own_code_is_not_taken_for_the_calculators(rewards_of_mine: ModuleType) -> None:
+    async def impatient(run: Run) -> float:
+        raise TimeoutError("my database")
+
+    rewards_of_mine.impatient = impatient
+    with pytest.raises(ScoringError, match=r"^python: TimeoutError: my database"):
+        await score(shadow("x"), {"python": "rewards_of_mine:impatient"})

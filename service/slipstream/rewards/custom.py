@@ -50,9 +50,11 @@ class PythonCalculator:
 
     async def calculate(self, run: Run) -> Outcome:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as limit:
                 return await self._outcome(run)
         except TimeoutError as error:
+            if not limit.expired():
+                raise  # the code's own
             raise ScoringError(f"no reward within {self._timeout:g} s") from error
         except (asyncio.CancelledError, SystemExit) as error:
             task = asyncio.current_task()

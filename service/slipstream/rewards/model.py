@@ -11,11 +11,13 @@ from numbers import Real
 from typing import Any
 
 from slipstream.errors import ConfigError, ScoringError
+from slipstream.redaction import Redactor, RedactRule
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
 
 _THREADS = 2  # the built-in calculators are short; more threads would only compete with production for Python's lock
+_REDACTOR = Redactor([RedactRule(name="api_key")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class RewardModel:
         except ScoringError as error:
             raise ScoringError(f"{component.name}: {error}") from error
         except Exception as error:
-            raise ScoringError(f"{component.name}: {type(error).__name__}: {str(error)[:300]}") from error
+            told = _REDACTOR.redact(str(error))[:300]  # libraries quote headers, and the reason of a drop is stored
+            raise ScoringError(f"{component.name}: {type(error).__name__}: {told}") from error
 
     async def _outcome(self, calculator: BuiltCalculator, run: Run) -> Any:
         if inspect.iscoroutinefunction(calculator.calculate):
