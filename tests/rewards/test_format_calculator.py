@@ -38,3 +38,7 @@ async def test_the_marks_of_a_tool_call_are_text_where_no_tools_are_offered() ->
 async def test_a_run_of_several_answers_gets_the_share_that_is_well_formed() -> None:
     run = replay([completion(None, tool_call("weather")), completion("ok")], [completion("ok")])
     assert await value(run, "format") == 0.5
+
+
+async def test_nan_is_no_json() -> None:
+    assert await value(shadow('{"a": NaN}', request={"response_format": {"type": "json_object"}}), "format") == 0

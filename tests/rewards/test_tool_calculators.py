@@ -221,3 +221,10 @@ async def test_a_schema_that_never_ends_is_no_fault_of_the_policy(parameters: di
     tool = {"type": "function", "function": {"name": "search", "parameters": parameters}}
     made = calls(tool_call("search", {"q": "a" * 60 + "!"}))
     assert await value(shadow(made, made, tools=[tool]), "tool_calls") == 1
+
+
+async def test_malformed_arguments_that_differ_repeat_nothing() -> None:
+    made = calls(tool_call("search", "{a"), tool_call("search", "{b"))
+    reward = await score(shadow(made, calls(PARIS), tools=TOOLS), "tool_calls")
+    assert reward.breakdown["tool_calls.redundant_call"] == 0
+    assert reward.breakdown["tool_calls.format_error"] == pytest.approx(-0.2)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstream.rewards.calculator import PlainCalculator
-from slipstream.rewards.schemas import conforms
+from slipstream.rewards.schemas import conforms, no_json_number
 from slipstream.rewards.tool_use import offered_tools, parsed
 from slipstream.trajectory import PolicyCall, Run
 
@@ -83,7 +83,7 @@ def _keeps_response_format(call: PolicyCall) -> bool:
     if kind not in ("json_object", "json_schema"):
         return True
     try:
-        value = json.loads(call.text)
+        value = json.loads(call.text, parse_constant=no_json_number)
     except (ValueError, RecursionError):
         return False
     if kind == "json_object":

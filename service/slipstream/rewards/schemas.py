@@ -51,3 +51,8 @@ def _pattern(validator: Validator, pattern: str, instance: Any, schema: dict[str
     """The keyword `pattern` by the `regex` package, which can give up: the library's `re` would stop the process."""
     if isinstance(instance, str) and not regex.search(pattern, instance, concurrent=True, timeout=_PATTERN_TIMEOUT):
         yield ValidationError(f"the text does not match {pattern!r}")
+
+
+def no_json_number(name: str) -> None:
+    """For `json.loads(parse_constant=...)`, which by itself takes NaN and Infinity. Raises ValueError."""
+    raise ValueError(f"{name} is no JSON")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Number, PlainCalculator
-from slipstream.rewards.schemas import checked_schema, conforms
+from slipstream.rewards.schemas import checked_schema, conforms, no_json_number
 from slipstream.trajectory import Run
 
 _FENCED = regex.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", regex.DOTALL | regex.IGNORECASE)
@@ -58,14 +58,10 @@ class JsonSchema(PlainCalculator):
         if self.allow_fence and (fenced := _FENCED.fullmatch(text)):
             text = fenced[1]
         try:
-            value = json.loads(text, parse_constant=_no_json_number)
+            value = json.loads(text, parse_constant=no_json_number)
         except (ValueError, RecursionError):
             return 0.0
         return float(conforms(value, self.schema_))
-
-
-def _no_json_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 class Length(PlainCalculator):

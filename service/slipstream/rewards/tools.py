@@ -80,7 +80,7 @@ def _redundant(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run
     """How many calls repeat one of this task, more often than the reference itself makes it."""
     before = {call.key for call in made_before(run)}
     wanted = Counter(call.key for call in expected)
-    counted = Counter(call.key for call in calls)
+    counted = Counter(call.key for call in calls if call.arguments is not None)  # `format_error` has the malformed
     return sum(max(0, times - max(wanted[key], key not in before)) for key, times in counted.items())
 
 
