@@ -189,20 +189,22 @@ class Engine:
 
     def _admit(self) -> None:
         joining: list[_Sequence] = []
-        tokens = 0
         prompts: set[tuple[int, ...]] = set()
+        width = 0
         longest = max((sequence.most_tokens for sequence in self._active), default=0)
         while self._waiting and len(self._active) + len(joining) < _MAX_ROWS:
             sequence = self._waiting[0]
             longest = max(longest, sequence.most_tokens)
             rows = len(self._active) + len(joining) + 1
-            tokens += len(sequence.prompt_ids) if tuple(sequence.prompt_ids) not in prompts else 0
-            full = rows * longest * self._batch.token_bytes > _CACHE_BYTES or tokens > _PROMPT_TOKENS
+            wider = max(width, len(sequence.prompt_ids))
+            read = len(prompts | {tuple(sequence.prompt_ids)}) * wider  # with the padding to the longest
+            full = rows * longest * self._batch.token_bytes > _CACHE_BYTES or (bool(joining) and read > _PROMPT_TOKENS)
             if full and rows > 1:
                 break
             self._waiting.popleft()
             if not sequence.finished:
                 prompts.add(tuple(sequence.prompt_ids))
+                width = wider
                 joining.append(sequence)
         if joining:
             self._active += joining
