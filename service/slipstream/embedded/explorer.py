@@ -65,7 +65,7 @@ class Explorer:
             self._seen = version
             self.engine.stage(version, load_weights(job_dir, version))
         except Exception as error:  # whatever it is: no later version would be looked for
-            log.error("new version not loaded, the old one serves on", version=self.engine.version, error=str(error))
+            log.error("new version not loaded, the old one serves on", version=self.engine.version, exc_info=error)
 
     async def follow_weights(self) -> None:
         while True:
