@@ -62,15 +62,39 @@ async def test_a_body_that_the_upgrade_swallows_does_not_reach_production_withou
         reached.append(await peer.head())
         await peer.send(answer(b"production"))
 
-    request = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: s\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
-    )
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nhost: s\r\nconnection: Upgrade\r\nupgrade: other/2\r\n"
     async with upstream(script) as up, sidecar(up.port) as side:
         response = await ask(side.port, request + framing)
         assert (response.status, response.json()["error"]["type"]) == (400, "upgrade_unsupported")
         assert reached == []
         bodiless = get(b"/v1/models", b"connection: Upgrade", b"upgrade: h2c")
         assert (await ask(side.port, bodiless)).body == b"production"
+
+
+@pytest.mark.parametrize(
+    "framing", [b"content-length: %d\r\n\r\n%b", b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"]
+)
+async def test_the_http2_offer_of_javas_client_is_ignored(framing: bytes) -> None:
+    body = b'{"text": "\r\nUpgrade: h2c\r\n"}'
+
+    async def script(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            assert (request.body, request.values(b"upgrade")) == (body, [])
+            await peer.send(answer(b"production"))
+
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: s\r\n"
+        b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\nUpgrade: h2c\r\n"
+    )
+    whole = head + framing % (len(body), body)
+    cut = whole.index(b"\r\n\r\n") + 4
+    async with upstream(script) as up, sidecar(up.port) as side, dial(side.port) as client:
+        for pieces in ([whole], [whole[:cut], whole[cut:]]):
+            for piece in pieces:
+                await client.send(piece)
+            async with asyncio.timeout(LIMIT):
+                assert (await client.reader.readuntil(b"production")).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_websocket_scope_of_another_server_is_closed() -> None:
