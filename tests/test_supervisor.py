@@ -203,6 +203,26 @@ def test_a_child_that_keeps_failing_stops_everything_and_shows_its_last_lines(st
     assert gone(explorer)
 
 
+def test_a_child_that_is_not_vital_is_tried_on_and_the_others_stay(start: Callable[..., Supervised]) -> None:
+    supervised = start(
+        child("sidecar", POLITE),
+        child("trainer", "import sys; print('disk full'); sys.exit(1)", vital=False),
+        attempts=2,
+    )
+    [sidecar] = pids_in(supervised.until("sidecar | up"))
+    for _ in range(5):
+        supervised.until("trainer | disk full")
+    assert not gone(sidecar, within=0.0)
+
+
+def test_one_that_is_not_vital_and_was_never_ready_stops_everything(start: Callable[..., Supervised]) -> None:
+    never = f"http://127.0.0.1:{free_port()}/health"
+    failing = child("explorer", "import time; time.sleep(60)", vital=False, ready_url=never, ready_within=0.2)
+    supervised = start(failing, attempts=2)
+    assert supervised.end() == 1
+    assert "FAILED explorer was not ready within 0.2 s, 2 times in a row" in "\n".join(supervised.lines)
+
+
 def test_a_child_that_settles_between_failures_is_not_given_up(start: Callable[..., Supervised]) -> None:
     supervised = start(child("flaky", "import sys; print('run'); sys.exit(1)"), attempts=2, settled=0.0)
     for _ in range(4):

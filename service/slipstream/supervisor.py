@@ -44,6 +44,8 @@ class Child:
         ready_within: seconds until it counts as failed.
         finished: asked after an exit with code 0: whether that was the end of its work, or it is to be started again.
         grace: seconds between SIGTERM and SIGKILL when it is stopped.
+        vital: whether everything is stopped when it cannot be kept running. What is not vital and was ready once is
+            tried on and on, and the others do their work meanwhile.
         environment: what is added to the supervisor's own.
     """
 
@@ -53,6 +55,7 @@ class Child:
     ready_within: float = 600.0
     finished: Callable[[], bool] = lambda: False
     grace: float = 30.0
+    vital: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,7 +66,7 @@ class Restarts:
     Attributes:
         delay: seconds before the first restart; each failure in a row doubles it.
         longest: seconds that it grows to.
-        attempts: failures in a row after which everything is stopped.
+        attempts: failures in a row after which a child counts as one that cannot be kept running.
         settled: a child that ran this many seconds after it was ready has not failed, however it ended.
     """
 
@@ -82,7 +85,8 @@ async def supervise(children: Sequence[Child], *, restarts: Restarts = Restarts(
     Each child is started when the one before it is ready.
 
     Raises:
-        ChildFailed: one of them failed `restarts.attempts` times in a row. All have been stopped.
+        ChildFailed: a vital one, or one that was never ready, failed `restarts.attempts` times in a row. All have been
+            stopped.
     """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
@@ -147,7 +151,7 @@ class _Keeper:
                 self._say("has finished its work")
                 return
             failures = 0 if code == 0 or ran >= self._restarts.settled else failures + 1
-            if failures >= self._restarts.attempts:
+            if failures >= self._restarts.attempts and (self._child.vital or not self.ready.is_set()):
                 raise ChildFailed(
                     "\n  ".join([f"{self._child.name} {how}, {failures} times in a row; its last lines:", *self._tail])
                 )

@@ -35,11 +35,13 @@ def children(sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str
             name="explorer",
             command=(*command, "explorer", "--config", str(explorer)),
             ready_url=_url(serving.explorer.listen_address, serving.explorer.proxy_port, "/health"),
+            vital=False,  # nor is the Trainer: production goes through the sidecar without them
         ),
         Child(
             name="trainer",
             command=(*command, "trainer", "--config", str(trainer)),
             finished=partial(trained, training),
+            vital=False,
         ),
         Child(
             name="sidecar",
