@@ -112,12 +112,14 @@ class Supervised:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Supervised]]:
     running: list[Supervised] = []
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, and a child inherits
 
     def _start(*children: dict[str, Any], **restarts: Any) -> Supervised:
         running.append(Supervised(list(children), {"delay": 0.05, "longest": 0.1, **restarts}))
         return running[-1]
 
     yield _start
+    signal.signal(signal.SIGHUP, hangup)
     for supervised in running:
         supervised.process.terminate()
         supervised.end()
