@@ -1,19 +1,19 @@
 """Reading a captured body: its content encodings undone within a limit, and its JSON.
 
-`zlib` is always there; `zstandard` and `brotli` (1.2 or later, the first that can bound its output) are used where
-they are installed. aiohttp and httpx have decoders too, but only for their own streams and without a bound on the
-whole.
+The decoders are `zlib`, `zstandard` and `brotli` (1.2 or later, the first that can bound its output). aiohttp and
+httpx have decoders too, but only for their own streams and without a bound on the whole.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import zlib
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any, Literal, NoReturn
+
+import brotli
+import zstandard
 
 from slipstream.errors import SlipstreamError
 from slipstream.proxy.headers import Headers
@@ -52,17 +52,6 @@ def header_value(headers: Headers, name: bytes) -> bytes:
     return next((value.strip() for key, value in headers if key.lower() == name), b"")
 
 
-def _optional(module: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None
-
-
-_brotli = _optional("brotli")
-_zstandard = _optional("zstandard")
-
-
 def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
     parts: list[bytes] = []
     room = limit + 1
@@ -88,15 +77,13 @@ def _undeflate(data: bytes, limit: int) -> bytes:
 
 
 def _unzstd(data: bytes, limit: int) -> bytes:
-    assert _zstandard is not None
     # A frame that is cut short reads as what there is of it: its JSON or its stream will be found incomplete.
-    decompressor = _zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
     return bytes(decompressor.stream_reader(data, read_across_frames=True).read(limit + 1))
 
 
 def _unbrotli(data: bytes, limit: int) -> bytes:
-    assert _brotli is not None
-    decompressor = _brotli.Decompressor()
+    decompressor = brotli.Decompressor()
     parts = [decompressor.process(data, output_buffer_limit=limit + 1)]
     while not decompressor.is_finished():
         if sum(map(len, parts)) > limit:
@@ -111,15 +98,11 @@ _DECODERS: dict[bytes, Callable[[bytes, int], bytes]] = {
     b"gzip": _gunzip,
     b"x-gzip": _gunzip,
     b"deflate": _undeflate,
+    b"zstd": _unzstd,
+    b"br": _unbrotli,
     b"identity": lambda data, limit: data,
 }
-_DECODE_ERRORS: tuple[type[Exception], ...] = (zlib.error, ValueError)
-if _zstandard is not None:
-    _DECODERS[b"zstd"] = _unzstd
-    _DECODE_ERRORS += (_zstandard.ZstdError,)
-if _brotli is not None and hasattr(_brotli.Decompressor, "can_accept_more_data"):
-    _DECODERS[b"br"] = _unbrotli
-    _DECODE_ERRORS += (_brotli.error,)
+_DECODE_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error, ValueError)
 
 
 def decoded(body: bytes, headers: Headers, limit: int) -> bytes:
@@ -129,7 +112,7 @@ def decoded(body: bytes, headers: Headers, limit: int) -> bytes:
         limit: the most bytes of the body, before, between and after the decoding steps.
 
     Raises:
-        Unreadable: `too_large`, or `encoding` for one that is unknown, not installed or broken.
+        Unreadable: `too_large`, or `encoding` for one that is unknown or broken.
     """
     _check_size(body, limit)
     encodings = header_value(headers, b"content-encoding").lower()

@@ -161,7 +161,7 @@ class Trainer:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._learner.accumulate(batch)
-            except Exception:
+            except Exception:  # whatever it is about a batch, it does not end training: the caller sets the batch aside
                 log.warning("step failed", step=self._step + 1, attempt=attempt, of=_ATTEMPTS, exc_info=True)
         return None
 
