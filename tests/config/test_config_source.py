@@ -197,7 +197,39 @@ def test_missing_variables_are_named_with_their_keys(problems):
     ) == (
         "production.api_key: the variable OPENAI_API_KEY is not set (${OPENAI_API_KEY:-} would allow that)",
         "capture.redact.1: the variable KIND is not set (${KIND:-} would allow that)",
-        "log.level: expected ${NAME} or ${NAME:-default}; found ${no name}",
+        "log.level: expected ${NAME}, ${NAME:-default}, ${file:PATH} or ${file:PATH:-default}; found ${no name}",
+    )
+
+
+def test_a_file_reference_stands_for_the_text_of_a_file(load, tmp_path):
+    (tmp_path / "key").write_text("sk-'{: #strange ${HOME}\n")
+    (tmp_path / "empty").write_text("\n")
+    settings = load(
+        f"""
+        production: {{api_key: "${{file:{tmp_path}/key}}"}}
+        explorer: {{model: "${{file:{tmp_path}/empty}}"}}
+        log: {{level: "${{file:{tmp_path}/none:-debug}}", format: "${{file:{tmp_path}/empty:-console}}"}}
+        """,
+        HOME="/home/me",
+    )
+    assert settings.production.api_key.get_secret_value() == "sk-'{: #strange ${HOME}", "text, whatever is in it"
+    assert settings.explorer.model is None
+    assert (settings.log.level, settings.log.format) == ("debug", "console")
+
+
+def test_a_file_reference_that_cannot_be_followed_is_named_with_its_key(problems, tmp_path):
+    (tmp_path / "latin").write_bytes(b"\xff")
+    told = problems(
+        f"""
+        production: {{api_key: "${{file:{tmp_path}/none}}"}}
+        explorer: {{model: "${{file:{tmp_path}}}"}}
+        capture: {{redact: ["${{file:{tmp_path}/latin}}"]}}
+        """
+    )
+    assert told == (
+        f"production.api_key: {tmp_path}/none: no such file (${{file:{tmp_path}/none:-}} would allow that)",
+        f"explorer.model: {tmp_path}: cannot be read (Is a directory)",
+        f"capture.redact.0: {tmp_path}/latin: expected text in UTF-8",
     )
 
 

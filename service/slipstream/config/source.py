@@ -1,8 +1,9 @@
 """Reads the configuration: variables over the file over the defaults.
 
 The file is YAML, in which `${NAME}` and `${NAME:-default}` stand for environment variables wherever a string value
-may stand. `SLIPSTREAM_<SECTION>__<KEY>` replaces the key's whole value, parsed as YAML; further `__` go deeper, and a
-number picks an item of a list (`SLIPSTREAM_SELECTION__ANY__1__SAMPLING__RATE=0.5`).
+may stand, and `${file:PATH}` for the text of a file, such as a secret of a container.
+`SLIPSTREAM_<SECTION>__<KEY>` replaces the key's whole value, parsed as YAML; further `__` go deeper, and a number
+picks an item of a list (`SLIPSTREAM_SELECTION__ANY__1__SAMPLING__RATE=0.5`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PREFIX = "SLIPSTREAM_"
 # characters that mean nothing to YAML nor to anybody (of the private use area), which also keeps the columns right.
 _REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
 _HIDDEN_REFERENCE = re.compile("\ue000\ue001([^\ue002]*)\ue002")
-_NAME_AND_DEFAULT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_NAME_AND_DEFAULT = re.compile(
+    r"(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|file:(?P<file>.+?))(?::-(?P<default>.*))?", re.DOTALL
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -79,14 +82,9 @@ def _parse(text: str, origin: str) -> Any:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: expected text in UTF-8") from None
+    text = _file_text(path)
+    if text is None:
+        raise ConfigError(f"{path}: no such file")
     tree = _parse(_REFERENCE.sub("\ue000\ue001\\1\ue002", text), str(path))
     if tree is None:
         return {}
@@ -153,11 +151,30 @@ def _interpolate(value: Any, environ: Mapping[str, str], path: KeyPath, problems
     def resolve(reference: re.Match[str]) -> str:
         match = _NAME_AND_DEFAULT.fullmatch(reference[1])
         if not match:
-            problems.append(f"{dotted(path)}: expected ${{NAME}} or ${{NAME:-default}}; found ${{{reference[1]}}}")
+            known = "${NAME}, ${NAME:-default}, ${file:PATH} or ${file:PATH:-default}"
+            problems.append(f"{dotted(path)}: expected {known}; found ${{{reference[1]}}}")
             return ""
-        name, default = match.groups()
-        if name not in environ and default is None:
-            problems.append(f"{dotted(path)}: the variable {name} is not set (${{{name}:-}} would allow that)")
-        return environ.get(name) or default or ""
+        name, file, default = match["name"], match["file"], match["default"]
+        try:
+            found = environ.get(name) if name else _file_text(Path(file))
+        except ConfigError as error:
+            problems.append(f"{dotted(path)}: {error}")
+            return ""
+        if found is None and default is None:
+            missing = f"the variable {name} is not set" if name else f"{file}: no such file"
+            problems.append(f"{dotted(path)}: {missing} (${{{reference[1]}:-}} would allow that)")
+        return found or default or ""
 
     return _HIDDEN_REFERENCE.sub(resolve, value)
+
+
+def _file_text(path: Path) -> str | None:
+    """A file without the line ends that editors and `echo` put at its end; None where there is none."""
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected text in UTF-8") from None
