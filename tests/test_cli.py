@@ -30,7 +30,7 @@ WITHOUT_EMBEDDED = """
 import importlib.abc, sys
 class Missing(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "trl", "peft", "datasets", "gguf", "omegaconf"}:
+        if name.partition(".")[0] in {"torch", "transformers", "trl", "peft", "datasets", "gguf"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 from slipstream.cli import main
@@ -230,6 +230,17 @@ def test_up_runs_explorer_trainer_and_sidecar_in_this_order(files: tuple[Path, P
         ("--log-level", "debug", "trainer", "--config", str(trainer)),
         ("--log-level", "debug", "serve", "--config", str(sidecar)),
     ]
+
+
+def test_up_hands_its_overlays_to_explorer_and_trainer(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    port, steps = tmp_path / "port.yaml", tmp_path / "steps.yaml"
+    port.write_text("explorer: {proxy_port: 8999}")
+    steps.write_text("trainer: {total_steps: 7}")
+    explorer, trainer, sidecar = children(*files, overlays=(port, steps))
+    assert explorer.ready_url == "http://127.0.0.1:8999/health"
+    given = ("--overlay", str(port), "--overlay", str(steps))
+    assert tuple(explorer.command[-4:]) == tuple(trainer.command[-4:]) == given
+    assert "--overlay" not in sidecar.command
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -24,6 +25,14 @@ app = typer.Typer(
 )
 model = typer.Typer(help="Models to start from.", no_args_is_help=True)
 app.add_typer(model, name="model")
+
+
+Overlays = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--overlay", help="A file merged over it; give several in order, a later one wins.", show_default=False
+    ),
+]
 
 
 class LogOptions(NamedTuple):
@@ -82,20 +91,26 @@ def serve(
 
 
 @app.command()
-def explorer(config: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml")) -> None:
+def explorer(
+    config: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
+    overlays: Overlays = None,
+) -> None:
     """Run the embedded Explorer until SIGTERM or SIGINT."""
     with _embedded_extra():
         from slipstream.embedded.explorer import serve as run
     _exit_0_on_signals()
-    run(config)
+    run(config, overlays or ())
 
 
 @app.command()
-def trainer(config: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml")) -> None:
+def trainer(
+    config: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
+    overlays: Overlays = None,
+) -> None:
     """Run the embedded Trainer until total_steps, or until no data has come for max_read_timeout."""
     with _embedded_extra():
         from slipstream.embedded.trainer import train as run
-    run(config)
+    run(config, overlays or ())
 
 
 @app.command()
@@ -104,18 +119,21 @@ def up(
     sidecar: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml"),
     explorer: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
     trainer: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
+    overlays: Overlays = None,
 ) -> None:
     """Run Explorer, Trainer and sidecar together, restarted where they fail, until SIGTERM or SIGINT."""
-    with _embedded_extra():
-        from slipstream.up import children
     from slipstream.supervisor import supervise
+    from slipstream.up import children
+
+    with _embedded_extra():
+        _find("torch")
 
     given: LogOptions = context.obj
     level = ("--log-level", given.level) if given.level else ()
     # The children write to a pipe, where each would choose json.
     log_format = given.format or ("console" if sys.stdout.isatty() else None)
     options = (*level, *(("--log-format", log_format) if log_format else ()))
-    asyncio.run(supervise(children(sidecar, explorer, trainer, options)))
+    asyncio.run(supervise(children(sidecar, explorer, trainer, options, overlays or ())))
 
 
 @model.command()
@@ -134,6 +152,12 @@ def _exit_0_on_signals() -> None:
     """uvicorn, when it has ended in order, raises the signal that ended it once more for whoever handled it before."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
+
+
+def _find(library: str) -> None:
+    """An error as from importing it, without the seconds that importing it takes."""
+    if importlib.util.find_spec(library) is None:
+        raise ModuleNotFoundError(f"No module named {library!r}", name=library)
 
 
 @contextlib.contextmanager

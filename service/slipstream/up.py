@@ -17,29 +17,33 @@ _DRAIN = 45.0  # seconds: the sidecar lets its runs end and delivers them, each 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to ask, of a program that listens everywhere
 
 
-def children(sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str] = ()) -> tuple[Child, ...]:
+def children(
+    sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str] = (), overlays: Sequence[Path] = ()
+) -> tuple[Child, ...]:
     """The three programs in the order of their start; the sidecar is stopped first, while its Explorer is there.
 
     Args:
         options: of the `slipstream` command, put before each subcommand.
+        overlays: merged over the Explorer's file and over the Trainer's.
 
     Raises:
         ConfigError: one of the files is wrong, which is better said before anything runs.
     """
     settings = load_settings(sidecar, os.environ)
-    serving = load_config(explorer, "serve")
-    training = load_config(trainer, "train")
+    serving = load_config(explorer, "serve", overlays)
+    training = load_config(trainer, "train", overlays)
     command = (sys.executable, "-uP", "-m", "slipstream", *options)
+    merged = [word for overlay in overlays for word in ("--overlay", str(overlay))]
     return (
         Child(
             name="explorer",
-            command=(*command, "explorer", "--config", str(explorer)),
+            command=(*command, "explorer", "--config", str(explorer), *merged),
             ready_url=_url(serving.explorer.listen_address, serving.explorer.proxy_port, "/health"),
             vital=False,  # nor is the Trainer: production goes through the sidecar without them
         ),
         Child(
             name="trainer",
-            command=(*command, "trainer", "--config", str(trainer)),
+            command=(*command, "trainer", "--config", str(trainer), *merged),
             finished=partial(trained, training),
             vital=False,
         ),

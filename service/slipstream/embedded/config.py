@@ -6,19 +6,17 @@ Fields that only Trinity knows are accepted and ignored, so that one file serves
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import structlog
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from yaml import YAMLError
 
 from slipstream.errors import ConfigError
+from slipstream.trinity.document import load_document
 
 log = structlog.get_logger(__name__)
 
@@ -217,25 +215,19 @@ class EngineConfig(Section):
         return buffer.path or f"sqlite:///{self.job_dir / 'buffer' / f'embedded_{buffer.name}.db'}"
 
 
-def load_config(path: Path, mode: Literal["serve", "train"]) -> EngineConfig:
-    """Reads one file, with OmegaConf's resolvers (`${oc.env:NAME,default}`), and checks what the engine knows.
+def load_config(path: Path, mode: Literal["serve", "train"], overlays: Sequence[Path] = ()) -> EngineConfig:
+    """Reads one file with overlays over it (`load_document`), and checks what the engine knows.
 
     Raises:
-        ConfigError: the file cannot be read, a variable is missing, or a known field has a bad value; each problem
-            names the file and the key's path, what was expected and what was found.
+        ConfigError: a file cannot be read, a variable is missing, or a known field has a bad value; each problem names
+            the file and the key's path, what was expected and what was found.
     """
-    try:
-        raw = OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected a mapping of fields, found {type(raw).__name__}")
+    raw = load_document(path, overlays)
     try:
         config = EngineConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(*(f"{path}: {_problem(each)}" for each in error.errors())) from error
+        files = ", ".join(map(str, (path, *overlays)))
+        raise ConfigError(*(f"{files}: {_problem(each)}" for each in error.errors())) from error
     if config.mode != mode:
         raise ConfigError(f"{path}: mode: expected {mode!r}, found {config.mode!r}")
     log.debug("fields of other engines ignored", file=str(path), fields=list(_unknown(config)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -180,13 +180,13 @@ class _Server(uvicorn.Server):
             log.info("explorer ready", url=f"http://{self.config.host}:{self.config.port}")
 
 
-def serve(config_path: Path) -> None:
+def serve(config_path: Path, overlays: Sequence[Path] = ()) -> None:
     """Runs the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
 
     Raises:
         ConfigError: the file, or what it points to, is wrong.
     """
-    config = load_config(config_path, "serve")
+    config = load_config(config_path, "serve", overlays)
     server = _Server(
         uvicorn.Config(
             create_app(config),

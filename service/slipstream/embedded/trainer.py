@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5  # little against a step
 _ATTEMPTS = 3  # a batch that fails this often fails for a reason of its own
 
 
-def train(config_path: Path) -> None:
+def train(config_path: Path, overlays: Sequence[Path] = ()) -> None:
     """Trains until SIGTERM or SIGINT (after the step that runs; a second signal ends it at once), until
     `trainer.total_steps`, or until nothing came for `max_read_timeout`.
 
@@ -43,7 +43,7 @@ def train(config_path: Path) -> None:
     Raises:
         ConfigError: the file, the model or the database does not fit; names the key.
     """
-    config = load_config(config_path, "train")
+    config = load_config(config_path, "train", overlays)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
     stop = threading.Event()
