@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -61,13 +62,13 @@ async def test_agents_calls_become_new_versions_even_when_the_trainer_is_killed(
 ) -> None:
     sidecar_port, explorer_port = _free_port(), _free_port()
     for name in ("sidecar.yaml", "explorer.yaml", "trainer.yaml"):
-        text = (ROOT / name).read_text()
-        (tmp_path / name).write_text(text.replace("proxy_port: 8010", f"proxy_port: {explorer_port}"))
+        shutil.copy(ROOT / name, tmp_path)
     async with serving(production_app()) as production_url:
         environment = {
             **os.environ,
             "MODEL_PATH": str(tiny_model),
             "CHECKPOINT_ROOT_DIR": str(tmp_path / "checkpoints"),
+            "EXPLORER_PORT": str(explorer_port),
             "SLIPSTREAM_LISTEN": f"127.0.0.1:{sidecar_port}",
             "SLIPSTREAM_PRODUCTION__BASE_URL": f"{production_url}/v1",
             "SLIPSTREAM_EXPLORER__BASE_URL": f"http://127.0.0.1:{explorer_port}",
@@ -75,7 +76,8 @@ async def test_agents_calls_become_new_versions_even_when_the_trainer_is_killed(
             "SLIPSTREAM_RUNS__REPEAT_TIME": str(REPEAT_TIME),
             "SLIPSTREAM_REWARDS__CALCULATORS": "[{length: {max: 40}}]",
         }
-        command = (sys.executable, "-m", "slipstream", "up")
+        overlay = str(ROOT / "overlays" / "small-cpu.yaml")
+        command = (sys.executable, "-m", "slipstream", "up", "--overlay", overlay)
         up = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment)
         try:
             await _work(f"http://127.0.0.1:{sidecar_port}", up.pid, tmp_path)
