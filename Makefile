@@ -9,10 +9,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install lint test demo constraints clean
+# The real Trinity-RFT, without Ray's cluster and without GPUs, for the contract tests: an environment of its own,
+# because it and TRL want different versions of the same packages.
+TRINITY_VENV := .trinity-venv
+TRINITY_INSTALLED := $(TRINITY_VENV)/.installed
+
+.PHONY: help install lint test test-trinity test-trinity-protections demo constraints clean
 
 help:  ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
 
 install: $(INSTALLED)  ## set up .venv: the package with its extras, at the versions of constraints.txt
 
@@ -28,7 +33,20 @@ lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
 	$(BIN)/mypy
 
 test: $(INSTALLED)  ## the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/trinity
+
+test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
+	$(BIN)/python -m pytest tests/trinity
+
+test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protection out: its contract test must fail
+	$(BIN)/python tests/trinity/protections.py
+
+$(TRINITY_INSTALLED): tests/trinity/requirements.txt
+	@echo "Setting up $(TRINITY_VENV): some minutes the first time, 1.8 GB"
+	test -x $(TRINITY_VENV)/bin/python || $(PYTHON) -m venv $(TRINITY_VENV)
+	grep -v ^trinity-rft $< | $(TRINITY_VENV)/bin/python -m pip install --quiet --requirement /dev/stdin
+	$(TRINITY_VENV)/bin/python -m pip install --quiet --no-deps $$(grep ^trinity-rft $<)
+	@touch $@
 
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
@@ -38,5 +56,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(TRINITY_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
