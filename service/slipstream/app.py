@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 from slipstream import __version__
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import ConfigError, RequestError, SlipstreamError, error_body
+from slipstream.facade import routes as facade
 from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import UVICORN_OPTIONS, server_config
@@ -33,6 +34,13 @@ _log = structlog.get_logger(__name__)
 
 _RETRY_AFTER = "5"
 """Seconds: a locked or full store is worth another try soon, and not in a tight loop."""
+
+
+_HEADERS = {
+    401: {"WWW-Authenticate": 'Bearer, Basic realm="slipstream"'},
+    503: {"Retry-After": _RETRY_AFTER},
+}
+"""What an error of this status tells the client to do."""
 
 
 def serve(settings: Settings) -> None:
@@ -97,7 +105,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
     control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
     control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, observe):
+    for module in (feedback, marks, commit, observe, facade):
         control.include_router(module.router)
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)
@@ -111,10 +119,8 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
 async def _request_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    headers = {"Retry-After": _RETRY_AFTER} if error.status == 503 else None
-    return JSONResponse(
-        error_body(str(error), kind=kind, code=error.code, param=error.param), error.status, headers=headers
-    )
+    body = error_body(str(error), kind=kind, code=error.code, param=error.param)
+    return JSONResponse(body, error.status, headers=_HEADERS.get(error.status))
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:

@@ -8,6 +8,9 @@ with the Explorer's counters from before, tells what happened:
     its step number rose        the commit was carried out, only its answer was lost    -> delivered
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
+
+The groups of the facade go out in the same way, in the same commits. Their answers went to somebody else's agent, so
+they cannot be run again: what the Explorer lost of them is marked `lost`.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ import structlog
 from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
-from slipstream.store import commits
-from slipstream.store.commits import ReadyGroup
+from slipstream.store import commits, facade
+from slipstream.store.commits import GivenBack
 from slipstream.store.database import Database
+from slipstream.store.experiences import ReadyGroup
 from slipstream.store.tables import CommitRow
 
 _log = structlog.get_logger(__name__)
@@ -37,12 +41,24 @@ class Delivered:
         commit: the commit's number, or None when there was nothing to deliver.
         groups, experiences: delivered now.
         run_again: groups that the Explorer had lost, and that are run again.
+        lost: groups of the facade that the Explorer had lost.
     """
 
     commit: int | None = None
     groups: int = 0
     experiences: int = 0
     run_again: int = 0
+    lost: int = 0
+
+    def after(self, earlier: Delivered) -> Delivered:
+        """This one, together with an earlier one that was ended by the same call."""
+        return Delivered(
+            self.commit,
+            self.groups + earlier.groups,
+            self.experiences + earlier.experiences,
+            self.run_again + earlier.run_again,
+            self.lost + earlier.lost,
+        )
 
     def as_dict(self) -> dict[str, int | None]:
         return asdict(self)
@@ -53,6 +69,7 @@ class Committer:
 
     Args:
         max_generations: how often a group may be run because the Explorer lost it.
+        group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
         clock: Unix seconds.
         planned: called when groups are to be run again.
     """
@@ -64,6 +81,8 @@ class Committer:
         metrics: Metrics,
         *,
         max_generations: int,
+        group_size: int,
+        group_idle: float,
         clock: Callable[[], float],
         planned: Callable[[], None],
     ) -> None:
@@ -71,6 +90,8 @@ class Committer:
         self._explorer = explorer
         self._metrics = metrics
         self._max_generations = max_generations
+        self._group_size = group_size
+        self._group_idle = group_idle
         self._clock = clock
         self._planned = planned
         self._one_at_a_time = asyncio.Lock()
@@ -89,6 +110,7 @@ class Committer:
                 raise
 
     async def _commit(self, trigger: str, minimum: int) -> Delivered:
+        await self._end_waiting()
         async with self._database.read() as session:
             unfinished = await commits.unfinished(session)
             ready = await commits.ready_experiences(session)
@@ -107,13 +129,16 @@ class Committer:
         )
         async with self._database.write() as session:
             groups = await commits.begin(session, row)
-        sent = await self._send(row, groups, before)
-        return Delivered(
-            sent.commit,
-            resumed.groups + sent.groups,
-            resumed.experiences + sent.experiences,
-            resumed.run_again + sent.run_again,
-        )
+        return (await self._send(row, groups, before)).after(resumed)
+
+    async def _end_waiting(self) -> None:
+        """Groups of the facade that nothing came for any more are complete, or dropped."""
+        now = self._clock()
+        async with self._database.write() as session:
+            dropped = await facade.end_waiting(session, now - self._group_idle, self._group_size, now)
+        if dropped:
+            _log.warning("facade_groups_of_one_run_dropped", groups=dropped)
+            self._metrics.groups.labels("dropped").inc(dropped)
 
     async def _resume(self, row: CommitRow) -> Delivered:
         """End a delivery whose end was cut off."""
@@ -142,10 +167,10 @@ class Committer:
             taken = after.ready - counters.ready
             if taken == 0:
                 unknown.append(group)
-            elif taken < len(group.experiences):
+            elif taken < group.size:
                 partial.append(group)
             counters = after
-        if counters.ready - row.explorer_ready >= sum(len(group.experiences) for group in groups):
+        if counters.ready - row.explorer_ready >= sum(group.size for group in groups):
             unknown, partial = [], []  # a resumed delivery: what had no effect now had it before the cut
         try:
             await self._explorer.commit()
@@ -179,14 +204,15 @@ class Committer:
         unknown: Sequence[ReadyGroup] = (),
         partial: Sequence[ReadyGroup] = (),
     ) -> Delivered:
-        """The commit was carried out. What the Explorer did not know is run again; what it knew in part cannot be."""
+        """The commit was carried out. What the Explorer did not know is given back; what it knew in part cannot be."""
         left_out = {group.id for group in (*unknown, *partial)}
         delivered = [group for group in groups if group.id not in left_out]
-        experiences = sum(len(group.experiences) for group in delivered)
+        experiences = sum(group.size for group in delivered)
         now = self._clock()
         async with self._database.write() as session:
-            await commits.drop(session, [group.id for group in partial], now)
-            dropped = await commits.run_again(session, [g.id for g in unknown], self._max_generations, now)
+            await commits.drop(session, partial, "the Explorer knew a part of it only", now)
+            reason = "the Explorer does not know its answers"
+            given_back = await commits.give_back(session, unknown, reason, self._max_generations, now)
             await commits.deliver(session, row.id, now)
             await commits.end(session, row.id, "delivered", now, experiences=experiences)
         if partial:
@@ -194,23 +220,25 @@ class Committer:
         self._metrics.groups.labels("delivered").inc(len(delivered))
         self._metrics.experiences.inc(experiences)
         self._metrics.commits.labels("delivered").inc()
-        self._count_lost(len(unknown) - dropped, dropped + len(partial))
+        self._metrics.groups.labels("dropped").inc(len(partial))
+        self._given_back(given_back)
         _log.info("commit_delivered", commit=row.id, groups=len(delivered), experiences=experiences)
-        return Delivered(row.id, len(delivered), experiences, len(unknown) - dropped)
+        return Delivered(row.id, len(delivered), experiences, given_back.run_again, given_back.lost)
 
     async def _lost(self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str) -> Delivered:
-        """The Explorer has forgotten what it was told: the groups are run again."""
+        """The Explorer has forgotten what it was told: the groups are run again where that is possible."""
         now = self._clock()
         async with self._database.write() as session:
-            dropped = await commits.run_again(session, [g.id for g in groups], self._max_generations, now)
+            given_back = await commits.give_back(session, groups, reason, self._max_generations, now)
             await commits.end(session, row.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
-        self._count_lost(len(groups) - dropped, dropped)
+        self._given_back(given_back)
         _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
-        return Delivered(row.id, run_again=len(groups) - dropped)
+        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
 
-    def _count_lost(self, again: int, dropped: int) -> None:
-        self._metrics.groups.labels("run_again").inc(again)
-        self._metrics.groups.labels("dropped").inc(dropped)
-        if again:
+    def _given_back(self, groups: GivenBack) -> None:
+        self._metrics.groups.labels("run_again").inc(groups.run_again)
+        self._metrics.groups.labels("dropped").inc(groups.dropped)
+        self._metrics.groups.labels("lost").inc(groups.lost)
+        if groups.run_again:
             self._planned()

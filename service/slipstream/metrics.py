@@ -38,6 +38,15 @@ class Metrics:
             registry=registry,
         )
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
+        self.facade_answers = Counter(
+            "slipstream_facade_answers", "Answers of the policy to clients of the facade", ["state"], registry=registry
+        )
+        self.facade_retries = Counter(
+            "slipstream_facade_retries", "Chats of the facade that were tried again", registry=registry
+        )
+        self.facade_feedback = Counter(
+            "slipstream_facade_feedback", "Answers that feedback of the facade named", ["result"], registry=registry
+        )
         self.commits = Counter("slipstream_commits", "Deliveries ended, by state", ["state"], registry=registry)
         self.groups = Counter(
             "slipstream_groups", "Groups that left the store, by outcome", ["outcome"], registry=registry

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import structlog
 
-from slipstream.store import feedback, tasks
+from slipstream.metrics import Metrics
+from slipstream.store import facade, feedback, tasks
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -20,10 +21,12 @@ _BATCH = 500
 
 
 class Retention:
-    """Deletes tasks, with all that hangs on them, and feedback that nobody touched for `retention` seconds."""
+    """Deletes tasks, with all that hangs on them, feedback, and what the facade keeps, once nobody touched them for
+    `retention` seconds."""
 
-    def __init__(self, database: Database, *, retention: float, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, metrics: Metrics, *, retention: float, clock: Callable[[], float]) -> None:
         self._database = database
+        self._metrics = metrics
         self._retention = retention
         self._clock = clock
 
@@ -35,6 +38,10 @@ class Retention:
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
             deleted = await tasks.delete_older(session, now - self._retention, _BATCH)
             posts = await feedback.delete_older(session, now - self._retention, _BATCH)
+            passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
+        self._metrics.groups.labels("dropped").inc(dropped)
         if deleted or posts:
             _log.info("retention", deleted_tasks=deleted, deleted_feedback=posts)
-        return _BATCH in (deleted, posts)
+        if dropped:
+            _log.warning("facade_groups_dropped_by_retention", groups=dropped)
+        return _BATCH in (deleted, posts, passed)

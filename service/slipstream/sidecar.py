@@ -24,6 +24,7 @@ from slipstream.capture.retries import Retries
 from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
+from slipstream.facade.chats import Chats
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.retention import Retention
@@ -125,10 +126,20 @@ class Sidecar:
             self.explorer,
             self.metrics,
             max_generations=settings.runs.max_attempts,
+            group_size=settings.facade_group_size,
+            group_idle=settings.facade.group_idle,
             clock=time.time,
             planned=lambda: self._calling.wake(),
         )
-        retention = Retention(self.database, retention=settings.capture.retention, clock=time.time)
+        self.chats = Chats(
+            self.database,
+            settings.explorer,
+            settings.facade,
+            self.metrics,
+            version=lambda: self.watch.version,
+            clock=time.time,
+        )
+        retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         self._recording = Worker("recorder", self.recorder.step, _TICK)
         self._planning = Worker("planner", self.planner.step, _TICK)
         self._calling = Worker("shadow", self.shadow.step, _TICK)
@@ -168,6 +179,7 @@ class Sidecar:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
         self._scheduler.shutdown(wait=False)
         async with AsyncExitStack() as closing:  # also when the store fails on the way
+            closing.callback(self.chats.close)
             for close in (self.database.close, self.explorer.aclose, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
             # A batch that is being read is in memory alone, and a commit's answer is heard once.

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
+from slipstream.metrics import Metrics
 from slipstream.retention import Retention
 from slipstream.store import commits, feedback, runs, tasks
 from slipstream.store.bodies import pack
@@ -86,7 +88,7 @@ async def test_retention_takes_any_amount_of_feedback(database: Database) -> Non
             ),
             {"many": many},
         )
-    retention = Retention(database, retention=1.0, clock=lambda: NOW)
+    retention = Retention(database, Metrics(CollectorRegistry()), retention=1.0, clock=lambda: NOW)
     assert await retention.step() is True
     async with database.read() as session:
         left = await session.scalar(text("SELECT count(*) FROM feedback"))

@@ -90,6 +90,7 @@ class ScriptedExplorer:
         version: the model version that /metrics tells.
         chats: the requests it was sent.
         hold: while it is not set, chats wait.
+        cut_after: streams break off after so many events, and what there is of them is recorded, as in Trinity.
         keep_queue_on_fault: a commit's fault stands before the Explorer (a gateway), which never hears of it.
         commit_route: carries out /commit.
     """
@@ -104,6 +105,7 @@ class ScriptedExplorer:
         self.hold = asyncio.Event()
         self.hold.set()
         self.keep_queue_on_fault = False
+        self.cut_after: int | None = None
         self.commit_route = self._commit
         self.boot()
         self._ids = itertools.count()
@@ -114,6 +116,7 @@ class ScriptedExplorer:
         self.queue: list[dict[str, Any]] = []
         if forget:
             self.recorded: set[str] = set()
+            self.choices: dict[str, int] = {}
             self.committed: list[list[dict[str, Any]]] = []
 
     def app(self) -> Starlette:
@@ -145,10 +148,28 @@ class ScriptedExplorer:
         if (fault := self._fault(request)) is not None:
             return fault
         msg_id = f"policy-{os.getpid()}-{next(self._ids)}"
-        self.recorded.add(msg_id)
-        self.total += 1
-        self._write({"event": "recorded", "msg_id": msg_id})
-        return JSONResponse(completion(msg_id, self.answer.format(n=len(self.chats))))
+        answer = completion(msg_id, self.answer.format(n=len(self.chats)))
+        answer["choices"] *= body.get("n") or 1
+        if body.get("stream"):
+            return StreamingResponse(self._stream(answer), media_type="text/event-stream")
+        self._record(answer)
+        return JSONResponse(answer)
+
+    async def _stream(self, answer: dict[str, Any]) -> Any:
+        events = 0
+        async for chunk in _chunks(answer):
+            if events == self.cut_after:
+                self._record(answer)
+                raise ConnectionError("scripted: the engine is gone")
+            yield chunk
+            events += 1
+        self._record(answer)
+
+    def _record(self, answer: dict[str, Any]) -> None:
+        self.recorded.add(answer["id"])
+        self.choices[answer["id"]] = len(answer["choices"])
+        self.total += len(answer["choices"])
+        self._write({"event": "recorded", "msg_id": answer["id"]})
 
     async def _models(self, request: Request) -> Response:
         return self._fault(request) or JSONResponse({"object": "list", "data": [{"id": "/models/policy"}]})
@@ -160,8 +181,9 @@ class ScriptedExplorer:
         for msg_id in body["msg_ids"]:
             if msg_id in self.recorded:
                 self.recorded.remove(msg_id)  # consumed: the first reward wins
-                self.queue.append({**body, "msg_id": msg_id})
-                self.ready += 1
+                choices = self.choices[msg_id]
+                self.queue += [{**body, "msg_id": msg_id}] * choices
+                self.ready += choices
         return JSONResponse({"status": "success"})
 
     async def _route_commit(self, request: Request) -> Response:
@@ -181,7 +203,7 @@ class ScriptedExplorer:
     async def _metrics(self, request: Request) -> Response:
         return self._fault(request) or JSONResponse(
             {
-                "rollout/model_0/total_request_count": self.total,
+                "rollout/model_0/total_request_count": len(self.chats),
                 "rollout/model_0/model_version": self.version,
                 "rollout/total_experience_count": self.total,
                 "rollout/ready_experience_count": self.ready,

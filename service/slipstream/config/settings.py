@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from slipstream.config.units import ByteSize, PositiveDuration
+from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.redaction import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.selection import SelectionSettings
@@ -131,6 +131,18 @@ class Commit(_Section):
     on_shutdown: bool = True
 
 
+class Facade(_Section):
+    """Trinity's HTTP under `/explorer/`. Without `group_size` a group has `runs.repeat_time` runs."""
+
+    api_key: Annotated[SecretStr | None, EmptyIsNone] = None
+    group_size: Annotated[int, Field(ge=1)] | None = None
+    group_idle: Duration = 60.0
+    concurrency: int = Field(default=32, ge=1)
+    timeout: PositiveDuration = 300.0
+    retry_for: Duration = 60.0
+    max_body: ByteSize = 16 * 1024**2
+
+
 class Log(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
@@ -150,7 +162,13 @@ class Settings(BaseSettings):
     runs: Runs = Runs()
     rewards: RewardsSettings = Field(default_factory=RewardsSettings)
     commit: Commit = Commit()
+    facade: Facade = Facade()
     log: Log = Log()
+
+    @property
+    def facade_group_size(self) -> int:
+        """How many runs make a group of the facade complete."""
+        return self.facade.group_size or self.runs.repeat_time
 
     @classmethod
     def settings_customise_sources(

@@ -8,34 +8,27 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import runs
-from slipstream.store.tables import CallRow, CommitRow, GroupRow, RunRow, VersionRow
+from slipstream.store import facade, runs
+from slipstream.store.experiences import Experience, ReadyGroup
+from slipstream.store.tables import CallRow, CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
-    """A scored run, as the Explorer is told of it."""
+class GivenBack:
+    """What became of groups that the Explorer had lost."""
 
-    msg_id: str
-    reward: float
-    run_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyGroup:
-    """A group with the experiences that go out together."""
-
-    id: str
-    experiences: tuple[Experience, ...]
+    run_again: int = 0
+    dropped: int = 0
+    lost: int = 0
 
 
 async def ready_experiences(session: AsyncSession) -> int:
-    """Scored runs of groups whose runs have all ended."""
+    """Scored runs of groups whose runs have all ended, and rewarded answers of the facade's complete groups."""
     query = (
         select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
         .where(GroupRow.state == "ready", RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     )  # fmt: skip
-    return await session.scalar(query) or 0
+    return (await session.scalar(query) or 0) + await facade.experiences(session, "ready")
 
 
 async def unfinished(session: AsyncSession) -> CommitRow | None:
@@ -50,9 +43,10 @@ async def begin(session: AsyncSession, commit: CommitRow) -> list[ReadyGroup]:
     for group in (await session.scalars(select(GroupRow).where(GroupRow.state == "ready"))).all():
         group.state, group.commit_id = "committing", commit.id
     await session.flush()
+    await facade.take_ready(session, commit.id)
     groups = await of_commit(session, commit.id)
     commit.groups = len(groups)
-    commit.experiences = sum(len(group.experiences) for group in groups)
+    commit.experiences = sum(group.size for group in groups)
     return groups
 
 
@@ -69,7 +63,8 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         assert msg_id is not None, "a run with a reward was answered"
         assert reward is not None, "as asked for"
         groups.setdefault(name, []).append(Experience(msg_id, reward, run_id))
-    return [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
+    shadow = [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
+    return shadow + await facade.of_commit(session, commit_id)
 
 
 async def end(
@@ -82,32 +77,42 @@ async def end(
 
 async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
     """What is still being committed by this commit is delivered."""
-    groups = update(GroupRow).where(GroupRow.commit_id == commit_id, GroupRow.state == "committing")
-    await session.execute(groups.values(state="delivered", updated_at=now))
+    for table in (GroupRow, FacadeGroupRow):
+        groups = update(table).where(table.commit_id == commit_id, table.state == "committing")
+        await session.execute(groups.values(state="delivered", updated_at=now))
 
 
-async def drop(session: AsyncSession, names: Sequence[str], now: float) -> None:
+async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, now: float) -> None:
     """These groups have come to nothing."""
-    for name in names:  # one by one, here and below: a database takes a few thousand names in one statement
-        group = await session.get_one(GroupRow, name)
-        group.state, group.updated_at = "dropped", now
+    for group in groups:  # one by one, here and below: a database takes a few thousand names in one statement
+        if group.from_facade:
+            await facade.end(session, group.id, "dropped", reason, now)
+        else:
+            row = await session.get_one(GroupRow, group.id)
+            row.state, row.updated_at = "dropped", now
 
 
-async def run_again(session: AsyncSession, names: Sequence[str], limit: int, now: float) -> int:
-    """The Explorer lost these groups: plan each anew, at most `limit` times over. Returns how many were dropped."""
-    dropped = 0
-    for name in names:
-        group = await session.get_one(GroupRow, name)
-        group.updated_at = now
-        if group.generation + 1 >= limit:
-            group.state = "dropped"
+async def give_back(
+    session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, limit: int, now: float
+) -> GivenBack:
+    """The Explorer lost these groups: plan each anew, at most `limit` times over; one of the facade stays lost."""
+    run_again = dropped = 0
+    for group in groups:
+        if group.from_facade:
+            await facade.end(session, group.id, "lost", reason, now)
+            continue
+        row = await session.get_one(GroupRow, group.id)
+        row.updated_at = now
+        if row.generation + 1 >= limit:
+            row.state = "dropped"
             dropped += 1
             continue
-        group.state = "rerun"
-        count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
-        call = await session.get_one(CallRow, group.call_id)
-        await runs.plan(session, call, count, now, group.generation + 1)
-    return dropped
+        row.state = "rerun"
+        run_again += 1
+        count = await session.scalar(select(func.count()).where(RunRow.group_id == row.id)) or 0
+        call = await session.get_one(CallRow, row.call_id)
+        await runs.plan(session, call, count, now, row.generation + 1)
+    return GivenBack(run_again, dropped, len(groups) - run_again - dropped)
 
 
 async def delivered_experiences(session: AsyncSession) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits
+from slipstream.store import commits, facade
 from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow, VersionRow
 
 
@@ -41,6 +41,7 @@ async def overview(session: AsyncSession, served: int | None) -> dict[str, Any]:
             "started_at": last.started_at,
             "ended_at": last.ended_at,
         },
+        "facade": await facade.overview(session),
         "experiences_ready": await commits.ready_experiences(session),
         "experiences_delivered": delivered,
         "version": None

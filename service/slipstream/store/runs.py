@@ -16,6 +16,10 @@ from slipstream.store.bodies import unpack
 from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow
 from slipstream.trajectory import PolicyCall, Run
 
+_ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
+"""A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it
+were that much better than others; with some algorithms its commit would fail, and lose all that goes with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
@@ -31,11 +35,15 @@ class ClaimedRun:
 
 def group_id(task_id: str, position: int, generation: int) -> str:
     """The Explorer's task_id for the runs of one call: readable, and within its 64 characters."""
-    suffix = f".{position}" + (f"~{generation}" if generation else "")
-    if len(task_id) + len(suffix) <= ID_LENGTH:
-        return task_id + suffix
-    digest = hashlib.blake2b(task_id.encode(), digest_size=8).hexdigest()
-    return f"{task_id[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"
+    return suffixed(task_id, f".{position}" + (f"~{generation}" if generation else ""))
+
+
+def suffixed(name: str, suffix: str) -> str:
+    """A name of at most `ID_LENGTH` characters that ends so; a digest stands for what has no room."""
+    if len(name) + len(suffix) <= ID_LENGTH:
+        return name + suffix
+    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{name[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"
 
 
 async def waiting(session: AsyncSession) -> int:
@@ -180,10 +188,14 @@ async def score(
 
 
 async def _end_group(session: AsyncSession, name: str, now: float) -> None:
-    """Once each run of a group has ended, the group is ready, or dropped when no run has a reward."""
+    """Once each run of a group has ended, the group is ready, or dropped where too few runs have a reward."""
     await session.flush()
-    states = set((await session.scalars(select(RunRow.state).where(RunRow.group_id == name))).all())
+    states = (await session.scalars(select(RunRow.state).where(RunRow.group_id == name))).all()
     group = await session.get_one(GroupRow, name)
-    if group.state == "running" and states <= {"scored", "failed"}:
-        group.state = "ready" if "scored" in states else "dropped"
-        group.updated_at = now
+    if group.state != "running" or not set(states) <= {"scored", "failed"}:
+        return
+    alone = states.count("scored") == 1 and len(states) > 1
+    left = update(RunRow).where(RunRow.group_id == name, RunRow.state == "scored")
+    await session.execute(left.values(reason=_ALONE if alone else None))
+    group.state = "ready" if "scored" in states and not alone else "dropped"
+    group.updated_at = now

@@ -9,6 +9,10 @@
               └──────────┴─ the sidecar or the Explorer went away
     commit sending ─▶ delivered | failed | lost
 
+    facade group  open ─▶ ready ─▶ committing ─▶ delivered
+                    │       │          └───────▶ lost      the Explorer lost it, and it cannot be run again
+                    └───────┴─▶ dropped                    one run where several are compared, or past retention
+
 A scored run goes back to `answered` (and its group to `running`) when feedback or a mark arrives before delivery; so
 does one that could not be scored, out of a dropped group too.
 """
@@ -128,6 +132,43 @@ class CommitRow(Base):
     reason: Mapped[str | None] = mapped_column(Text)
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
+
+
+class FacadeGroupRow(Base):
+    """The runs that a client of the facade gave one task_id, and that are delivered together."""
+
+    __tablename__ = "facade_groups"
+    __table_args__ = (Index("ix_facade_groups_state", "state", "updated_at"),)
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    """What the Explorer is told as task_id: the client's own, or one like it where that was delivered before."""
+    task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
+    state: Mapped[str] = mapped_column(String(16), default="open")
+    commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
+    reason: Mapped[str | None] = mapped_column(Text)
+    """Why it was lost or dropped, in words."""
+    updated_at: Mapped[float]
+
+
+class FacadeAnswerRow(Base):
+    """One chat completion that the facade passed on, and the reward that its client gave it.
+
+    Without bodies: the experience itself is with the Explorer.
+    """
+
+    __tablename__ = "facade_answers"
+
+    msg_id: Mapped[str] = mapped_column(String(256), primary_key=True)
+    choices: Mapped[int]
+    flaw: Mapped[str | None] = mapped_column(String(64))
+    """Why it is not whole, and so never gets a reward."""
+    policy_version: Mapped[int | None]
+    group_id: Mapped[str | None] = mapped_column(ForeignKey("facade_groups.id", ondelete="CASCADE"), index=True)
+    run_key: Mapped[str | None] = mapped_column(String(256))
+    """The client's name of the run; null where it gave none."""
+    run_id: Mapped[int | None]
+    reward: Mapped[float | None]
+    created_at: Mapped[float] = mapped_column(index=True)
 
 
 class VersionRow(Base):

@@ -1,0 +1,59 @@
+"""Reading an answer that passes through: whether it is whole, under which id, and how many experiences it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.capture.body import Unreadable, decoded, parse_json
+from slipstream.capture.completion import MAX_MSG_ID
+from slipstream.capture.stream import assemble, events
+from slipstream.proxy.headers import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A chat completion as the Explorer gave it.
+
+    Attributes:
+        msg_id: its id; None where it has none that can be named in a feedback.
+        choices: Trinity keeps an experience of each.
+        flaw: why it is not whole, in words; None where it is.
+    """
+
+    msg_id: str | None
+    choices: int
+    flaw: str | None
+
+
+def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) -> Answer:
+    """Read an answer that came to its end."""
+    try:
+        plain = decoded(body, headers, limit)
+        completion = assemble(plain) if streamed else parse_json(plain)
+    except Unreadable as error:
+        return read_piece(body) if streamed else Answer(None, 0, error.reason)
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        return Answer(None, 0, "no_answer")
+    msg_id = _name(completion.get("id"))
+    finished = bool(choices) and all(choice.get("finish_reason") for choice in choices)
+    flaw = "no_id" if msg_id is None else None if finished else "no_finish_reason"
+    return Answer(msg_id, len(choices), flaw)
+
+
+def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
+    """Read the beginning of a stream that was cut: its id is in each of its events."""
+    for _, data in events(body + b"\n\n"):
+        try:
+            chunk = parse_json(data)
+        except Unreadable:
+            break
+        if isinstance(chunk, dict) and (msg_id := _name(chunk.get("id"))) is not None:
+            return Answer(msg_id, 0, flaw)
+    return Answer(None, 0, flaw)
+
+
+def _name(value: Any) -> str | None:
+    good = isinstance(value, str) and 0 < len(value) <= MAX_MSG_ID and value.isprintable()
+    return value if good else None

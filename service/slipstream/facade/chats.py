@@ -1,0 +1,262 @@
+"""Chats of the facade: to the Explorer and back, tried again while it reloads, and remembered before they end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from starlette.types import Receive, Scope, Send
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+
+from slipstream.config.settings import Explorer, Facade, Production
+from slipstream.errors import RequestError, SlipstreamError
+from slipstream.facade.answers import Answer, read_answer, read_piece
+from slipstream.metrics import Metrics
+from slipstream.proxy.caller import Caller, CallerGone
+from slipstream.proxy.headers import Headers
+from slipstream.proxy.http1 import UpstreamError
+from slipstream.proxy.tap import BodyCopy
+from slipstream.proxy.upstream import HttpUpstream, Response
+from slipstream.store import facade
+from slipstream.store.database import Database
+from slipstream.store.tables import FacadeAnswerRow
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+"""Seconds between tries, at random up to a bound that doubles: a reload of some seconds costs little more."""
+
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_DONE_LENGTH = 13
+"""How a stream says that it is over, and the bytes of that. Inside of an event a line break is written `\\n`."""
+
+_PASSED_ON = frozenset({b"content-type", b"content-encoding", b"retry-after", b"cache-control"})
+"""What of the Explorer's headers is about the answer. The others are its server's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer that is here in full."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class _TryAgain(SlipstreamError):
+    """The Explorer was busy or failed: it may answer later. Holds what it said, for when that was the last try."""
+
+    def __init__(self, answer: Whole) -> None:
+        super().__init__(f"the Explorer answered {answer.status}")
+        self.answer = answer
+
+
+class Chats:
+    """Passes chat completions on, `facade.concurrency` at a time.
+
+    It is built on the proxy's own client, because a streamed answer of the Explorer comes in an event a token, and
+    production's traffic shares this event loop. Nothing of the caller's headers goes on: they hold secrets, and Trinity
+    would forward them to the engine.
+
+    Args:
+        version: the policy version that is served now.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: Explorer,
+        settings: Facade,
+        metrics: Metrics,
+        *,
+        version: Callable[[], int | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._metrics = metrics
+        self._version = version
+        self._clock = clock
+        self._room = asyncio.Semaphore(settings.concurrency)
+        self._explorer = HttpUpstream(
+            Production(
+                base_url=explorer.base_url,
+                connect_timeout=explorer.connect_timeout,
+                first_byte_timeout=settings.timeout,
+                idle_timeout=settings.timeout,
+            )
+        )
+
+    def close(self) -> None:
+        self._explorer.close()
+
+    async def get(self, path: str, seconds: float) -> Whole:
+        """What the Explorer answers to a GET, as it is.
+
+        Raises:
+            RequestError: 503, there is no answer within that time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._explorer.send("GET", path.encode(), [], b"")
+                try:
+                    return await self._whole(response)
+                finally:
+                    response.close()
+        except (UpstreamError, TimeoutError) as error:
+            raise _away(str(error) or f"no answer within {seconds:g} s", 503) from error
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry one chat completion. An ASGI application, so that pieces pass as they arrive.
+
+        Raises:
+            RequestError: there is no answer; nothing was sent.
+            SQLAlchemyError: it could not be remembered; the end of the answer is not sent.
+        """
+        copy = BodyCopy(self._settings.max_body)
+        streaming = False
+        try:
+            async with Caller(receive, None) as caller, self._room:
+                request = await self._request(caller)
+                version = self._version()
+                answered = await self._ask(request)
+                if isinstance(answered, Whole):
+                    await self._pass_whole(answered, version, send)
+                    return
+                streaming = True
+                try:
+                    await self._pass_stream(answered, copy, version, send)
+                finally:
+                    answered.close()
+        except CallerGone:
+            if streaming:
+                await self._remember_cut(copy, "caller_gone")
+        except UpstreamError as error:
+            # The answer has started: without its end, the server breaks the connection off.
+            _log.warning("facade_answer_cut", cause=error.cause)
+            await self._remember_cut(copy, "truncated")
+
+    async def _request(self, caller: Caller) -> bytes:
+        if isinstance(caller.body, bytes):
+            request = caller.body
+        else:
+            pieces = bytearray()
+            async for piece in caller.body:
+                pieces += piece
+                if len(pieces) > self._settings.max_body:
+                    break
+            request = bytes(pieces)
+        if len(request) > self._settings.max_body:
+            raise RequestError(
+                f"the body: expected at most {self._settings.max_body} bytes (facade.max_body)",
+                status=413,
+                code="too_large",
+            )
+        return request
+
+    async def _ask(self, request: bytes) -> Whole | Response:
+        """The Explorer's answer: in full, or with its head alone where it is a stream."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((_TryAgain, UpstreamError)),
+            stop=stop_before_delay(self._settings.retry_for),
+            wait=wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+            before_sleep=lambda _: self._metrics.facade_retries.inc(),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._ask_once, request)
+        except _TryAgain as error:
+            return error.answer
+        except UpstreamError as error:
+            raise _away(str(error), 504 if error.timed_out else 502) from error
+
+    async def _ask_once(self, request: bytes) -> Whole | Response:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(request))]
+        response = await self._explorer.send("POST", b"/v1/chat/completions", headers, request)
+        if response.status == 200 and _header(response.headers, b"content-type").startswith(b"text/event-stream"):
+            return response
+        try:
+            whole = await self._whole(response)
+        finally:
+            response.close()
+        if whole.status == 429 or whole.status >= 500:
+            raise _TryAgain(whole)
+        return whole
+
+    async def _whole(self, response: Response) -> Whole:
+        copy = BodyCopy(self._settings.max_body)
+        while not response.at_end:
+            copy.add(await response.read())
+        body = copy.whole()
+        if body is None:
+            raise _away(f"its answer is longer than {self._settings.max_body} bytes (facade.max_body)", 502)
+        return Whole(response.status, _passed_on(response.headers), body)
+
+    async def _pass_whole(self, answered: Whole, version: int | None, send: Send) -> None:
+        if answered.status == 200:
+            limit = self._settings.max_body
+            answer = await asyncio.to_thread(read_answer, answered.body, answered.headers, limit, streamed=False)
+            await self._remember(answer, version)
+        await send_whole(answered, send)
+
+    async def _pass_stream(self, response: Response, copy: BodyCopy, version: int | None, send: Send) -> None:
+        """Pass pieces on as they arrive; the one that says that the answer is over, once it is remembered."""
+        headers = _passed_on(response.headers)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        tail, held = b"", list[bytes]()
+        while not response.at_end:
+            piece = await response.read()
+            copy.add(piece)
+            if held or _DONE.search(tail + piece):
+                held.append(piece)
+                continue
+            tail = (tail + piece)[-_DONE_LENGTH:]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        body = copy.whole()
+        if body is None:
+            self._metrics.facade_answers.labels("not_whole").inc()
+        else:
+            answer = await asyncio.to_thread(read_answer, body, headers, self._settings.max_body, streamed=True)
+            await self._remember(answer, version)
+        await send({"type": "http.response.body", "body": b"".join(held)})
+
+    async def _remember_cut(self, copy: BodyCopy, flaw: str) -> None:
+        body = await asyncio.to_thread(lambda: copy.whole() or b"")
+        await self._remember(await asyncio.to_thread(read_piece, body, flaw), None)
+
+    async def _remember(self, answer: Answer, version: int | None) -> None:
+        self._metrics.facade_answers.labels("not_whole" if answer.flaw else "whole").inc()
+        if answer.msg_id is None:
+            return  # nobody can name it
+        row = FacadeAnswerRow(
+            msg_id=answer.msg_id,
+            choices=answer.choices,
+            flaw=answer.flaw,
+            policy_version=version,
+            created_at=self._clock(),
+        )
+        async with self._database.write() as session:
+            await facade.add_answer(session, row)
+
+
+async def send_whole(answer: Whole, send: Send) -> None:
+    """Send an answer that is here in full."""
+    headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _passed_on(headers: Headers) -> Headers:
+    return [(name, value) for name, value in headers if name in _PASSED_ON]
+
+
+def _header(headers: Headers, name: bytes) -> bytes:
+    return next((value.strip().lower() for key, value in headers if key == name), b"")
+
+
+def _away(why: str, status: int) -> RequestError:
+    return RequestError(f"the Explorer: {why}", status=status, code="explorer_unavailable")

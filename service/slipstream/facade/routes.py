@@ -1,0 +1,165 @@
+"""`/explorer/*`: Trinity's routes. Their bodies are read as leniently as Trinity reads them, and checked strictly."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+from starlette.types import Receive, Scope, Send
+
+from slipstream.errors import ExplorerError, RequestError
+from slipstream.facade.access import require_key
+from slipstream.facade.chats import Chats, Whole
+from slipstream.routes.body import Body, MsgId, Name
+from slipstream.routes.context import SidecarDep
+from slipstream.store import facade
+from slipstream.store.facade import Reward
+
+router = APIRouter(prefix="/explorer", tags=["facade"], dependencies=[Depends(require_key)])
+
+_LARGEST_RUN_ID = 2**31 - 1
+_LONGEST_RUN_ID = 256
+"""Trinity keeps it in an integer column; text is ours to number."""
+
+_LONGEST_FEEDBACK = 1024 * 1024
+"""Bytes: a thousand ids of full length, three times over."""
+
+_PATIENCE = 30.0
+_HEALTH_PATIENCE = 1.5
+"""Seconds. Trinity's client waits 2 s for /health."""
+
+
+class ExplorerFeedback(Body):
+    """Trinity's feedback: one reward for the answers of a run. Fields that Trinity does not know are ignored there too.
+
+    The run of a group may be named by an integer, or by text, as AgentScope does.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    msg_ids: Annotated[list[MsgId], Field(min_length=1, max_length=1000)]
+    reward: float
+    task_id: Name | None = None
+    run_id: int | str | None = None
+
+    @field_validator("run_id", mode="before")
+    @classmethod
+    def _names_a_run(cls, value: Any) -> Any:
+        if isinstance(value, str) and 0 < len(value) <= _LONGEST_RUN_ID:
+            return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else value
+        if value is None or (type(value) is int and 0 <= value <= _LARGEST_RUN_ID):
+            return value
+        raise ValueError(f"expected an integer from 0, a text of 1 to {_LONGEST_RUN_ID} characters, or null")
+
+
+class _Passing(Response):
+    """A response that is made while it is sent."""
+
+    def __init__(self, chats: Chats) -> None:
+        super().__init__()
+        self._chats = chats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._chats.answer(scope, receive, send)
+
+
+@router.post("/v1/chat/completions", response_class=Response)
+async def post_chat(sidecar: SidecarDep) -> Response:
+    """A chat completion of the policy model, streamed or not."""
+    return _Passing(sidecar.chats)
+
+
+@router.get("/v1/models", response_class=Response)
+async def get_models(sidecar: SidecarDep) -> Response:
+    """The Explorer's list of models."""
+    return _as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
+
+
+@router.get("/metrics", response_class=Response)
+async def get_metrics(sidecar: SidecarDep) -> Response:
+    """The Explorer's own counters, as JSON."""
+    return _as_it_is(await sidecar.chats.get("/metrics", _PATIENCE))
+
+
+@router.get("/health", response_class=Response)
+async def get_health(sidecar: SidecarDep) -> Response:
+    """200 while the Explorer answers, 503 when it is away."""
+    return _as_it_is(await sidecar.chats.get("/health", _HEALTH_PATIENCE))
+
+
+@router.post(
+    "/feedback",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": ExplorerFeedback.model_json_schema()}},
+        }
+    },
+)
+async def post_feedback(request: Request, sidecar: SidecarDep) -> dict[str, Any]:
+    """Store a reward. Once this answers 200, it is not lost."""
+    body = await _feedback(request)
+    low, high = sidecar.settings.rewards.clip
+    if not low <= body.reward <= high:
+        raise RequestError(f"reward: expected a number from {low:g} to {high:g}, found {body.reward:g}", param="reward")
+    given = Reward(
+        name=f"feedback-{uuid.uuid4().hex}",
+        msg_ids=tuple(body.msg_ids),
+        reward=body.reward,
+        task_id=body.task_id,
+        run_key=None if body.run_id is None else str(body.run_id),
+    )
+    async with sidecar.database.write() as session:
+        receipt = await facade.add_reward(session, given, sidecar.settings.facade_group_size, time.time())
+    count = sidecar.metrics.facade_feedback
+    count.labels("accepted").inc(receipt.accepted)
+    count.labels("repeated").inc(receipt.repeated)
+    count.labels("rejected").inc(len(receipt.rejected))
+    count.labels("unknown").inc(len(receipt.unknown))
+    return {
+        "status": "success",
+        "accepted": receipt.accepted,
+        "repeated": receipt.repeated,
+        "rejected": receipt.rejected,
+        "unknown": receipt.unknown,
+    }
+
+
+@router.post("/commit")
+async def post_commit(sidecar: SidecarDep) -> dict[str, Any]:
+    """Deliver every complete group now, the sidecar's own and the facade's, in one commit. A body is not read."""
+    try:
+        delivered = await sidecar.committer.commit("request")
+    except ExplorerError as error:
+        raise RequestError(
+            f"the Explorer did not take the commit, which stays to be delivered: {error}",
+            status=503,
+            code="explorer_unavailable",
+        ) from error
+    async with sidecar.database.read() as session:
+        waiting = await facade.waiting(session)
+    return {"status": "success", **delivered.as_dict(), "waiting": waiting}
+
+
+async def _feedback(request: Request) -> ExplorerFeedback:
+    """The body, whatever its content type: Trinity does not ask for one either."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LONGEST_FEEDBACK:
+            raise RequestError(f"the body: expected at most {_LONGEST_FEEDBACK} bytes", status=413, code="too_large")
+    try:
+        return ExplorerFeedback.model_validate_json(bytes(body))
+    except ValidationError as error:
+        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
+        raise RequestValidationError(problems) from error
+
+
+def _as_it_is(answer: Whole) -> Response:
+    response = Response(answer.body, answer.status)
+    response.raw_headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+    return response

@@ -1,0 +1,217 @@
+"""The facade in the store: answers that it passed on, the rewards that clients gave them, and their groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, distinct, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.experiences import Experience, ReadyGroup
+from slipstream.store.runs import suffixed
+from slipstream.store.tables import FacadeAnswerRow, FacadeGroupRow, GroupRow
+
+_WAITING = ("open", "ready")
+"""The states in which a group still takes runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A feedback of the facade.
+
+    Attributes:
+        name: what a group is called where the client gave no task_id.
+        run_key: the client's name of the run; None makes a run of each feedback.
+    """
+
+    name: str
+    msg_ids: tuple[str, ...]
+    reward: float
+    task_id: str | None
+    run_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of the answers that a feedback named: rewarded now, rewarded before, not whole, or not ours."""
+
+    accepted: int
+    repeated: int
+    rejected: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+async def add_answer(session: AsyncSession, row: FacadeAnswerRow) -> None:
+    """Remember an answer. A second one of the same id changes nothing: that id has its owner."""
+    if await session.get(FacadeAnswerRow, row.msg_id) is None:
+        session.add(row)
+
+
+async def add_reward(session: AsyncSession, given: Reward, group_size: int, now: float) -> Receipt:
+    """Give a reward to answers that have none yet: the first one wins, and a repeated feedback has no effect."""
+    query = select(FacadeAnswerRow).where(FacadeAnswerRow.msg_id.in_(given.msg_ids))
+    known = {row.msg_id: row for row in await session.scalars(query)}
+    named = [known[name] for name in dict.fromkeys(given.msg_ids) if name in known]
+    fresh = [row for row in named if row.flaw is None and row.reward is None]
+    if fresh:
+        group = await _waiting_group(session, given, now)
+        run_id = await _run_id(session, group.id, given.run_key)
+        for row in fresh:
+            row.group_id, row.run_key, row.run_id, row.reward = group.id, given.run_key, run_id, given.reward
+        await session.flush()
+        group.updated_at = now
+        if await _runs(session, group.id) >= group_size:
+            group.state = "ready"
+    rejected = tuple(row.msg_id for row in named if row.flaw is not None)
+    return Receipt(
+        accepted=len(fresh),
+        repeated=len(named) - len(fresh) - len(rejected),
+        rejected=rejected,
+        unknown=tuple(name for name in dict.fromkeys(given.msg_ids) if name not in known),
+    )
+
+
+async def end_waiting(session: AsyncSession, before: float, group_size: int, now: float) -> int:
+    """Groups without a new run since this time are complete as they are. Returns how many were dropped: one run has
+    nothing to be compared with, and group algorithms would take its bare reward for an advantage."""
+    query = select(FacadeGroupRow).where(FacadeGroupRow.state == "open", FacadeGroupRow.updated_at <= before)
+    dropped = 0
+    for group in (await session.scalars(query)).all():
+        group.state = "ready"
+        if group_size > 1 and await _runs(session, group.id) == 1:
+            await end(session, group.id, "dropped", f"one run came, of {group_size} that are compared", now)
+            dropped += 1
+    return dropped
+
+
+async def take_ready(session: AsyncSession, commit_id: int) -> None:
+    """Take the complete groups into a commit; one that is called like another group in it waits for the next."""
+    others = select(GroupRow.id).where(GroupRow.commit_id == commit_id, GroupRow.state == "committing")
+    ready = update(FacadeGroupRow).where(FacadeGroupRow.state == "ready", FacadeGroupRow.id.not_in(others))
+    await session.execute(ready.values(state="committing", commit_id=commit_id))
+
+
+async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
+    """The groups of a commit that is being sent, in a stable order."""
+    query = (
+        select(FacadeGroupRow.id, FacadeAnswerRow)
+        .join(FacadeAnswerRow, FacadeAnswerRow.group_id == FacadeGroupRow.id)
+        .where(FacadeGroupRow.commit_id == commit_id, FacadeGroupRow.state == "committing")
+        .order_by(FacadeGroupRow.updated_at, FacadeGroupRow.id, FacadeAnswerRow.run_id, FacadeAnswerRow.msg_id)
+    )
+    groups: dict[str, list[Experience]] = {}
+    for name, row in await session.execute(query):
+        assert row.reward is not None, "an answer of a group has a reward"
+        assert row.run_id is not None, "and a run"
+        groups.setdefault(name, []).append(Experience(row.msg_id, row.reward, row.run_id, row.choices))
+    return [ReadyGroup(name, tuple(experiences), from_facade=True) for name, experiences in groups.items()]
+
+
+async def end(session: AsyncSession, name: str, state: str, reason: str, now: float) -> None:
+    """A group is lost or dropped."""
+    group = await session.get_one(FacadeGroupRow, name)
+    group.state, group.reason, group.updated_at = state, reason, now
+
+
+async def experiences(session: AsyncSession, *states: str) -> int:
+    """Rewarded experiences of the groups in these states."""
+    query = (
+        select(func.sum(FacadeAnswerRow.choices))
+        .join(FacadeGroupRow, FacadeGroupRow.id == FacadeAnswerRow.group_id)
+        .where(FacadeGroupRow.state.in_(states))
+    )
+    return await session.scalar(query) or 0
+
+
+async def waiting(session: AsyncSession) -> int:
+    """Rewarded experiences that no commit has taken yet."""
+    return await experiences(session, *_WAITING)
+
+
+async def overview(session: AsyncSession) -> dict[str, Any]:
+    """Counts for people: answers by what is known of them, groups by state, and why the newest came to nothing."""
+    whole = FacadeAnswerRow.flaw.is_(None)
+    rewarded = FacadeAnswerRow.reward.is_not(None)
+    answers = dict((await session.execute(select(whole, func.count()).group_by(whole))).all())
+    states = select(FacadeGroupRow.state, func.count()).group_by(FacadeGroupRow.state)
+    failed = select(FacadeGroupRow.id, FacadeGroupRow.state, FacadeGroupRow.reason)
+    failed = failed.where(FacadeGroupRow.state.in_(("lost", "dropped"))).order_by(FacadeGroupRow.updated_at.desc())
+    return {
+        "answers": {"whole": answers.get(True, 0), "not_whole": answers.get(False, 0)},
+        "rewarded": await session.scalar(select(func.count()).where(rewarded)) or 0,
+        "experiences_waiting": await waiting(session),
+        "groups": dict((await session.execute(states)).all()),
+        "failed_groups": [
+            {"group_id": name, "state": state, "reason": reason}
+            for name, state, reason in await session.execute(failed.limit(5))
+        ],
+    }
+
+
+async def delete_older(session: AsyncSession, before: float, limit: int, now: float) -> tuple[int, int]:
+    """Delete what nobody touched since this time: groups that have ended, with their answers, and answers without a
+    reward. A group that still waits is dropped first, so that it is seen for another retention.
+
+    Returns:
+        How many rows were dealt with, and how many of them were groups that are dropped.
+    """
+    due = select(FacadeGroupRow).where(FacadeGroupRow.updated_at < before, FacadeGroupRow.state != "committing")
+    groups = (await session.scalars(due.order_by(FacadeGroupRow.updated_at).limit(limit))).all()
+    waiting = [group for group in groups if group.state in _WAITING]
+    for group in waiting:
+        await end(session, group.id, "dropped", "not delivered within capture.retention", now)
+    ended = [group.id for group in groups if group not in waiting]
+    await session.execute(delete(FacadeGroupRow).where(FacadeGroupRow.id.in_(ended)))
+    bare = select(FacadeAnswerRow.msg_id).where(FacadeAnswerRow.created_at < before, FacadeAnswerRow.reward.is_(None))
+    answers = (await session.scalars(bare.limit(limit))).all()
+    await session.execute(delete(FacadeAnswerRow).where(FacadeAnswerRow.msg_id.in_(answers)))
+    return max(len(groups), len(answers)), len(waiting)
+
+
+async def _waiting_group(session: AsyncSession, given: Reward, now: float) -> FacadeGroupRow:
+    """The group of this task that still takes runs; a new one where there is none, or it has gone out."""
+    if given.task_id is not None:
+        query = select(FacadeGroupRow).where(FacadeGroupRow.task_id == given.task_id)
+        group = await session.scalar(query.where(FacadeGroupRow.state.in_(_WAITING)))
+        if group is not None:
+            return group
+    name = given.task_id or given.name
+    for generation in itertools.count(1):
+        if await session.get(FacadeGroupRow, name) is None and await session.get(GroupRow, name) is None:
+            break
+        name = suffixed(given.task_id or given.name, f"~{generation}")
+    group = FacadeGroupRow(id=name, task_id=given.task_id, state="open", updated_at=now)
+    session.add(group)
+    await session.flush()
+    return group
+
+
+async def _run_id(session: AsyncSession, group_id: str, key: str | None) -> int:
+    query = select(FacadeAnswerRow.run_key, FacadeAnswerRow.run_id).where(FacadeAnswerRow.group_id == group_id)
+    known = (await session.execute(query.distinct())).all()
+    return run_number(key, [(name, number) for name, number in known if number is not None])
+
+
+def run_number(key: str | None, known: Sequence[tuple[str | None, int]]) -> int:
+    """The integer by which the Explorer knows a run of a group, for the client's own name of it.
+
+    An integer is kept where it is free; another name gets the lowest free one, in the order of appearance.
+
+    Args:
+        known: names and numbers of the runs that the group has.
+    """
+    numbers: Mapping[str | None, int] = dict(known)
+    taken: Collection[int] = {number for _, number in known}
+    if key is not None and key in numbers:
+        return numbers[key]
+    if key is not None and key.isdecimal() and int(key) not in taken:
+        return int(key)
+    return next(number for number in itertools.count() if number not in taken)
+
+
+async def _runs(session: AsyncSession, group_id: str) -> int:
+    query = select(func.count(distinct(FacadeAnswerRow.run_id))).where(FacadeAnswerRow.group_id == group_id)
+    return await session.scalar(query) or 0
