@@ -1,0 +1,45 @@
+# The sidecar, and with EXTRAS=embedded the embedded engine as well, computing on the CPU.
+#   docker build -f deploy/docker/sidecar.Dockerfile -t slipstream-sidecar:0.1.0 .
+#   docker buildx build --sbom=true --provenance=mode=max ...    adds the list of what is in it, for a registry
+ARG BASE=python:3.11.13-slim-bookworm
+
+FROM ${BASE} AS build
+ARG EXTRAS=""
+# PyTorch's builds without CUDA (some GB less); pip prefers 2.13.0+cpu to 2.13.0.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+RUN pip install hatchling==1.27.0 && python -m venv /opt/slipstream
+# The dependencies first, with an empty package: a change of the source leaves this layer, with torch in it, as it is.
+COPY constraints.txt pyproject.toml README.md LICENSE ./
+RUN mkdir -p service/slipstream && touch service/slipstream/__init__.py \
+    && pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
+    && /opt/slipstream/bin/pip install --constraint constraints.txt --extra-index-url "${TORCH_INDEX}" \
+        "slipstream-sidecar[${EXTRAS}] @ file://$(echo /wheel/*.whl)"
+COPY service service
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
+    && /opt/slipstream/bin/pip install --no-deps --force-reinstall /wheel/*.whl \
+    && /opt/slipstream/bin/pip check
+
+FROM ${BASE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Slipstream" \
+      org.opencontainers.image.description="An online-training sidecar: agents keep their production model, a policy model learns" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="docker.io/library/python:3.11.13-slim-bookworm"
+# A fresh named volume takes its owner from the directory that it covers.
+RUN groupadd --gid 10001 slipstream \
+    && useradd --uid 10001 --gid 10001 --home-dir /home/slipstream --create-home --shell /usr/sbin/nologin slipstream \
+    && install --directory --owner 10001 --group 10001 /var/lib/slipstream /checkpoints /models
+COPY --from=build /opt/slipstream /opt/slipstream
+ENV PATH=/opt/slipstream/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
+USER 10001:10001
+WORKDIR /var/lib/slipstream
+EXPOSE 8100
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8100/healthz', timeout=4)"]
+ENTRYPOINT ["slipstream"]
+CMD ["serve", "--config", "/etc/slipstream/sidecar.yaml"]
