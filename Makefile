@@ -14,7 +14,11 @@ INSTALLED := $(VENV)/.installed
 TRINITY_VENV := .trinity-venv
 TRINITY_INSTALLED := $(TRINITY_VENV)/.installed
 
-.PHONY: help install lint test test-trinity test-trinity-protections demo constraints clean
+# The same with everything: Ray, vLLM's CPU build, verl.
+FULL_VENV := .trinity-full-venv
+FULL_INSTALLED := $(FULL_VENV)/.installed
+
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -48,6 +52,15 @@ $(TRINITY_INSTALLED): tests/trinity/requirements.txt
 	$(TRINITY_VENV)/bin/python -m pip install --quiet --no-deps $$(grep ^trinity-rft $<)
 	@touch $@
 
+test-trinity-full: $(INSTALLED) $(FULL_INSTALLED)  ## the whole of Trinity-RFT on CPU learns the demo's job: minutes, 10 GB
+	$(BIN)/python tests/trinity_full/run.py
+
+$(FULL_INSTALLED): tests/trinity_full/requirements.txt
+	@echo "Setting up $(FULL_VENV): some minutes the first time, 4.2 GB"
+	test -x $(FULL_VENV)/bin/python || $(PYTHON) -m venv $(FULL_VENV)
+	$(FULL_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
 
@@ -56,5 +69,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

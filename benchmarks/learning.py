@@ -1,9 +1,9 @@
-"""How much the demo's policy learns, over several seeds: writes docs/results.md and docs/images/learning.png.
+"""How much the demo's policy learns, over several seeds: writes a part of docs/results.md, and its chart.
 
-    python benchmarks/learning.py [--seeds N]
+    python benchmarks/learning.py [--engine embedded|trinity] [--seeds N]
 
-Each seed is a whole run of examples/demo/run.py: other training tasks, other sampling, the same held-out tasks. Takes
-as many times as long as the demo.
+Each seed is a whole run of the demo's job, by examples/demo/run.py on the embedded engine or by
+tests/trinity_full/run.py on the real Trinity: other training tasks, other sampling, the same held-out tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,76 +26,107 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[1]
-OUTPUT = ROOT / "demo-output"
+PAGE = ROOT / "docs" / "results.md"
 PARTS = (("reward", "reward"), ("called", "tool called"), ("right", "right number"))
 
 Summary = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Engine:
+    """What serves and trains the policy: the script that runs the job on it, and how the page speaks of it."""
+
+    name: str
+    script: Path
+    output: Path
+    chart: str
+    heading: str
+    what: str
+
+
+ENGINES = {
+    "embedded": Engine(
+        name="embedded",
+        script=ROOT / "examples" / "demo" / "run.py",
+        output=ROOT / "demo-output",
+        chart="learning.png",
+        heading="The embedded engine",
+        what="The demo (`make demo`): transformers serves, TRL trains.",
+    ),
+    "trinity": Engine(
+        name="trinity",
+        script=ROOT / "tests" / "trinity_full" / "run.py",
+        output=ROOT / "trinity-full-output",
+        chart="learning-trinity.png",
+        heading="The real Trinity-RFT",
+        what="The same job through the same sidecar (`make test-trinity-full`): `trinity run` 0.6.0 in modes serve and "
+        "train, vLLM's CPU build and verl's GRPO, two Rays, from the shipped `explorer.yaml` and `trainer.yaml` with "
+        "overlays ([how](../tests/trinity_full/README.md)). With its one engine the Explorer answers 500 while it "
+        "loads a version.",
+    ),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=list(ENGINES), default="embedded")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    summaries = [run(seed) for seed in range(1, arguments.seeds + 1)]
-    chart(summaries, ROOT / "docs" / "images" / "learning.png")
-    (ROOT / "docs" / "results.md").write_text(page(summaries))
+    engine = ENGINES[arguments.engine]
+    summaries = [run(engine, seed) for seed in range(1, arguments.seeds + 1)]
+    chart(summaries, ROOT / "docs" / "images" / engine.chart)
+    PAGE.write_text(with_part(PAGE.read_text(), engine.name, part(engine, summaries)))
 
 
-def run(seed: int) -> Summary:
-    output = OUTPUT / f"seed-{seed}"
-    subprocess.run(
-        [
-            *(sys.executable, ROOT / "examples" / "demo" / "run.py", "--seed", str(seed)),
-            *("--output", output, "--model", OUTPUT / "model"),
-        ],
-        check=True,
-    )
+def run(engine: Engine, seed: int) -> Summary:
+    output = engine.output / f"seed-{seed}"
+    options = ("--seed", str(seed), "--output", output, "--model", engine.output / "model")
+    subprocess.run([sys.executable, engine.script, *options], check=True)
     summary: Summary = json.loads((output / "summary.json").read_text())
     return summary
 
 
-def page(summaries: Sequence[Summary]) -> str:
+def with_part(page: str, name: str, text: str) -> str:
+    """The page with one engine's part replaced; the other's stays as it was measured."""
+    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{PAGE}: expected the lines {begin.strip()} and {end.strip()}")
+    return before + begin + text + end + after
+
+
+def part(engine: Engine, summaries: Sequence[Summary]) -> str:
     versions = list(summaries[0]["policy"])
     first, last = versions[0], versions[-1]
     gains = [each["policy"][last]["reward"] - each["policy"][first]["reward"] for each in summaries]
     counts = summaries[0]["counts"]
     columns = [f"seed {each['seed']}" for each in summaries]
     lines = [
-        "# Results",
+        f"## {engine.heading}",
         "",
-        "What the loop does for the policy model, measured with the demo (`make demo`). Written by",
+        f"{engine.what} Written by",
         "",
         "```sh",
-        f".venv/bin/python benchmarks/learning.py --seeds {len(summaries)}",
+        f".venv/bin/python benchmarks/learning.py --engine {engine.name} --seeds {len(summaries)}",
         "```",
         "",
         f"**Held-out reward of version {last} less that of version {first}: {spread(gains, '+.2f')}**",
         f"(mean ± standard deviation over {len(summaries)} seeds; the least gain is {min(gains):+.2f}).",
         "",
-        "![Held-out reward by version](images/learning.png)",
+        f"![Held-out reward by version, {engine.heading}](images/{engine.chart})",
         "",
-        "## Set-up",
-        "",
-        "- Agent: the openai SDK and a calculator tool; see [examples/demo](../examples/demo/README.md).",
-        "- Tasks: `chain_sum` of reasoning-gym, two or three numbers of two digits. "
-        f"{summaries[0]['held_out']} are held out, the same for every seed, and never trained on.",
-        "- Reward: 0.4 for a tool call that can be carried out, 0.6 for the right number. Both are reported.",
-        "- Production and version 0 are SmolLM2-135M-Instruct, and production stays so. Temperature 1 everywhere.",
         f"- Each seed: {counts['steps']} steps of GRPO; {counts['calls']} calls of the agent, {counts['runs']} runs of "
-        f"the policy, {counts['commits']} commits.",
+        f"the policy, {counts['commits']} commits, {counts['experiences']} experiences delivered.",
         f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU. One run took "
         f"{spread([each['seconds'] / 60 for each in summaries], '.1f')} minutes.",
         "",
-        f"## Policy, version {last}, against production",
-        "",
         "| on held-out tasks | " + " | ".join(columns) + " | mean ± standard deviation |",
         "|---|" + "---|" * (len(columns) + 1),
-        *(row(f"production: {words}", [each["production"][part] for each in summaries]) for part, words in PARTS),
-        *(row(f"version {last}: {words}", [each["policy"][last][part] for each in summaries]) for part, words in PARTS),
+        *(row(f"production: {words}", [each["production"][key] for each in summaries]) for key, words in PARTS),
+        *(row(f"version {last}: {words}", [each["policy"][last][key] for each in summaries]) for key, words in PARTS),
         "",
-        "## Reward by version",
-        "",
-        "| version | " + " | ".join(columns) + " | mean ± standard deviation |",
+        "| reward by version | " + " | ".join(columns) + " | mean ± standard deviation |",
         "|---|" + "---|" * (len(columns) + 1),
         *(row(version, [each["policy"][version]["reward"] for each in summaries]) for version in versions),
         "",
@@ -114,11 +146,11 @@ def spread(values: Sequence[float], form: str) -> str:
 def chart(summaries: Sequence[Summary], path: Path) -> None:
     versions = [int(version) for version in summaries[0]["policy"]]
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for (part, words), color in zip(PARTS, ("tab:blue", "tab:orange", "tab:green"), strict=True):
-        each_seed = [[scores[part] for scores in each["policy"].values()] for each in summaries]
+    for (key, words), color in zip(PARTS, ("tab:blue", "tab:orange", "tab:green"), strict=True):
+        each_seed = [[scores[key] for scores in each["policy"].values()] for each in summaries]
         means = [statistics.fmean(values) for values in zip(*each_seed, strict=True)]
-        axes.plot(versions, means, "o-" if part == "reward" else "--", color=color, label=f"policy: {words}")
-        if part == "reward":
+        axes.plot(versions, means, "o-" if key == "reward" else "--", color=color, label=f"policy: {words}")
+        if key == "reward":
             lows, highs = ([edge(values) for values in zip(*each_seed, strict=True)] for edge in (min, max))
             axes.fill_between(versions, lows, highs, color=color, alpha=0.15, label="policy: reward, all seeds")
     frozen = statistics.fmean(each["production"]["reward"] for each in summaries)
