@@ -136,6 +136,27 @@ def up(
     asyncio.run(supervise(children(sidecar, explorer, trainer, options, overlays or ())))
 
 
+@app.command()
+def doctor(
+    sidecar: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml"),
+    explorer: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
+    trainer: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
+    overlays: Overlays = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Look at the files alone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Findings as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
+) -> None:
+    """Say what is wrong with a deployment, why it matters, and the fix. Exit code 1 where there is an error."""
+    from slipstream.doctor import report
+    from slipstream.doctor.examination import examine
+    from slipstream.doctor.files import read_files
+
+    sys.path.append(os.getcwd())  # as for `serve`
+    findings = examine(read_files(sidecar, explorer, trainer, overlays or (), os.environ), offline=offline)
+    print((report.as_json if as_json else report.as_text)(findings, offline), end="")
+    raise typer.Exit(report.exit_code(findings, strict))
+
+
 @model.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct.")],

@@ -1,0 +1,171 @@
+"""What `sidecar.yaml` says, against what the other two say."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from urllib.parse import SplitResult, urlsplit
+
+from slipstream.doctor.files import Files
+from slipstream.doctor.findings import Finding, Problem
+
+_CONNECTIONS = 100
+"""Connections that Trinity's proxy opens to its engines, all together."""
+_USUAL_REWARD = 1.0
+
+WRONG_ADDRESS = Problem(
+    "files.explorer_address_wrong",
+    "error",
+    why="The sidecar asks at an address where the Explorer does not listen: no run, no feedback and no commit arrives.",
+    fix="`explorer.base_url` from the Explorer's `listen_address` and `proxy_port`: http://ADDRESS:PORT, without /v1.",
+)
+OTHER_PORT = Problem(
+    "files.explorer_port_differs",
+    "warning",
+    why="The sidecar asks at another port than the one that the Explorer listens on. That is right only where "
+    "something between them (a Service, a port mapping) maps one to the other.",
+    fix="The port of the Explorer's `proxy_port` in `explorer.base_url`, unless it is mapped.",
+)
+WRONG_MODEL = Problem(
+    "files.policy_name_wrong",
+    "error",
+    why="The Explorer knows its model by `model_path` alone, and answers 404 to any other name: every run is refused.",
+    fix="`explorer.model: null` (its own list is asked), or exactly the Explorer's `model.model_path`.",
+)
+PRODUCTION_IS_US = Problem(
+    "files.production_is_the_sidecar",
+    "error",
+    why="The sidecar would send production's traffic to itself, until nothing answers.",
+    fix="`production.base_url`: the model that answers your users.",
+)
+PRODUCTION_IS_POLICY = Problem(
+    "files.production_is_the_explorer",
+    "warning",
+    why="Users are answered by the policy model itself: its temperature is forced, its answers fail while it reloads, "
+    "and an answer of production is recorded twice.",
+    fix="`production.base_url`: the model that answers your users.",
+)
+TOO_MANY_CALLS = Problem(
+    "files.too_many_concurrent_runs",
+    "warning",
+    why="Trinity's proxy opens at most 100 connections to its engines. Further calls wait inside it and end in a 504.",
+    fix="`runs.concurrency` and `facade.concurrency` of 100 at most, together.",
+)
+GIVES_UP_FIRST = Problem(
+    "files.explorer_gives_up_first",
+    "warning",
+    why="The Explorer ends a call after `synchronizer.sync_timeout` with a 504: the sidecar's longer `runs.timeout` "
+    "is never used, and long answers are tried again and again.",
+    fix="A `synchronizer.sync_timeout` of the Explorer above `runs.timeout`.",
+)
+RETENTION = Problem(
+    "files.retention_too_short",
+    "error",
+    why="What is captured is deleted after `capture.retention`. Here that is before it can be scored and committed.",
+    fix="A `capture.retention` well above capture.task_idle + rewards.grace + commit.interval.",
+)
+NO_KEY = Problem(
+    "files.facade_without_key",
+    "warning",
+    why="The sidecar listens where other hosts can reach it, and the facade asks for no key: whoever reaches it can "
+    "chat with the policy and give rewards.",
+    fix="`facade.api_key`, mostly by FACADE_API_KEY, unless the network itself lets only your own clients in.",
+)
+NOTHING_SELECTED = Problem(
+    "files.nothing_selected",
+    "warning",
+    why="No task is ever trained on.",
+    fix="A `capture.rate` and a `selection` that take something (docs/selection.md).",
+)
+NOTHING_SCORED = Problem(
+    "files.nothing_scored",
+    "warning",
+    why="Without a calculator no run gets a reward, so the policy answers for nothing. It is right only where each "
+    "answer of the policy gets a posted reward.",
+    fix="`rewards.calculators`: what a good answer is (docs/rewards.md), such as [agreement].",
+)
+LARGE_REWARDS = Problem(
+    "files.rewards_large",
+    "warning",
+    why="A reward is, by convention, from 0 to 1. Algorithms that do not normalise (opmd, asymre, topr, ppo) take a "
+    "step as large as the reward, and a single one may undo what was learned.",
+    fix="`rewards.clip: [0, 1]`, and calculators whose weights fit it.",
+)
+
+
+def explorer_address(files: Files) -> Iterator[Finding]:
+    url, where = urlsplit(files.sidecar.explorer.base_url), files.in_sidecar("explorer.base_url")
+    listens, port = files.explorer.text("explorer.listen_address"), files.explorer.whole("explorer.proxy_port")
+    found = f"{files.sidecar.explorer.base_url}; the Explorer listens on {listens}:{port}"
+    nearby = _is_loopback(url.hostname) or url.hostname == listens
+    if url.path.rstrip("/").endswith("/v1") or (_is_loopback(listens) and not nearby):
+        yield WRONG_ADDRESS.at(where, found)
+    elif _port(url) != port:
+        yield (WRONG_ADDRESS if nearby else OTHER_PORT).at(where, found)
+
+
+def policy_name(files: Files) -> Iterator[Finding]:
+    given, path = files.sidecar.explorer.model, files.explorer.text("model.model_path")
+    if given is not None and given != path:
+        yield WRONG_MODEL.at(files.in_sidecar("explorer.model"), f"{given}; the Explorer's model_path is {path}")
+
+
+def production(files: Files) -> Iterator[Finding]:
+    url, listen = urlsplit(files.sidecar.production.base_url), files.sidecar.listen
+    where = files.in_sidecar("production.base_url")
+    if _port(url) == listen.port and (_is_loopback(url.hostname) or url.hostname == listen.host):
+        yield PRODUCTION_IS_US.at(where, f"{files.sidecar.production.base_url}; listen is {listen.host}:{listen.port}")
+    explorer = urlsplit(files.sidecar.explorer.base_url)
+    if (url.hostname, _port(url)) == (explorer.hostname, _port(explorer)):
+        yield PRODUCTION_IS_POLICY.at(where, f"{files.sidecar.production.base_url}, the address of explorer.base_url")
+
+
+def limits(files: Files) -> Iterator[Finding]:
+    runs, sync = files.sidecar.runs, files.explorer.whole("synchronizer.sync_timeout")
+    if runs.concurrency + files.sidecar.facade.concurrency > _CONNECTIONS:
+        found = f"{runs.concurrency} and {files.sidecar.facade.concurrency}"
+        yield TOO_MANY_CALLS.at(files.in_sidecar("runs.concurrency", "facade.concurrency"), found)
+    if sync < runs.timeout:
+        where = files.explorer.at("synchronizer.sync_timeout")
+        yield GIVES_UP_FIRST.at(where, f"{sync} s; runs.timeout of the sidecar is {runs.timeout:g} s")
+
+
+def access(files: Files) -> Iterator[Finding]:
+    settings = files.sidecar
+    if settings.facade.api_key is None and not _is_loopback(settings.listen.host):
+        yield NO_KEY.at(files.in_sidecar("facade.api_key"), f"nothing, with listen: {settings.listen.host}")
+
+
+def retention(files: Files) -> Iterator[Finding]:
+    settings = files.sidecar
+    needed = settings.capture.task_idle + settings.rewards.grace + settings.commit.interval
+    if settings.capture.retention <= needed:
+        found = f"{settings.capture.retention:g} s; task_idle, grace and commit.interval make {needed:g} s"
+        yield RETENTION.at(files.in_sidecar("capture.retention"), found)
+
+
+def selection(files: Files) -> Iterator[Finding]:
+    sampling = files.sidecar.selection.sampling
+    if files.sidecar.capture.rate == 0:
+        yield NOTHING_SELECTED.at(files.in_sidecar("capture.rate"), "0")
+    elif sampling is not None and sampling.rate == 0:
+        yield NOTHING_SELECTED.at(files.in_sidecar("selection.sampling.rate"), "0")
+
+
+def rewards(files: Files) -> Iterator[Finding]:
+    settings = files.sidecar.rewards
+    if not settings.calculators:
+        yield NOTHING_SCORED.at(files.in_sidecar("rewards.calculators"), "an empty list")
+    if max(map(abs, settings.clip)) > _USUAL_REWARD:
+        yield LARGE_REWARDS.at(files.in_sidecar("rewards.clip"), f"[{settings.clip[0]:g}, {settings.clip[1]:g}]")
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,131 @@
+"""The three files as the doctor reads them: whatever a file holds, asking for a field gives a value of its type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from slipstream.config.settings import Settings
+from slipstream.config.source import load_settings
+from slipstream.doctor.fields import FIELDS, WrongType, converted
+from slipstream.trinity.document import load_document
+
+BUFFER = "buffer.trainer_input.experience_buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`explorer.yaml` or `trainer.yaml`, overlays merged in. A field that is missing or of a wrong type has Trinity's
+    default; `checks.fields` reports the latter."""
+
+    name: str
+    tree: Mapping[str, Any]
+
+    def at(self, *keys: str) -> str:
+        """Where the keys are, for people."""
+        return f"{self.name}: {', '.join(keys)}"
+
+    def given(self, key: str) -> Any:
+        """What the file says as it stands, or None."""
+        value: Any = self.tree
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def text(self, key: str) -> str:
+        return cast(str, self._value(key) or "")
+
+    def whole(self, key: str) -> int:
+        """A whole number; 0 stands for none."""
+        return cast(int, self._value(key) or 0)
+
+    def number(self, key: str) -> float:
+        return float(self._value(key) or 0)
+
+    def flag(self, key: str) -> bool:
+        return bool(self._value(key))
+
+    def _value(self, key: str) -> Any:
+        field, value = FIELDS[key], self.given(key)
+        if value is None:
+            return field.default
+        try:
+            return converted(value, field.kind)
+        except WrongType:
+            return field.default
+
+    @property
+    def job_dir(self) -> Path:
+        """`checkpoint_root_dir/project/group/name`: what Explorer and Trainer share."""
+        root = Path(self.text("checkpoint_root_dir"))
+        return root.joinpath(*(self.text(key).strip("/") for key in ("project", "group", "name")))
+
+    @property
+    def algorithm(self) -> str:
+        return self.text("algorithm.algorithm_type").lower()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of this service's cluster; 0 where the file leaves it to Trinity to count them."""
+        return self.whole("cluster.node_num") * self.whole("cluster.gpu_per_node")
+
+    @property
+    def buffer_url(self) -> URL | None:
+        """Where experiences wait for the Trainer; None where that is no database or no URL."""
+        if self.text(f"{BUFFER}.storage_type").lower() != "sql":
+            return None
+        path = self.text(f"{BUFFER}.path")
+        if not path:
+            return make_url(f"sqlite:///{self.job_dir / 'buffer' / self.buffer_table}.db")
+        try:
+            return make_url(path)
+        except ArgumentError:
+            return None
+
+    @property
+    def buffer_table(self) -> str:
+        return self.text(f"{BUFFER}.name") or FIELDS[f"{BUFFER}.name"].default
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the three files say together."""
+
+    sidecar_name: str
+    sidecar: Settings
+    explorer: Document
+    trainer: Document
+
+    def in_sidecar(self, *keys: str) -> str:
+        return f"{self.sidecar_name}: {', '.join(keys)}"
+
+    def in_both(self, *keys: str) -> str:
+        return f"{self.explorer.name} and {self.trainer.name}: {', '.join(keys)}"
+
+
+def shown_url(text: str) -> str:
+    """A database URL without its password; what is no URL as it is."""
+    try:
+        return make_url(text).render_as_string(hide_password=True)
+    except ArgumentError:
+        return text
+
+
+def read_files(
+    sidecar: Path, explorer: Path, trainer: Path, overlays: Sequence[Path], environ: Mapping[str, str]
+) -> Files:
+    """
+    Raises:
+        ConfigError: a file cannot be read, or `sidecar.yaml` would be refused by the sidecar.
+    """
+    return Files(
+        sidecar_name=str(sidecar),
+        sidecar=load_settings(sidecar, environ),
+        explorer=Document(str(explorer), load_document(explorer, overlays)),
+        trainer=Document(str(trainer), load_document(trainer, overlays)),
+    )

@@ -1,0 +1,162 @@
+"""What the running services answer. Nothing here costs anybody anything: production is only connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from slipstream.config.settings import Listen
+from slipstream.doctor.files import Files
+from slipstream.doctor.rows import Rows, count_rows
+
+_PATIENCE = 5.0
+"""Seconds for one question."""
+STALE = 900.0
+"""Seconds after which something that should have moved has not: longer than a training step mostly takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answered to GET.
+
+    Attributes:
+        body: the JSON; None where it did not answer with one.
+        error: why it did not.
+        clock: seconds by which its clock is ahead of ours; None where it does not tell the time.
+    """
+
+    url: str
+    body: Any = None
+    error: str | None = None
+    clock: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """
+    Attributes:
+        production: why it cannot be connected to; None where it can.
+        models, metrics: the Explorer's `/v1/models` and `/metrics`.
+        status: the sidecar's `/status`.
+        exposed: addresses of this host, other than loopback, at which the Explorer's port answers.
+        rows: the experience buffer; None where it cannot be read from here.
+        now: Unix seconds.
+    """
+
+    production: str | None
+    models: Answer
+    metrics: Answer
+    status: Answer
+    exposed: Sequence[str]
+    rows: Rows | None
+    now: float
+
+    @property
+    def engine_versions(self) -> tuple[int, ...]:
+        """The version that each engine of the Explorer serves."""
+        body = self.metrics.body if isinstance(self.metrics.body, dict) else {}
+        found = (value for name, value in body.items() if name.endswith("/model_version"))
+        return tuple(value for value in found if isinstance(value, int))
+
+
+def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Services:
+    """
+    Args:
+        addresses: those of this host at which nobody should reach the Explorer; by default all but loopback.
+    """
+    explorer = files.sidecar.explorer.base_url
+    with httpx.Client(timeout=_PATIENCE, trust_env=False) as client:
+        metrics = _get(client, f"{explorer}/metrics")
+        models = _get(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
+        status = _get(client, f"{_sidecar_url(files.sidecar.listen)}/status")
+    port = files.explorer.whole("explorer.proxy_port")
+    return Services(
+        production=_connects(files.sidecar.production.base_url),
+        models=models,
+        metrics=metrics,
+        status=status,
+        exposed=_exposed(explorer, port, _outer_addresses() if addresses is None else addresses),
+        rows=count_rows(files.trainer.buffer_url, files.trainer.buffer_table, STALE),
+        now=time.time(),
+    )
+
+
+def _get(client: httpx.Client, url: str) -> Answer:
+    try:
+        response = client.get(url)
+        response.raise_for_status()
+        return Answer(url, response.json(), clock=_clock(response))
+    except httpx.HTTPStatusError as error:
+        return Answer(url, error=f"answers {error.response.status_code}")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return Answer(url, error=f"{type(error).__name__} {error}".rstrip())
+    except ValueError:
+        return Answer(url, error="answers no JSON")
+
+
+def _clock(response: httpx.Response) -> float | None:
+    try:
+        return parsedate_to_datetime(response.headers["date"]).timestamp() - time.time()
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _connects(base_url: str) -> str | None:
+    url = urlsplit(base_url)
+    try:
+        socket.create_connection((url.hostname or "", url.port or (443 if url.scheme == "https" else 80)), 5).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _sidecar_url(listen: Listen) -> str:
+    """Where the sidecar answers on this machine: `listen` may stand for all of its addresses."""
+    try:
+        address = ipaddress.ip_address(listen.host)
+    except ValueError:
+        return f"http://{listen.host}:{listen.port}"
+    if address.is_unspecified:
+        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"http://{host}:{listen.port}"
+
+
+def _outer_addresses() -> tuple[str, ...]:
+    """This host's addresses that others can reach. In a container it is the container's network that protects it."""
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or "KUBERNETES_SERVICE_HOST" in os.environ:
+        return ()
+    found = set()
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        # connecting a datagram socket sends nothing; the system only chooses the address that it would send from
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            try:
+                asked.connect((far, 9))
+                found.add(asked.getsockname()[0])
+            except OSError:
+                continue
+    return tuple(sorted(each for each in found if not ipaddress.ip_address(each.partition("%")[0]).is_loopback))
+
+
+def _exposed(explorer_url: str, port: int, addresses: Sequence[str]) -> tuple[str, ...]:
+    """Where the Explorer runs on this host (the sidecar reaches it on loopback): the addresses at which it answers."""
+    if urlsplit(explorer_url).hostname not in ("127.0.0.1", "localhost", "::1"):
+        return ()
+    found = []
+    for address in addresses:
+        try:
+            socket.create_connection((address, urlsplit(explorer_url).port or port), 2).close()
+        except OSError:
+            continue
+        found.append(address)
+    return tuple(found)

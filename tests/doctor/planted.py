@@ -1,0 +1,133 @@
+"""Mistakes that people make in the three files, each with the one code by which the doctor must name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+DECIDED = {"SLIPSTREAM_RUNS__REPEAT_TIME": "8", "SLIPSTREAM_REWARDS__CALCULATORS": "[agreement]"}
+"""What whoever deploys has to decide: how many runs are compared, and what a good answer is."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is laid over the shipped files: one of Trinity's or both, and variables of the sidecar."""
+
+    code: str = ""
+    both: dict[str, Any] = field(default_factory=dict)
+    explorer: dict[str, Any] = field(default_factory=dict)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    sidecar: dict[str, str] = field(default_factory=dict)
+
+
+def buffer(**fields: Any) -> dict[str, Any]:
+    return {"buffer": {"trainer_input": {"experience_buffer": fields}}}
+
+
+def algorithm(name: str, **fields: Any) -> dict[str, Any]:
+    return {"algorithm": {"algorithm_type": name, **fields}}
+
+
+def engine(**fields: Any) -> dict[str, Any]:
+    return {"explorer": {"rollout_model": fields}}
+
+
+def sidecar(section: str, **keys: Any) -> dict[str, str]:
+    return {f"SLIPSTREAM_{section}__{key}".upper(): str(value) for key, value in keys.items()}
+
+
+MISTAKES = [
+    Mistake("files.wrong_type", explorer={"explorer": {"proxy_port": "http"}}),
+    Mistake("files.wrong_type", trainer={"monitor": None, "synchronizer": "checkpoint"}),
+    Mistake("files.wrong_mode", explorer={"mode": "both"}),
+    Mistake("files.wrong_mode", trainer={"mode": "serve"}),
+    Mistake("files.job_differs", trainer={"project": "elsewhere"}),
+    Mistake("files.job_differs", trainer={"group": "night"}),
+    Mistake("files.job_differs", trainer={"name": "other"}),
+    Mistake("files.job_differs", trainer={"checkpoint_root_dir": "/data/other"}),
+    Mistake("files.model_differs", trainer={"model": {"model_path": "/models/other"}}),
+    Mistake("files.model_differs", trainer={"model": {"temperature": 0.7}}),
+    Mistake("files.model_differs", trainer={"model": {"max_model_len": 4096}}),
+    Mistake("files.model_differs", trainer={"model": {"max_response_tokens": 512}}),
+    Mistake("files.buffer_differs", trainer=buffer(name="experiences")),
+    Mistake("files.buffer_differs", trainer=buffer(path="sqlite:////data/buffer.db")),
+    Mistake("files.algorithm_differs", trainer=algorithm("gspo")),
+    Mistake("files.batch_sizes_differ", explorer={"buffer": {"train_batch_size": 16}}),
+    Mistake("files.batch_sizes_differ", sidecar=sidecar("explorer", train_batch_size=16)),
+    Mistake("files.checkpoint_root_not_absolute", both={"checkpoint_root_dir": "runs"}),
+    Mistake("files.checkpoint_root_not_absolute", both={"checkpoint_root_dir": ""}),
+    Mistake("files.experiment_renamed", trainer={"continue_from_checkpoint": False}),
+    Mistake("files.no_model_path", both={"model": {"model_path": ""}}),
+    Mistake("files.buffer_not_sql", both=buffer(storage_type="queue")),
+    Mistake("files.buffer_path_wrong", both=buffer(path="sqlite:///buffer.db")),
+    Mistake("files.buffer_path_wrong", both=buffer(path="/data/buffer.db")),
+    Mistake("files.sqlite_on_several_hosts", trainer={"cluster": {"node_num": 2}}),
+    Mistake("files.explorer_never_reloads", explorer={"explorer": {"min_running_model_num": 2}}),
+    Mistake("files.explorer_never_reloads", explorer=engine(engine_num=1)),
+    Mistake("files.chats_fail_in_reload", explorer={"explorer": {"min_running_model_num": 0}}),
+    Mistake("files.too_few_gpus", explorer=engine(tensor_parallel_size=4)),
+    Mistake("files.too_few_gpus", explorer={"cluster": {"gpu_per_node": 2}}),
+    Mistake("files.gpus_not_given", trainer={"cluster": {"gpu_per_node": 0}}),
+    Mistake("files.openai_api_off", explorer=engine(enable_openai_api=False)),
+    Mistake("files.history_off", explorer=engine(enable_history=False)),
+    Mistake("files.no_tool_call_parser", explorer=engine(tool_call_parser=None)),
+    Mistake("files.tools_refused", explorer=engine(enable_auto_tool_choice=False)),
+    Mistake("files.explorer_listens_everywhere", explorer={"explorer": {"listen_address": "0.0.0.0"}}),
+    Mistake(
+        "files.explorer_listens_in_public",
+        explorer={"explorer": {"listen_address": "8.8.4.4"}},
+        sidecar=sidecar("explorer", base_url="http://8.8.4.4:8010"),
+    ),
+    Mistake("files.slow_to_follow", explorer={"explorer": {"service_status_check_interval": None}}),
+    Mistake("files.temperature_zero", both={"model": {"temperature": 0}}),
+    Mistake("files.temperature_not_one", both={"model": {"temperature": 0.7}}),
+    Mistake("files.no_max_model_len", both={"model": {"max_model_len": None}}),
+    Mistake("files.no_room_for_the_prompt", both={"model": {"max_response_tokens": 8192}}),
+    Mistake("files.algorithm_unknown", both=algorithm("grop")),
+    Mistake("files.algorithm_refused", both=algorithm("sft")),
+    Mistake("files.algorithm_refused", both=algorithm("raft")),
+    Mistake("files.algorithm_without_teacher", both=algorithm("on_policy_distill")),
+    Mistake("files.algorithm_loses_experiences", both=algorithm("rec")),
+    Mistake("files.algorithm_untried", both=algorithm("mix")),
+    Mistake("files.group_of_one", sidecar=sidecar("runs", repeat_time=1)),
+    Mistake("files.group_of_one", sidecar=sidecar("facade", group_size=1)),
+    Mistake("files.batch_splits_groups", sidecar=sidecar("runs", repeat_time=6)),
+    Mistake("files.commit_leaves_leftovers", sidecar=sidecar("commit", max_pending=50)),
+    Mistake("files.commit_leaves_leftovers", sidecar=sidecar("commit", min_experiences=40)),
+    Mistake("files.training_ends_on_a_quiet_night", trainer=buffer(max_read_timeout=None)),
+    Mistake("files.training_ends", trainer={"trainer": {"total_steps": 100}}),
+    Mistake("files.no_full_checkpoint", trainer={"trainer": {"save_interval": 0}}),
+    Mistake("files.checkpoints_fill_the_disk", trainer={"trainer": {"max_checkpoints_to_keep": 0}}),
+    Mistake("files.no_model_directory", trainer={"trainer": {"save_hf_checkpoint": "never"}}),
+    Mistake("files.experiences_kept_twice", explorer={"data_processor": {"experience_pipeline": {"save_input": True}}}),
+    Mistake("files.no_train_batch_size", trainer={"buffer": {"train_batch_size": 0}}),
+    Mistake(
+        "files.batch_not_divisible_by_gpus",
+        both={"buffer": {"train_batch_size": 30}},
+        sidecar=sidecar("runs", repeat_time=5),
+    ),
+    Mistake("files.kl_loss_missing", trainer={"algorithm": {"kl_loss_fn": "none"}}),
+    Mistake("files.sync_method_not_checkpoint", trainer={"synchronizer": {"sync_method": "nccl"}}),
+    Mistake("files.explorer_address_wrong", sidecar=sidecar("explorer", base_url="http://127.0.0.1:8011")),
+    Mistake("files.explorer_address_wrong", sidecar=sidecar("explorer", base_url="http://127.0.0.1:8010/v1")),
+    Mistake("files.explorer_address_wrong", sidecar=sidecar("explorer", base_url="http://explorer:8010")),
+    Mistake(
+        "files.explorer_port_differs",
+        explorer={"explorer": {"listen_address": "10.0.0.2"}},
+        sidecar=sidecar("explorer", base_url="http://explorer:80"),
+    ),
+    Mistake("files.policy_name_wrong", sidecar=sidecar("explorer", model="policy")),
+    Mistake("files.production_is_the_sidecar", sidecar=sidecar("production", base_url="http://localhost:8100/v1")),
+    Mistake("files.production_is_the_explorer", sidecar=sidecar("production", base_url="http://127.0.0.1:8010/v1")),
+    Mistake("files.too_many_concurrent_runs", sidecar=sidecar("runs", concurrency=200)),
+    Mistake("files.explorer_gives_up_first", sidecar=sidecar("runs", timeout="20m")),
+    Mistake("files.facade_without_key", sidecar={"SLIPSTREAM_LISTEN": "0.0.0.0:8100"}),
+    Mistake("files.retention_too_short", sidecar=sidecar("capture", retention="5m")),
+    Mistake("files.nothing_selected", sidecar={"SLIPSTREAM_SELECTION": "{sampling: {rate: 0}}"}),
+    Mistake("files.nothing_selected", sidecar=sidecar("capture", rate=0)),
+    Mistake("files.nothing_scored", sidecar=sidecar("rewards", calculators="[]")),
+    Mistake("files.rewards_large", sidecar=sidecar("rewards", clip="[0, 100]")),
+]

@@ -1,0 +1,158 @@
+"""The doctor on a machine: real directories; what cannot be had here (a full disk, NFS, other packages) as facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Plant
+
+from slipstream.doctor.examination import MACHINE
+from slipstream.doctor.files import Files
+from slipstream.doctor.machine import Directory, Machine, look_at_machine
+
+TRINITY = {
+    "trinity-rft": "0.6.0", "verl": "0.7.1", "vllm": "0.23.0", "sqlalchemy": "2.1.9", "greenlet": "3.5.6"
+}  # fmt: skip
+
+
+def codes(files: Files, machine: Machine) -> list[str]:
+    return [finding.code for check in MACHINE for finding in check(files, machine)]
+
+
+def told(files: Files, machine: Machine) -> str:
+    [finding] = [finding for check in MACHINE for finding in check(files, machine)]
+    return f"{finding.code} {finding.where} {finding.found}"
+
+
+def test_a_machine_as_it_should_be(plant: Plant, deployment: Path) -> None:
+    machine = look_at_machine(plant())
+    assert codes(plant(), replace(machine, packages=TRINITY)) == []
+    assert list((deployment / "runs").iterdir()) == [], "nothing is left behind"
+
+
+def test_without_the_checkpoint_root(plant: Plant, deployment: Path) -> None:
+    (deployment / "runs").rmdir()
+    assert "machine.checkpoint_root_missing" in told(plant(), look_at_machine(plant()))
+    assert str(deployment / "runs") in told(plant(), look_at_machine(plant()))
+
+
+def test_a_checkpoint_root_that_cannot_be_written(plant: Plant) -> None:
+    machine = look_at_machine(plant())
+    read_only = replace(machine, checkpoints=replace(machine.checkpoints, error="Read-only file system"))
+    assert "checkpoint_root_not_writable" in told(plant(), read_only)
+    assert "Read-only file system" in told(plant(), read_only)
+
+
+def test_writing_is_tried(tmp_path: Path, plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root every mode can be written: what refuses is a filesystem without files."""
+    monkeypatch.setenv("CHECKPOINT_ROOT_DIR", "/proc")
+    assert look_at_machine(plant()).checkpoints.error is not None
+
+
+def test_a_disk_without_room(plant: Plant) -> None:
+    machine = look_at_machine(plant())
+    assert machine.model is not None
+    large = replace(machine, model=replace(machine.model, weights=15 * 10**9))
+    for free, expected in ((100e9, "machine.disk_full"), (300e9, "machine.disk_low")):
+        here = replace(large, checkpoints=replace(large.checkpoints, free=int(free)))
+        assert expected in told(plant(), here)
+        assert "about 120.0 GB each" in told(plant(), here)
+    kept_already = replace(large, checkpoints=replace(large.checkpoints, free=int(300e9)), checkpointed=int(600e9))
+    assert codes(plant(), kept_already) == []
+    assert codes(plant(), replace(large, checkpoints=replace(large.checkpoints, free=int(900e9)))) == []
+
+
+def test_sqlite_on_nfs(plant: Plant, deployment: Path) -> None:
+    machine = look_at_machine(plant())
+    assert len(machine.sqlite) == 2, "the buffer and the history"
+    on_nfs = {key: replace(each, filesystem="nfs4") for key, each in machine.sqlite.items()}
+    assert codes(plant(), replace(machine, sqlite=on_nfs)) == ["machine.sqlite_on_a_network_filesystem"] * 2
+
+
+def test_the_filesystem_is_told(plant: Plant) -> None:
+    filesystem = look_at_machine(plant()).checkpoints.filesystem
+    assert filesystem
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    assert filesystem in {line.split()[2] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("gone", "code"),
+    [
+        ("config.json", "machine.model_incomplete"),
+        ("model.safetensors", "machine.model_incomplete"),
+        ("tokenizer_config.json", "machine.no_chat_template"),
+    ],
+)
+def test_a_model_that_is_not_whole(plant: Plant, deployment: Path, gone: str, code: str) -> None:
+    (deployment / "model" / gone).unlink()
+    assert codes(plant(), look_at_machine(plant())) == [code]
+
+
+def test_a_model_that_is_not_there(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_PATH", "/models/elsewhere")
+    assert codes(plant(), look_at_machine(plant())) == ["machine.model_missing"]
+    monkeypatch.setenv("MODEL_PATH", "Qwen/Qwen2.5-7B-Instruct")  # of a model hub: nothing to look at
+    assert codes(plant(), look_at_machine(plant())) == []
+
+
+def test_a_store_without_its_directory(plant: Plant, deployment: Path) -> None:
+    machine = look_at_machine(plant())
+    assert codes(plant(), replace(machine, store=Directory(deployment / "none", False))) == [
+        "machine.store_not_writable"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("packages", "code"),
+    [
+        ({"trinity-rft": "0.4.0"}, "machine.version_untried"),
+        ({"verl": "0.8.0"}, "machine.version_untried"),
+        ({"vllm": "0.10.2"}, "machine.version_untried"),
+        ({"vllm": "not a number"}, "machine.version_untried"),
+        ({"trl": "1.16.0"}, "machine.trl_beside_verl"),
+        ({"greenlet": None}, "machine.greenlet_missing"),
+        ({"vllm": "0.28.0+cpu"}, None),
+        ({"trl": "0.9.6"}, None),
+        ({"trinity-rft": None, "verl": "0.1"}, None),  # Trinity runs elsewhere
+    ],
+)
+def test_packages_beside_trinity(plant: Plant, packages: dict[str, str | None], code: str | None) -> None:
+    installed = {name: version for name, version in {**TRINITY, **packages}.items() if version is not None}
+    machine = replace(look_at_machine(plant()), packages=installed)
+    assert codes(plant(), machine) == ([] if code is None else [code])
+
+
+def test_what_is_installed_here_is_seen(plant: Plant) -> None:
+    installed = look_at_machine(plant()).packages
+    assert installed["sqlalchemy"][0] == "2"
+    assert "trinity-rft" not in installed
+
+
+def test_python_beside_trinity(plant: Plant) -> None:
+    machine = replace(look_at_machine(plant()), packages=TRINITY, python=(3, 13))
+    assert codes(plant(), machine) == ["machine.python_version"]
+
+
+def test_markers_must_name_what_is_there(plant: Plant) -> None:
+    job = plant().trainer.job_dir
+    job.mkdir(parents=True)
+    version, resume = job / "latest_state_dict_iteration.txt", job / "latest_checkpointed_iteration.txt"
+    version.write_text("4\n")
+    assert "global_step_4 is not there" in told(plant(), look_at_machine(plant()))
+    (job / "global_step_4").mkdir()
+    resume.write_text("4")
+    assert "has no .full_checkpoint" in told(plant(), look_at_machine(plant()))
+    (job / "global_step_4" / ".full_checkpoint").touch()
+    assert codes(plant(), look_at_machine(plant())) == []
+    version.write_text("four")
+    assert codes(plant(), look_at_machine(plant())) == ["machine.marker_unreadable"]
+
+
+def test_the_clock_of_a_file_server(plant: Plant) -> None:
+    machine = look_at_machine(plant())
+    assert abs(machine.checkpoints.clock) < 5
+    ahead = replace(machine, checkpoints=replace(machine.checkpoints, clock=120.0))
+    assert "+120 s" in told(plant(), ahead)
