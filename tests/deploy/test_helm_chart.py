@@ -1,0 +1,434 @@
+"""What an operator relies on in the rendered chart: nothing runs as root, and everything that is named is there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from charts import (
+    CHART,
+    EXPLORER_ELSEWHERE,
+    GPU,
+    MATRIX,
+    Manifest,
+    containers,
+    merged,
+    of_kind,
+    pods,
+    selects,
+    template,
+)
+from serving import until
+
+from slipstream.config.settings import Settings
+from slipstream.config.source import load_settings
+from slipstream.trinity.document import load_document
+
+# What a user of the chart brings along, in the values of the matrix.
+BROUGHT = {
+    "Secret": {"llm": {"api-key"}, "facade": {"token"}, "buffer": {"dsn"}, "my-postgresql": {"password", "url"}},
+    "PersistentVolumeClaim": {"models", "my-store", "my-checkpoints"},
+}
+
+ROLES = ("explorer", "trainer", "postgresql", "agent")
+
+
+@pytest.fixture(scope="module", params=MATRIX, ids=lambda name: name.replace(" ", "-"))
+def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
+    return template(MATRIX[request.param])
+
+
+def test_no_container_is_root_or_may_become_it(manifests: list[Manifest]) -> None:
+    for where, pod in pods(manifests):
+        assert pod["spec"]["automountServiceAccountToken"] is False, where
+        for container in containers(pod):
+            allowed = container["securityContext"]
+            assert allowed["runAsNonRoot"], where
+            assert allowed["runAsUser"] > 0, where
+            assert allowed["readOnlyRootFilesystem"], where
+            assert allowed["allowPrivilegeEscalation"] is False, where
+            assert allowed["capabilities"] == {"drop": ["ALL"]}, where
+            assert allowed["seccompProfile"] == {"type": "RuntimeDefault"}, where
+
+
+def test_each_container_has_limits_requests_and_probes(manifests: list[Manifest]) -> None:
+    for where, pod in pods(manifests):
+        for container in containers(pod):
+            for kind in ("limits", "requests"):
+                assert {"cpu", "memory"} <= container["resources"][kind].keys(), where
+            # KubeRay puts Ray's own probes into a Ray container; one that waits for the Explorer's port would keep the
+            # job from ever being submitted. The example's agent is not ours to probe.
+            if container["name"] not in ("ray", "agent"):
+                assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys(), where
+
+
+def test_every_reference_leads_to_something(manifests: list[Manifest]) -> None:
+    there: dict[str, dict[str, set[str]]] = {kind: {} for kind in ("ConfigMap", "Secret", "PersistentVolumeClaim")}
+    for kind, objects in there.items():
+        for name, document in of_kind(manifests, kind).items():
+            objects[name] = {*document.get("data", {}), *document.get("stringData", {})}
+    secrets = there["Secret"] | BROUGHT["Secret"]
+    claims = set(there["PersistentVolumeClaim"]) | set(BROUGHT["PersistentVolumeClaim"])
+    for where, pod in pods(manifests):
+        mounted = {volume["name"] for volume in pod["spec"]["volumes"]}
+        mounted |= {claim["metadata"]["name"] for claim in _claim_templates(manifests, where)}
+        for volume in pod["spec"]["volumes"]:
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in there["ConfigMap"], where
+            if "persistentVolumeClaim" in volume:
+                assert volume["persistentVolumeClaim"]["claimName"] in claims, where
+            for secret in _secrets(volume):
+                name = secret.get("name") or secret["secretName"]
+                assert {item["key"] for item in secret["items"]} <= secrets[name], where
+        for container in containers(pod):
+            assert {mount["name"] for mount in container.get("volumeMounts", [])} <= mounted, where
+            for variable in container.get("env", []):
+                if source := variable.get("valueFrom", {}).get("secretKeyRef"):
+                    assert source["key"] in secrets[source["name"]], where
+        if account := pod["spec"].get("serviceAccountName"):
+            assert account in of_kind(manifests, "ServiceAccount"), where
+
+
+def _claim_templates(manifests: list[Manifest], where: str) -> list[Manifest]:
+    kind, name = where.split("/")[:2]
+    claims: list[Manifest] = of_kind(manifests, kind)[name]["spec"].get("volumeClaimTemplates", [])
+    return claims
+
+
+def _secrets(volume: Manifest) -> list[Manifest]:
+    projected = [source["secret"] for source in volume.get("projected", {}).get("sources", [])]
+    return [*projected, *([volume["secret"]] if "secret" in volume else [])]
+
+
+def test_every_selector_finds_the_pods_it_means_and_no_others(manifests: list[Manifest]) -> None:
+    everything = dict(pods(manifests))
+    for document in manifests:
+        kind, name, spec = document["kind"], document["metadata"]["name"], document.get("spec", {})
+        selector = spec.get("selector") or {}
+        if kind == "ServiceMonitor":
+            services = of_kind(manifests, "Service").values()
+            assert [s["metadata"]["name"] for s in services if selects(selector["matchLabels"], s)] == [name]
+            continue
+        if kind == "Service":
+            wanted, port = selector, spec["ports"][0]["targetPort"]
+        elif kind in ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor"):
+            wanted, port = selector["matchLabels"], None
+        elif kind == "NetworkPolicy":
+            wanted, port = spec["podSelector"]["matchLabels"], None
+        else:
+            continue
+        found = [where for where, pod in everything.items() if selects(wanted, pod)]
+        role = next((role for role in ROLES if name.endswith(f"-{role}")), "")
+        if found or kind in ("Service", "Deployment", "StatefulSet"):
+            assert found, f"{kind}/{name} selects nothing"
+            assert all(role in where for where in found), f"{kind}/{name} selects {found}"
+        if port:
+            ports = {p["name"] for where in found for c in containers(everything[where]) for p in c.get("ports", [])}
+            assert port in ports, f"{kind}/{name}"
+
+
+def test_one_sidecar_owns_the_store_and_has_the_time_that_its_end_takes(manifests: list[Manifest]) -> None:
+    carriers = [
+        (document, container)
+        for document in manifests
+        if document["kind"] == "Deployment"
+        for container in containers(document["spec"]["template"])
+        if container["name"] == "slipstream"
+    ]
+    assert len(carriers) <= 1
+    for deployment, container in carriers:
+        pod = deployment["spec"]["template"]["spec"]
+        assert deployment["spec"]["replicas"] == 1
+        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+        assert pod["terminationGracePeriodSeconds"] == 90
+        assert pod["enableServiceLinks"] is False
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+        assert container["ports"][0]["containerPort"] == 8100
+
+
+def test_slipstream_reads_its_own_configuration(
+    manifests: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, document in of_kind(manifests, "ConfigMap").items():
+        if not name.endswith("-sidecar"):
+            continue
+        for file, content in document["data"].items():
+            (tmp_path / file).write_text(content.replace("/run/secrets/slipstream", str(tmp_path)))
+        for secret in ("production_api_key", "facade_api_key"):
+            (tmp_path / secret).write_text("k-123\n")
+        settings = load_settings(tmp_path / "sidecar.yaml", {})
+        assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", 8100)
+        assert settings.store.url == "sqlite+aiosqlite:////var/lib/slipstream/slipstream.db"
+        services = of_kind(manifests, "Service")
+        host, _, port = settings.explorer.base_url.removeprefix("http://").partition(":")
+        if of_kind(manifests, "RayJob"):
+            assert services[host]["spec"]["ports"][0]["port"] == int(port)
+        if "production_api_key" in document["data"]["sidecar.yaml"]:
+            assert settings.production.api_key
+            assert settings.production.api_key.get_secret_value() == "k-123"
+            assert settings.facade.api_key
+            assert settings.runs.repeat_time == 8
+
+
+def _documents(manifests: list[Manifest], role: str, folder: Path) -> tuple[Manifest, dict[str, Any]]:
+    """The RayJob, and what Trinity is told: its entrypoint's files, merged as `slipstream trinity` does."""
+    [job] = [job for name, job in of_kind(manifests, "RayJob").items() if f"-{role}-" in name]
+    [files] = [data["data"] for name, data in of_kind(manifests, "ConfigMap").items() if name.endswith(f"-{role}")]
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    shell, script, *options = shlex.split(job["spec"]["entrypoint"].replace("/etc/slipstream", str(folder)))
+    assert (shell, Path(script).name, options[0]) == ("bash", "trinity.sh", "--config")
+    config, *rest = options[1:]
+    assert set(rest[::2]) == {"--overlay"}
+    return job, load_document(Path(config), [Path(overlay) for overlay in rest[1::2]])
+
+
+def test_trinity_is_told_the_size_and_place_that_its_pods_have(
+    manifests: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = of_kind(manifests, "RayJob")
+    told: dict[str, dict[str, Any]] = {}
+    for role in ("explorer", "trainer") if jobs else ():
+        head = next(job for name, job in jobs.items() if f"-{role}-" in name)["spec"]["rayClusterSpec"]
+        [ray] = head["headGroupSpec"]["template"]["spec"]["containers"]
+        for variable in ray["env"]:
+            monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://u:p@database/buffer"))
+        (folder := tmp_path / role).mkdir()
+        job, document = _documents(manifests, role, folder)
+        told[role] = document
+        workers = sum(group["replicas"] for group in head.get("workerGroupSpecs", []))
+        assert document["cluster"]["node_num"] == 1 + workers
+        assert ray["resources"]["limits"]["nvidia.com/gpu"] == document["cluster"]["gpu_per_node"]
+        assert document["mode"] == {"explorer": "serve", "trainer": "train"}[role]
+        assert document["checkpoint_root_dir"] in [mount["mountPath"] for mount in ray["volumeMounts"]]
+        assert document["buffer"]["trainer_input"]["experience_buffer"]["path"].startswith("postgresql://")
+        assert job["spec"]["submissionMode"] == "HTTPMode"
+    if jobs:
+        explorer = told["explorer"]["explorer"]
+        assert explorer["listen_address"] == "0.0.0.0"
+        assert explorer["proxy_port"] == 8010
+        for field in ("project", "group", "name", "checkpoint_root_dir", "model", "synchronizer"):
+            assert told["explorer"][field] == told["trainer"][field] or field == "synchronizer", field
+        assert told["explorer"]["synchronizer"]["sync_method"] == "checkpoint"
+
+
+def test_fields_of_the_values_reach_trinity_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"algorithm": {"optimizer": {"lr": 5.0e-7}}, "buffer": {"train_batch_size": 1000000}}
+    for name in ("MODEL_PATH", "CHECKPOINT_ROOT_DIR", "BUFFER_URL"):
+        monkeypatch.setenv(name, "/x")
+    _, document = _documents(template(merged(GPU, {"trinity": {"fields": fields}})), "trainer", tmp_path)
+    assert document["algorithm"]["optimizer"]["lr"] == 5.0e-7
+    assert document["buffer"]["train_batch_size"] == 1000000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trainer": {"gpus": 8}},
+        {"trinity": {"fields": {"algorithm": {"optimizer": {"lr": 1.0e-5}}}}},
+        {"trinity": {"image": {"tag": "next"}}},
+        {"trinity": {"overlays": ["ppo"]}},
+    ],
+    ids=["gpus", "fields", "image", "overlay"],
+)
+def test_a_change_makes_a_new_rayjob_because_kuberay_never_changes_one(change: Manifest) -> None:
+    def trainer(values: Manifest) -> str:
+        return next(name for name in of_kind(template(values), "RayJob") if "-trainer-" in name)
+
+    assert trainer(merged(GPU, change)) != trainer(GPU)
+    assert trainer(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 8}}}})) == trainer(GPU)
+
+
+def test_a_new_configuration_restarts_the_sidecar() -> None:
+    def annotations(values: Manifest) -> Manifest:
+        [deployment] = of_kind(template(values), "Deployment").values()
+        found: Manifest = deployment["spec"]["template"]["metadata"]["annotations"]
+        return found
+
+    assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 8}}}}))
+    assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"files": {"my_rewards.py": "x = 1\n"}}}))
+
+
+def test_only_a_sidecar_reaches_the_explorer() -> None:
+    for name in ("network policies", "network policies of an injected one"):
+        manifests = template(MATRIX[name])
+        policies = of_kind(manifests, "NetworkPolicy")
+        everything = dict(pods(manifests))
+        into = {role: _into(policies, everything, role) for role in ("explorer", "trainer", "postgresql")}
+        carriers = {w for w, pod in everything.items() if any(c["name"] == "slipstream" for c in containers(pod))}
+        assert carriers
+        assert into["explorer"][8010] == carriers
+        assert into["explorer"].keys() == {8010, 8265}, "the other is for the operator, which is no pod of the chart"
+        assert into["explorer"][8265] == into["trainer"][8265] == set()
+        assert {where.split("-")[-2] for where in into["postgresql"][5432]} == {"explorer", "trainer"}
+
+
+def _into(policies: dict[str, Manifest], everything: dict[str, Manifest], role: str) -> dict[int, set[str]]:
+    """Which pods of the chart reach which port of the role's pods."""
+    [policy] = [policy["spec"] for name, policy in policies.items() if name.endswith(f"-{role}")]
+    assert "Ingress" in policy["policyTypes"]
+    reached: dict[int, set[str]] = {}
+    for rule in policy["ingress"]:
+        inside = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "namespaceSelector" not in peer]
+        found = {where for where, pod in everything.items() if any(selects(labels, pod) for labels in inside)}
+        for port in rule.get("ports", []):
+            reached.setdefault(port["port"], set()).update(found)
+    return reached
+
+
+def test_agents_need_a_label_to_reach_the_sidecar() -> None:
+    policy = of_kind(template(MATRIX["network policies"]), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    [rule] = policy["ingress"]
+    assert {"podSelector": {"matchLabels": {"slipstream-agent": "true"}}} in rule["from"]
+    assert [port["port"] for port in rule["ports"]] == [8100]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_the_injected_sidecar_is_closed_while_its_agent_stays_open() -> None:
+    manifests = template(MATRIX["network policies of an injected one"])
+    policy = of_kind(manifests, "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    open_to_all = [port for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]]
+    assert all(not port["port"] <= 8100 <= port["endPort"] for port in open_to_all if port["protocol"] == "TCP")
+    assert any(port["port"] <= 8080 <= port["endPort"] for port in open_to_all)
+    assert policy["policyTypes"] == ["Ingress"], "where the agent may go is its own affair"
+
+
+def test_the_injected_sidecar_starts_before_the_agent_and_ends_after_it() -> None:
+    [deployment] = of_kind(template(MATRIX["agent example"]), "Deployment").values()
+    pod = deployment["spec"]["template"]["spec"]
+    [sidecar] = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["startupProbe"]
+    [agent] = pod["containers"]
+    assert {"name": "OPENAI_BASE_URL", "value": "http://127.0.0.1:8100/v1"} in agent["env"]
+
+
+def test_another_chart_puts_the_sidecar_into_its_own_pods(tmp_path: Path) -> None:
+    (chart := tmp_path / "agent").mkdir()
+    (chart / "charts").mkdir()
+    (chart / "charts" / "slipstream").symlink_to(CHART)
+    (chart / "templates").mkdir()
+    (chart / "Chart.yaml").write_text("{apiVersion: v2, name: agent, version: 1.0.0}")
+    pod = """
+      initContainers:
+        - {{ include "slipstream.container" (dict "context" .Subcharts.slipstream "native" true) | nindent 10 | trim }}
+      containers: [{name: agent, image: agent}]
+      volumes: {{- include "slipstream.volumes" .Subcharts.slipstream | nindent 8 }}
+"""
+    needs = '{{- include "slipstream.podNeeds" .Subcharts.slipstream | nindent 6 }}'
+    labels = '{{- include "slipstream.sidecarLabel" .Subcharts.slipstream | nindent 8 }}'
+    (chart / "templates" / "agent.yaml").write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent}\nspec:\n  template:\n"
+        f"    metadata:\n      labels: {labels}\n    spec: {needs}{pod}"
+    )
+    values = {"slipstream": merged(EXPLORER_ELSEWHERE, {"sidecar": {"form": "injected"}})}
+    manifests = template(values, chart)
+    agent = of_kind(manifests, "Deployment")["agent"]["spec"]["template"]
+    assert agent["spec"]["initContainers"][0]["name"] == "slipstream"
+    assert agent["spec"]["enableServiceLinks"] is False
+    configured = {volume["configMap"]["name"] for volume in agent["spec"]["volumes"] if "configMap" in volume}
+    assert configured <= of_kind(manifests, "ConfigMap").keys()
+    assert agent["metadata"]["labels"] == {"slipstream-sidecar": "demo-slipstream"}
+
+
+def test_an_uninstall_keeps_what_was_learned() -> None:
+    manifests = template(GPU)
+    for kind in ("PersistentVolumeClaim", "Secret"):
+        for document in of_kind(manifests, kind).values():
+            assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_the_notes_tell_agents_their_address(tmp_path: Path) -> None:
+    """Without a cluster helm renders no notes; as a template among the others it does."""
+    chart = shutil.copytree(CHART, tmp_path / "slipstream")
+    notes = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    (chart / "templates" / "_notes.tpl").write_text(f'{{{{ define "notes" }}}}{notes}{{{{ end }}}}')
+    (chart / "templates" / "notes.yaml").write_text(
+        '{kind: Notes, metadata: {name: notes}, text: {{ include "notes" . | toJson }}}'
+    )
+    for name, told in (("sidecar alone", "http://demo-slipstream.agents:8100/v1"), ("injected", "initContainers")):
+        text = of_kind(template(MATRIX[name], chart), "Notes")["notes"]["text"]
+        assert told in text
+        assert "nothing will be trained" in text
+    scored = of_kind(template(MATRIX["secrets and files"], chart), "Notes")["notes"]["text"]
+    assert "nothing will be trained" not in scored
+
+
+def test_the_schema_knows_the_sections_of_the_sidecar() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    sections = schema["properties"]["sidecar"]["properties"]["config"]["properties"]
+    assert set(sections) == set(Settings.model_fields) - {"listen"}, "the chart itself says where it listens"
+
+
+async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
+    """Its command, configuration and probes, with the mounted directories in another place and another address."""
+    manifests = template(MATRIX["secrets and files"])
+    [deployment] = of_kind(manifests, "Deployment").values()
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    for mount in container["volumeMounts"]:
+        (tmp_path / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for secret in ("production_api_key", "facade_api_key"):
+        (tmp_path / "run/secrets/slipstream" / secret).write_text("k-123")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def here(text: str) -> str:
+        moved = re.sub(r"(?<![\w.])/(etc/slipstream|var/lib/slipstream|run/secrets)", rf"{tmp_path}/\1", text)
+        return moved.replace("0.0.0.0:8100", f"127.0.0.1:{port}")
+
+    for file, content in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"].items():
+        (tmp_path / "etc/slipstream" / file).write_text(here(content))
+    [program, *arguments] = [here(word) for word in container["command"]]
+    environment = {"PATH": str(Path(sys.executable).parent), "HOME": str(tmp_path)}  # not whose SLIPSTREAM_... we have
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).parent / program, *arguments, cwd=here(container["workingDir"]), env=environment
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                path = container[probe]["httpGet"]["path"]
+
+                async def answers(path: str = path) -> bool:
+                    assert process.returncode is None
+                    try:
+                        return (await client.get(path)).status_code == 200
+                    except httpx.TransportError:
+                        return False
+
+                await until(answers, seconds=60)
+        assert list((tmp_path / "var/lib/slipstream").glob("slipstream.db*"))
+        process.terminate()
+        async with asyncio.timeout(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def test_no_variable_of_the_chart_is_refused_by_the_sidecar() -> None:
+    for _, pod in pods(template(MATRIX["secrets and files"])):
+        for container in containers(pod):
+            assert not [v["name"] for v in container.get("env", []) if v["name"].startswith("SLIPSTREAM_")]
+
+
+def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:
+    manifests = template(MATRIX["secrets and files"])
+    [deployment] = of_kind(manifests, "Deployment").values()
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    config = next(m for m in container["volumeMounts"] if m["name"] == "slipstream-config")
+    assert container["workingDir"] == config["mountPath"] == os.path.dirname(container["command"][-1])
+    assert "my_rewards.py" in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]

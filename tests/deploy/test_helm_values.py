@@ -1,0 +1,113 @@
+"""Wrong values are refused, with an error that names them; every value is explained."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from charts import CHART, EXPLORER_ELSEWHERE, GPU, MATRIX, Manifest, Refused, merged, template
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"sidecars": {}}, "sidecars"),
+        ({"sidecar": {"imag": {}}}, "imag"),
+        ({"sidecar": {"form": "daemonset"}}, "sidecar.form"),
+        ({"sidecar": {"image": {"pullPolicy": "Sometimes"}}}, "pullPolicy"),
+        ({"sidecar": {"image": {"digest": "latest"}}}, "digest"),
+        ({"sidecar": {"config": {"comit": {}}}}, "comit"),
+        ({"sidecar": {"config": {"listen": "0.0.0.0:1"}}}, "listen"),
+        ({"sidecar": {"config": {"production": {"api_key": "sk-secret"}}}}, "sidecar.secrets.production_api_key"),
+        ({"sidecar": {"config": {"facade": {"api_key": "sk-secret"}}}}, "sidecar.secrets.facade_api_key"),
+        ({"sidecar": {"files": {"sidecar.yaml": "x"}}}, "sidecar.files"),
+        ({"sidecar": {"secrets": {"k": {"existingSecret": "llm"}}}}, "key"),
+        ({"sidecar": {"user": 0}}, "sidecar.user"),
+        ({"sidecar": {"store": {"size": "ten"}}}, "size"),
+        ({"sidecar": {"resources": {"limits": {"cpu": None}}}}, "cpu"),
+        ({"sidecar": {"service": {"port": 70000}}}, "port"),
+        ({"sidecar": {"env": [{"name": "A B"}]}}, "name"),
+        ({"trinity": {"modelPath": ""}}, "trinity.modelPath"),
+        ({"trinity": {"overlays": ["three-gpus"]}}, "three-gpus"),
+        ({"trinity": {"overlays": ["postgresql"]}}, "overlays"),
+        ({"trinity": {"rayVersion": "latest"}}, "rayVersion"),
+        ({"postgresql": {"bundled": False}}, "postgresql.externalUrlSecret.name"),
+        ({"postgresql": {"externalUrlSecret": {"name": "mine"}}}, "either postgresql.bundled"),
+        ({"explorer": {"gpus": "4"}}, "explorer.gpus"),
+        ({"trainer": {"nodes": 0}}, "trainer.nodes"),
+        ({"explorer": {"resources": {"limits": {"nvidia.com/gpu": 4}}}}, "explorer.gpus"),
+        ({"agentExample": {"enabled": True}}, "sidecar.form: injected"),
+        ({"autoscaling": {"enabled": True}}, "the store is SQLite"),
+        ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
+        ({"networkPolicy": {"agents": []}}, "agents"),
+        ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),
+        ({"fullnameOverride": "9lives"}, "9lives"),
+        ({"fullnameOverride": "n" * 30}, "fullnameOverride"),
+    ],
+    ids=lambda part: part[:30] if isinstance(part, str) else next(iter(part)),
+)
+def test_a_wrong_value_is_refused_by_name(wrong: Manifest, told: str) -> None:
+    with pytest.raises(Refused) as refused:
+        template(merged(GPU, wrong))
+    last = told.rpartition(".")[2]
+    assert told in str(refused.value) or last in re.split(r"[^\w-]+", str(refused.value)), str(refused.value)
+    assert "sk-secret" not in str(refused.value)
+
+
+def test_a_store_that_replicas_share_may_grow() -> None:
+    """The template is there for the day that the sidecar reads more than SQLite."""
+    shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}}, "autoscaling": {"enabled": True}}
+    kinds = {document["kind"]: document for document in template(merged(EXPLORER_ELSEWHERE, shared))}
+    assert kinds["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "demo-slipstream"
+    assert "replicas" not in kinds["Deployment"]["spec"]
+
+
+def _keys(schema: Manifest, path: tuple[str, ...] = ()) -> Any:
+    for key, child in schema.get("properties", {}).items():
+        if path == ("sidecar", "config") or key == "global":
+            continue
+        yield (*path, key)
+        yield from _keys(child, (*path, key))
+
+
+def test_every_value_has_a_default_and_stands_in_the_schema() -> None:
+    def given(tree: Any, path: tuple[str, ...] = ()) -> Any:
+        for key, value in tree.items():
+            yield (*path, key)
+            if isinstance(value, dict) and (*path, key) in closed:
+                yield from given(value, (*path, key))
+
+    def closed_ones(schema: Manifest, path: tuple[str, ...] = ()) -> Any:
+        if schema.get("additionalProperties") is False and path != ("sidecar", "config"):
+            yield path
+        for key, child in schema.get("properties", {}).items():
+            yield from closed_ones(child, (*path, key))
+
+    closed = set(closed_ones(SCHEMA))
+    known = {path for path in _keys(SCHEMA) if path[:-1] in closed}
+    assert set(given(yaml.safe_load(VALUES))) == known
+
+
+def test_each_section_of_the_values_is_explained() -> None:
+    for name in yaml.safe_load(VALUES):
+        assert re.search(rf"^#[^\n]+\n{name}:", VALUES, re.MULTILINE), f"{name} has no comment above it"
+
+
+def test_the_matrix_renders_with_every_switch() -> None:
+    """A switch that no test turns on would be a template that nobody has seen."""
+    switches = {path for path in _keys(SCHEMA) if path[-1] in ("enabled", "bundled")}
+    on = set()
+    for values in MATRIX.values():
+        for path in switches:
+            tree: Any = values
+            for key in path:
+                tree = tree.get(key, {}) if isinstance(tree, dict) else {}
+            if tree is True:
+                on.add(path)
+    assert switches - on == {("autoscaling", "enabled")}, "that one is refused, and tested above"
