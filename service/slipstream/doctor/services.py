@@ -6,8 +6,8 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,20 @@ class Answer:
     """What a service answered to GET.
 
     Attributes:
-        body: the JSON; None where it did not answer with one.
+        body: the JSON object; empty where it did not answer with one.
         error: why it did not.
         clock: seconds by which its clock is ahead of ours; None where it does not tell the time.
     """
 
     url: str
-    body: Any = None
+    body: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
     clock: float | None = None
+
+    def objects(self, key: str) -> tuple[Mapping[str, Any], ...]:
+        """The JSON objects of a list in it; empty where there is none."""
+        found = self.body.get(key)
+        return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,7 @@ class Services:
     @property
     def engine_versions(self) -> tuple[int, ...]:
         """The version that each engine of the Explorer serves."""
-        body = self.metrics.body if isinstance(self.metrics.body, dict) else {}
-        found = (value for name, value in body.items() if name.endswith("/model_version"))
+        found = (value for name, value in self.metrics.body.items() if name.endswith("/model_version"))
         return tuple(value for value in found if isinstance(value, int))
 
 
@@ -95,13 +99,16 @@ def _get(client: httpx.Client, url: str) -> Answer:
     try:
         response = client.get(url)
         response.raise_for_status()
-        return Answer(url, response.json(), clock=_clock(response))
+        body = response.json()
     except httpx.HTTPStatusError as error:
         return Answer(url, error=f"answers {error.response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Answer(url, error=f"{type(error).__name__} {error}".rstrip())
     except ValueError:
         return Answer(url, error="answers no JSON")
+    if not isinstance(body, dict):
+        return Answer(url, error="answers no JSON object")
+    return Answer(url, body, clock=_clock(response))
 
 
 def _clock(response: httpx.Response) -> float | None:

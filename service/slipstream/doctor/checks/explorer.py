@@ -23,10 +23,10 @@ FAILS_IN_RELOAD = Problem(
     "files.chats_fail_in_reload",
     "warning",
     why="With `min_running_model_num: 0` all engines may load a new version at once; until one is back, chats with "
-    "the policy get a 500. The sidecar tries its runs again (`runs.max_attempts`), and the chats of the facade "
-    "(`facade.retry_for`).",
-    fix="Two engines and `min_running_model_num: 1`. With one GPU it cannot be helped: leave `runs.max_attempts` at 3 "
-    "or more, and `facade.retry_for` above the seconds that a reload takes.",
+    "the policy get a 500. The sidecar keeps its runs for later, and tries the chats of the facade again for "
+    "`facade.retry_for`; a client beyond that sees the 500.",
+    fix="Two engines and `min_running_model_num: 1`. With one GPU it cannot be helped: keep `facade.retry_for` well "
+    "above the seconds that a reload takes.",
 )
 TOO_FEW_GPUS = Problem(
     "files.too_few_gpus",

@@ -86,7 +86,7 @@ UNTRIED_VERSION = Problem(
     "warning",
     why="Slipstream was tried with Trinity-RFT 0.6.0, verl 0.7.1 and vLLM 0.19.1 to 0.23.0 (0.28.0 on CPU); how "
     "others behave at feedback and commit is not known.",
-    fix="`pip install 'slipstream-sidecar[trinity]'` brings versions that work together.",
+    fix="Install the extra `[trinity]` as docs/trinity.md says: it brings versions that work together.",
 )
 TRL_BESIDE_VERL = Problem(
     "machine.trl_beside_verl",

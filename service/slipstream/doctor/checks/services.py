@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.doctor.files import BUFFER, Files
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.doctor.machine import Machine
-from slipstream.doctor.services import STALE, Answer, Services
+from slipstream.doctor.services import STALE, Services
 
 _CLOCK = 30.0
 _KEYS = {field.name for field in fields(Finding)}
@@ -114,7 +114,7 @@ def reachable(files: Files, machine: Machine, services: Services) -> Iterator[Fi
 
 
 def served_model(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:
-    served = _names(services.models)
+    served = tuple(str(model.get("id")) for model in services.models.objects("data"))
     if not served:
         return
     for where, wanted in (
@@ -174,10 +174,10 @@ def clocks(files: Files, machine: Machine, services: Services) -> Iterator[Findi
 def sidecars_own(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:
     """What the running sidecar tells of itself, and whether it runs with the file that was read."""
     status = services.status.body
-    if not isinstance(status, Mapping):
+    if services.status.error is not None:
         return
-    for problem in status.get("problems") or ():
-        if isinstance(problem, Mapping) and problem.keys() == _KEYS:
+    for problem in services.status.objects("problems"):
+        if problem.keys() == _KEYS and all(isinstance(text, str) for text in problem.values()):
             yield Finding(**problem)
     told = {
         "commit.min_experiences": (_at(status, "next_commit", "min_experiences"), files.sidecar.commit.min_experiences),
@@ -197,11 +197,6 @@ def _at(body: Mapping[str, Any], *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def _names(answer: Answer) -> tuple[str, ...]:
-    data = answer.body.get("data") if isinstance(answer.body, Mapping) else None
-    return tuple(str(each.get("id")) for each in data or () if isinstance(each, Mapping))
 
 
 def _list(versions: tuple[int, ...]) -> str:

@@ -1,0 +1,104 @@
+"""`slipstream doctor` as an operator runs it: its text, its JSON, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from planted import ROOT
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+from slipstream.cli import main
+main()
+"""
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    files = [
+        option for name in ("sidecar", "explorer", "trainer") for option in (f"--{name}", str(ROOT / f"{name}.yaml"))
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "doctor", *files, *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def overlay(deployment: Path) -> Path:
+    path = deployment / "mine.yaml"
+    path.write_text("cluster: {node_num: 2}\n")
+    return path
+
+
+def test_the_shipped_files_are_right(deployment: Path) -> None:
+    run = doctor("--offline", "--strict")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "Nothing found (the files alone were looked at)\n", "")
+
+
+def test_an_error_is_told_to_people(deployment: Path, overlay: Path) -> None:
+    run = doctor("--offline", "--overlay", str(overlay))
+    assert (run.returncode, run.stderr) == (1, "")
+    assert run.stdout.startswith("error: files.sqlite_on_several_hosts\n  where ")
+    assert "  found SQLite with cluster.node_num: 2\n  why   SQLite's locks" in run.stdout
+    assert "  fix   PostgreSQL: add `--overlay overlays/postgresql.yaml`" in run.stdout
+    assert "2 errors (the files alone were looked at)\n" in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= max(100, len(str(ROOT)) + 80)
+
+
+def test_and_to_programs(deployment: Path, overlay: Path) -> None:
+    run = doctor("--offline", "--json", "--overlay", str(overlay))
+    told = json.loads(run.stdout)
+    assert run.returncode == 1
+    assert (told["errors"], told["warnings"], told["offline"]) == (2, 0, True)
+    assert {finding["code"] for finding in told["findings"]} == {"files.sqlite_on_several_hosts"}
+    assert all(set(finding) == {"code", "severity", "where", "found", "why", "fix"} for finding in told["findings"])
+
+
+def test_a_warning_is_no_failure_unless_it_is_wanted(deployment: Path) -> None:
+    one_gpu = ("--offline", "--overlay", str(ROOT / "overlays" / "one-gpu.yaml"))
+    assert doctor(*one_gpu).returncode == 0
+    assert doctor(*one_gpu, "--strict").returncode == 1
+    assert doctor(*one_gpu).stdout.endswith("\n1 warning (the files alone were looked at)\n")
+
+
+@pytest.mark.parametrize("arguments", [("--trainer", "missing.yaml"), ("--overlay", "missing.yaml")])
+def test_a_file_that_is_not_there(deployment: Path, arguments: tuple[str, str]) -> None:
+    run = doctor("--offline", *arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("slipstream: missing.yaml: ")
+
+
+def test_a_variable_that_is_not_set(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MODEL_PATH")
+    run = doctor("--offline")
+    assert run.returncode == 2
+    assert "MODEL_PATH" in run.stderr
+
+
+def test_what_the_sidecar_refuses(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_RUNS__REPEAT_TIME", "none")
+    run = doctor("--offline")
+    assert run.returncode == 2
+    assert "runs.repeat_time" in run.stderr
+
+
+def test_it_looks_at_the_machine_and_what_runs_too(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for section, address in (("LISTEN", "127.0.0.1:9"), ("PRODUCTION__BASE_URL", "http://127.0.0.1:10/v1")):
+        monkeypatch.setenv(f"SLIPSTREAM_{section}", address)
+    monkeypatch.setenv("EXPLORER_PORT", "11")
+    monkeypatch.setenv("SLIPSTREAM_EXPLORER__BASE_URL", "http://127.0.0.1:11")
+    (deployment / "runs").rmdir()
+    run = doctor("--json")
+    assert run.returncode == 1
+    found = {finding["code"] for finding in json.loads(run.stdout)["findings"]}
+    assert found == {
+        "machine.checkpoint_root_missing",
+        "running.production_unreachable",
+        "running.explorer_unreachable",
+        "running.sidecar_unreachable",
+    }

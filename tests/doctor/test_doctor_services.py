@@ -1,0 +1,240 @@
+"""The doctor on what runs: real servers, a real sidecar, a buffer with the tables of Trinity's own schema."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import Plant
+from engines import ExplorerWithEngines
+from loops import RunLoop
+from planted import Mistake
+from scripted import production_app
+from serving import serving
+
+from slipstream.doctor.examination import SERVICES, examine
+from slipstream.doctor.files import Files
+from slipstream.doctor.findings import Finding
+from slipstream.doctor.machine import look_at_machine
+from slipstream.doctor.services import look_at_services
+
+SERVED = {"model": {"model_path": "/models/policy"}}
+HOUR = 3600.0
+
+
+class Running:
+    """A deployment at work: `await running.examined()` gives what the doctor finds among the services."""
+
+    def __init__(self, files: Files, explorer: ExplorerWithEngines) -> None:
+        self.files = files
+        self.explorer = explorer
+        self.job = files.trainer.job_dir
+
+    async def examined(self, *addresses: str) -> list[Finding]:
+        def look() -> list[Finding]:
+            machine, services = look_at_machine(self.files), look_at_services(self.files, addresses)
+            return [finding for check in SERVICES for finding in check(self.files, machine, services)]
+
+        return await asyncio.to_thread(look)
+
+    def published(self, version: int, seconds_ago: float) -> None:
+        self.job.mkdir(parents=True, exist_ok=True)
+        marker = self.job / "latest_state_dict_iteration.txt"
+        marker.write_text(str(version))
+        os.utime(marker, (time.time() - seconds_ago,) * 2)
+
+    def written(self, count: int, seconds_ago: float, consumed: int = 0) -> None:
+        """Experiences as Trinity's Explorer writes them; those that it has written before stay."""
+        folder = self.job / "buffer"
+        folder.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(folder / "exp_buffer.db") as database:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS exp_buffer (id INTEGER PRIMARY KEY, timestamp DATETIME, task_id VARCHAR, "
+                "run_id INTEGER, msg_id VARCHAR, model_version INTEGER, reward FLOAT, consumed INTEGER)"
+            )
+            row = (f"-{seconds_ago} seconds", consumed)
+            for _ in range(count):
+                database.execute("INSERT INTO exp_buffer (timestamp, consumed) VALUES (datetime('now', ?), ?)", row)
+        database.close()
+
+
+@pytest.fixture
+async def running(plant: Plant, run_loop: RunLoop) -> AsyncIterator[Running]:
+    """The shipped files with the addresses of servers that run: production, an Explorer and a sidecar."""
+    explorer = ExplorerWithEngines()
+    async with run_loop(explorer) as loop, serving(production_app()) as production, serving(explorer.app()) as url:
+        mistake = Mistake(both=SERVED, explorer={"explorer": {"proxy_port": urlsplit(url).port}})
+        files = plant(
+            replace(
+                mistake,
+                sidecar={
+                    "SLIPSTREAM_LISTEN": urlsplit(loop.url).netloc,
+                    "SLIPSTREAM_PRODUCTION__BASE_URL": f"{production}/v1",
+                    "SLIPSTREAM_EXPLORER__BASE_URL": url,
+                },
+            )
+        )
+        yield Running(files, explorer)
+
+
+def codes(findings: list[Finding]) -> list[str]:
+    return [finding.code for finding in findings]
+
+
+async def test_services_as_they_should_be(running: Running) -> None:
+    assert await running.examined() == []
+    running.explorer.version = 3
+    running.published(3, HOUR)
+    running.written(96, HOUR, consumed=1)
+    running.written(31, HOUR)  # less than a batch: it waits for more
+    assert await running.examined() == []
+
+
+async def test_before_the_start_what_is_away_is_a_warning(plant: Plant) -> None:
+    away = {"SLIPSTREAM_EXPLORER__BASE_URL": "http://127.0.0.1:9", "SLIPSTREAM_LISTEN": "127.0.0.1:9"}
+    async with serving(production_app()) as production:
+        files = plant(
+            Mistake(
+                explorer={"explorer": {"proxy_port": 9}},
+                sidecar={**away, "SLIPSTREAM_PRODUCTION__BASE_URL": f"{production}/v1"},
+            )
+        )
+        found = await asyncio.to_thread(examine, files, addresses=())
+    assert [(each.code, each.severity) for each in found] == [
+        ("running.explorer_unreachable", "warning"),
+        ("running.sidecar_unreachable", "warning"),
+    ]
+
+
+async def test_production_away(running: Running) -> None:
+    production = {"production": running.files.sidecar.production.model_copy(update={"base_url": "http://127.0.0.1:9"})}
+    running.files = replace(running.files, sidecar=running.files.sidecar.model_copy(update=production))
+    [found] = await running.examined()
+    assert (found.code, found.severity) == ("running.production_unreachable", "error")
+    assert "http://127.0.0.1:9: Connection refused" in found.found
+
+
+async def test_an_explorer_that_serves_another_model(running: Running) -> None:
+    tree = {**running.files.explorer.tree, "model": {"model_path": "/models/other"}}
+    running.files = replace(running.files, explorer=replace(running.files.explorer, tree=tree))
+    [found] = await running.examined()
+    assert found.code == "running.model_differs"
+    assert "/models/other; the Explorer serves /models/policy" in found.found
+
+
+async def test_an_explorer_that_does_not_follow(running: Running) -> None:
+    running.published(4, HOUR)
+    running.explorer.version = 3
+    [found] = await running.examined()
+    assert found.code == "running.explorer_does_not_follow"
+    assert "engines serve 3; version 4 was published 60 min ago" in found.found
+    running.published(4, 20)  # it has had no time yet
+    assert await running.examined() == []
+
+
+async def test_an_engine_that_stayed_behind(running: Running) -> None:
+    running.published(4, HOUR)
+    running.explorer.version = 4
+    running.explorer.other_versions = [2]
+    [found] = await running.examined()
+    assert found.code == "running.engines_apart"
+    assert "engines serve 4, 2" in found.found
+
+
+async def test_an_explorer_with_another_checkpoint_directory(running: Running) -> None:
+    running.explorer.version = 5
+    running.published(2, HOUR)
+    [found] = await running.examined()
+    assert found.code == "running.checkpoint_directory_not_shared"
+    assert f"serves version 5; {running.job} names 2" in found.found
+
+
+async def test_a_trainer_that_does_not_consume(running: Running) -> None:
+    running.explorer.version = 1
+    running.published(1, 2 * HOUR)
+    running.written(32, 2 * HOUR, consumed=1)
+    running.written(64, HOUR)
+    [found] = await running.examined()
+    assert (found.code, found.severity) == ("running.trainer_does_not_consume", "error")
+    expected = "64 of 96 experiences wait, 64 of them for more than 15 min; a batch is 32; version 1 is 120 min old"
+    assert found.found == expected
+
+
+async def test_a_trainer_at_work_has_time_to_consume(running: Running) -> None:
+    running.written(64, 60)
+    assert await running.examined() == [], "they came a minute ago"
+    running.explorer.version = 1
+    running.published(1, 60)
+    running.written(64, HOUR)
+    assert await running.examined() == [], "a version came a minute ago"
+    running.written(320, HOUR)
+    assert codes(await running.examined()) == ["running.trainer_falls_behind"]
+
+
+async def test_a_buffer_that_is_not_trinitys_is_left_alone(running: Running) -> None:
+    folder = running.job / "buffer"
+    folder.mkdir(parents=True)
+    (folder / "exp_buffer.db").write_text("no database")
+    assert await running.examined() == []
+    (folder / "exp_buffer.db").unlink()
+    assert await running.examined() == []
+    assert list(folder.iterdir()) == [], "looking makes no database"
+
+
+async def test_an_explorer_that_others_can_reach(running: Running) -> None:
+    port = running.files.explorer.whole("explorer.proxy_port")
+    assert await running.examined("127.0.0.9") == [], "it listens on 127.0.0.1 alone"
+    with socket.create_server(("127.0.0.9", port)):
+        [found] = await running.examined("127.0.0.9")
+    assert found.code == "running.explorer_exposed"
+    assert "127.0.0.9" in found.found
+
+
+async def test_a_clock_that_is_wrong(running: Running) -> None:
+    running.explorer.clock = -120.0
+    [found] = await running.examined()
+    assert found.code == "running.clock_skew"
+    assert found.where.startswith(running.files.sidecar.explorer.base_url)
+    assert re.fullmatch(r"-1(19|20|21) s against this machine", found.found)
+
+
+async def test_a_sidecar_that_runs_with_other_settings(running: Running) -> None:
+    commit = {"commit": running.files.sidecar.commit.model_copy(update={"max_pending": 64})}
+    running.files = replace(running.files, sidecar=running.files.sidecar.model_copy(update=commit))
+    [found] = await running.examined()
+    assert found.code == "running.sidecar_not_restarted"
+    assert found.found == "64; the sidecar at work has None"
+
+
+async def test_servers_that_are_something_else(plant: Plant) -> None:
+    """Nothing that answers makes the doctor fail."""
+
+    async def odd(scope, receive, send) -> None:
+        if scope["type"] == "http":
+            body = b'{"problems": [7, {"code": "x"}], "data": 3, "a/model_version": "x"}'
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"date", b"yesterday")]})
+            await send({"type": "http.response.body", "body": body})
+
+    async with serving(odd) as url:
+        address = urlsplit(url)
+        files = plant(
+            Mistake(
+                explorer={"explorer": {"proxy_port": address.port}},
+                sidecar={
+                    "SLIPSTREAM_LISTEN": address.netloc,
+                    "SLIPSTREAM_PRODUCTION__BASE_URL": f"{url}/v1",
+                    "SLIPSTREAM_EXPLORER__BASE_URL": url,
+                },
+            )
+        )
+        found = await asyncio.to_thread(examine, files, addresses=())
+    assert set(codes(found)) <= {"files.production_is_the_sidecar", "files.production_is_the_explorer",
+                                 "running.sidecar_not_restarted"}  # fmt: skip
