@@ -137,6 +137,23 @@ def up(
 
 
 @app.command()
+def trinity(
+    config: Annotated[Path, typer.Option(help="The file of an Explorer or a Trainer.")],
+    overlays: Overlays = None,
+    show: Annotated[bool, typer.Option("--print", help="Only show the file that Trinity would run on.")] = False,
+) -> None:
+    """Run Trinity-RFT's Explorer or Trainer until it ends, or until SIGTERM or SIGINT. Exit code 3: start it again."""
+    from slipstream.trinity.document import load_document
+    from slipstream.trinity.launch import as_yaml, launch
+
+    document = load_document(config, overlays or ())
+    if show:
+        print(as_yaml(document), end="")
+    else:
+        raise typer.Exit(launch(document, os.environ))
+
+
+@app.command()
 def doctor(
     sidecar: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml"),
     explorer: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),

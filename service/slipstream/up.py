@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from slipstream.config.source import load_settings
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.supervisor import Child
+from slipstream.trinity.job import trained_steps
 
 _DRAIN = 45.0  # seconds: the sidecar lets its runs end and delivers them, each within 20 s
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to ask, of a program that listens everywhere
@@ -59,8 +59,7 @@ def children(
 def trained(config: EngineConfig) -> bool:
     """Whether a Trainer that exited with 0 reached `total_steps`; otherwise it merely had no data for a while."""
     total = config.trainer.total_steps
-    meta = config.job_dir / "trainer_meta.json"
-    return total is not None and meta.exists() and json.loads(meta.read_text())["latest_iteration"] >= total
+    return total is not None and trained_steps(config.job_dir) >= total
 
 
 def _url(host: str, port: int, path: str) -> str:

@@ -1,0 +1,233 @@
+"""`slipstream trinity`, with small programs in place of `trinity` and `ray` that note what they are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slipstream.trinity.document import load_document
+
+ROOT = Path(__file__).parents[1]
+FOUR_FREE = "Resources\n Total Usage:\n 0.0/8.0 CPU\n 0.0/4.0 GPU\n"
+
+# `ray status` succeeds where the file `status` is, and prints it; `ray start --block` runs until it is told to end.
+RAY = """
+import os, pathlib, signal, sys, time
+state = pathlib.Path(os.environ["STATE"])
+with open(state / "told", "a") as told:
+    print("ray", *sys.argv[1:], file=told)
+if sys.argv[1] == "status":
+    status = state / "status"
+    print(status.read_text() if status.exists() else "")
+    sys.exit(0 if status.exists() else 1)
+if sys.argv[1] == "health-check":
+    sys.exit(0 if (state / "own").exists() else 1)
+(state / "own").write_text(str(os.getpid()))
+def end(*_):
+    (state / "own").unlink()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+while True:
+    time.sleep(0.1)
+"""
+
+# Does what `behaviour` says: an exit code, or `wait` until Ctrl-C.
+TRINITY = """
+import os, pathlib, shutil, sys, time
+state = pathlib.Path(os.environ["STATE"])
+with open(state / "told", "a") as told:
+    print("trinity", *sys.argv[1:3], os.environ.get("RAY_ADDRESS"), file=told)
+shutil.copy(sys.argv[3], state / "config.yaml")
+(state / "mode").write_text(oct(os.stat(sys.argv[3]).st_mode & 0o777))
+behaviour = (state / "behaviour").read_text()
+if behaviour != "wait":
+    sys.exit(int(behaviour))
+(state / "serving").touch()
+try:
+    while True:
+        time.sleep(0.1)
+except KeyboardInterrupt:
+    (state / "interrupted").touch()
+    sys.exit(130)
+"""
+
+Run = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """`slipstream trinity` on the shipped file of a mode, in a place of its own."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, program in (("ray", RAY), ("trinity", TRINITY)):
+        (programs / name).write_text(f"#!{sys.executable}{program}")
+        (programs / name).chmod(0o755)
+
+    def start(
+        config: str = "explorer.yaml", *options: str, behaviour: str = "0", **variables: str
+    ) -> subprocess.Popen[str]:
+        (tmp_path / "behaviour").write_text(behaviour)
+        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment |= {"STATE": str(tmp_path), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        environment |= {"MODEL_PATH": "/model", "CHECKPOINT_ROOT_DIR": str(tmp_path / "checkpoints")}
+        command = [sys.executable, "-m", "slipstream", "trinity", "--config", str(ROOT / config), *options]
+        return subprocess.Popen(
+            command,
+            env=environment | variables,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def result(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code, and what it said."""
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output + errors
+
+
+def told(folder: Path) -> list[str]:
+    lines = (folder / "told").read_text().splitlines() if (folder / "told").exists() else []
+    return [line for line in lines if "health-check" not in line]
+
+
+def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_trinity_runs_on_the_merged_file_and_on_a_ray_of_its_own(run: Run, tmp_path: Path) -> None:
+    code, said = result(run("explorer.yaml", "--overlay", str(ROOT / "overlays/qwen3.yaml"), EXPLORER_PORT="8999"))
+    assert told(tmp_path) == [
+        "ray status",
+        "ray start --head --block --node-ip-address=127.0.0.1 --port=6379 --include-dashboard=false"
+        " --disable-usage-stats --num-gpus=4",
+        "trinity run --config 127.0.0.1:6379",
+    ]
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert config["model"] == {
+        "model_path": "/model",
+        "max_model_len": 12288,
+        "max_response_tokens": 8192,
+        "temperature": 1.0,
+    }
+    assert config["explorer"]["proxy_port"] == 8999
+    assert (tmp_path / "mode").read_text() == "0o600", "it may hold the database's password"
+    assert not (tmp_path / "own").exists(), "its Ray was stopped"
+    assert code == 3, said
+    assert "the Explorer ended by itself" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_trinity_in_order_and_then_its_ray(run: Run, tmp_path: Path, number: signal.Signals) -> None:
+    process = run(behaviour="wait")
+    until((tmp_path / "serving").exists)
+    process.send_signal(number)
+    assert result(process)[0] == 0
+    assert (tmp_path / "interrupted").exists()
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_ray_that_runs_is_used_and_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "status").write_text(FOUR_FREE)
+    result(run())
+    assert told(tmp_path) == ["ray status", "trinity run --config None"]
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_a_ray_that_is_named_is_used(run: Run, tmp_path: Path, where: str) -> None:
+    (tmp_path / "status").write_text(FOUR_FREE)
+    overlay = tmp_path / "cluster.yaml"
+    overlay.write_text("cluster: {ray_address: '10.0.0.7:6379'}" if where == "file" else "{}")
+    variables = {"RAY_ADDRESS": "10.0.0.7:6379"} if where == "variable" else {}
+    result(run("trainer.yaml", "--overlay", str(overlay), **variables))
+    assert told(tmp_path) == ["ray status", "trinity run --config 10.0.0.7:6379"]
+
+    (tmp_path / "status").unlink()
+    code, said = result(run("trainer.yaml", "--overlay", str(overlay), **variables))
+    assert code == 2
+    assert "no Ray answers at 10.0.0.7:6379" in said
+
+
+def test_a_ray_without_enough_free_gpus_is_refused_in_place_of_waiting_for_ever(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "status").write_text(FOUR_FREE.replace("0.0/4.0", "3.0/4.0"))
+    code, said = result(run("trainer.yaml"))
+    assert code == 2
+    assert "1 of its 4 GPUs free, and cluster asks for 4" in said
+
+
+def test_several_nodes_need_a_ray_that_is_there(run: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "nodes.yaml"
+    overlay.write_text("cluster: {node_num: 2}")
+    code, said = result(run("trainer.yaml", "--overlay", str(overlay)))
+    assert code == 2
+    assert "cluster.node_num: expected 1 where no Ray runs, found 2" in said
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "message"),
+    [
+        (None, 3, "training ended before its end"),
+        (9, 3, "training ended before its end"),
+        (10, 0, "training has finished"),
+    ],
+)
+def test_the_exit_code_tells_a_finished_training_from_a_quiet_night(
+    run: Run, tmp_path: Path, steps: int | None, code: int, message: str
+) -> None:
+    overlay = tmp_path / "steps.yaml"
+    overlay.write_text("trainer: {total_steps: 10}")
+    if steps is not None:
+        meta = tmp_path / "checkpoints/slipstream/policy/trainer_meta.json"
+        meta.parent.mkdir(parents=True)
+        meta.write_text(f'{{"latest_iteration": {steps}}}')
+    found, said = result(run("trainer.yaml", "--overlay", str(overlay)))
+    assert (found, message in said) == (code, True), said
+
+
+def test_trinitys_own_failure_is_told(run: Run) -> None:
+    code, said = result(run("trainer.yaml", behaviour="1"))
+    assert code == 1
+    assert "Trinity failed" in said
+
+
+def test_print_shows_the_file_and_runs_nothing(run: Run, tmp_path: Path) -> None:
+    overlay = ROOT / "overlays/postgresql.yaml"
+    code, said = result(run("trainer.yaml", "--overlay", str(overlay), "--print", BUFFER_URL="postgresql://db/x"))
+    assert code == 0
+    assert yaml.safe_load(said)["buffer"]["trainer_input"]["experience_buffer"]["path"] == "postgresql://db/x"
+    assert told(tmp_path) == []
+
+
+def test_what_is_printed_is_what_was_read(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
+    monkeypatch.setenv("MODEL_PATH", "/model")
+    monkeypatch.setenv("CHECKPOINT_ROOT_DIR", str(tmp_path / "checkpoints"))
+    _, said = result(run("trainer.yaml", "--print"))
+    assert yaml.safe_load(said) == load_document(ROOT / "trainer.yaml")
+
+
+def test_a_file_of_another_mode_is_refused(run: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "both.yaml"
+    overlay.write_text("mode: both")
+    code, said = result(run("trainer.yaml", "--overlay", str(overlay)))
+    assert (code, "mode: expected serve" in said) == (2, True)
+
+
+def test_without_trinity_the_extra_is_named(run: Run, tmp_path: Path) -> None:
+    code, said = result(run(PATH=str(tmp_path / "nothing")))
+    assert code == 2
+    assert "pip install 'slipstream-sidecar[trinity]'" in said
