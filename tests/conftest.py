@@ -22,11 +22,11 @@ def run_loop(tmp_path: Path) -> RunLoop:
     """Start the whole loop with settings given as sections: `run_loop(runs={"repeat_time": 2})`.
 
     Everything is selected, and each run gets the reward 0.5, unless a section says otherwise. The store stays in the
-    test's folder, so that a second start finds what the first one left. `explorer=` reuses a scripted Explorer.
+    test's folder, so that a second start finds what the first one left. A scripted Explorer of one's own goes first.
     """
 
     @asynccontextmanager
-    async def start(explorer: ScriptedExplorer | None = None, **sections: Any) -> AsyncIterator[Loop]:
+    async def start(explorer: ScriptedExplorer | None = None, /, **sections: Any) -> AsyncIterator[Loop]:
         explorer = explorer or ScriptedExplorer()
         async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
             settings = Settings.model_validate(

@@ -7,84 +7,18 @@ import collections
 import itertools
 import random
 import signal
-import socket
 import sqlite3
-import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
-import yaml
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
+from sidecar_process import SidecarProcess, acknowledged
 
 TASKS = 500
 KILLS = 20
 REPEAT_TIME = 2
 SEED = 20
-
-
-class SidecarProcess:
-    """`slipstream serve` as a process, on one port and one store for all its lives."""
-
-    def __init__(self, folder: Path, production_url: str, explorer_url: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.store = folder / "slipstream.db"
-        self.config = folder / "sidecar.yaml"
-        self.url = f"http://127.0.0.1:{port}"
-        self.lives = 0
-        self._process: asyncio.subprocess.Process | None = None
-        self.config.write_text(
-            yaml.safe_dump(
-                {
-                    "listen": f"127.0.0.1:{port}",
-                    "production": {"base_url": f"{production_url}/v1"},
-                    "explorer": {"base_url": explorer_url, "poll_interval": "200ms"},
-                    "store": {"url": f"sqlite+aiosqlite:///{self.store}"},
-                    "selection": {"sampling": {"rate": 1.0}},
-                    "runs": {"repeat_time": REPEAT_TIME, "queue": 10_000},
-                    "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
-                    "commit": {"interval": "150ms"},
-                    "log": {"level": "error"},
-                }
-            )
-        )
-
-    async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "slipstream", "serve", "--config", str(self.config)
-        )
-        self.lives += 1
-        async with httpx.AsyncClient(base_url=self.url) as client:
-
-            async def ready() -> bool:
-                try:
-                    return (await client.get("/readyz")).status_code == 200
-                except httpx.TransportError:
-                    return False
-
-            await until(ready, 60)
-
-    async def end(self, how: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(how)
-        await self._process.wait()
-
-
-async def _acknowledged(client: httpx.AsyncClient, path: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
-    """Post until it is acknowledged, over every death of the sidecar in between."""
-
-    async def posted() -> Any:
-        try:
-            response = await client.post(path, json=body, headers=headers)
-        except httpx.TransportError:
-            return None
-        assert response.status_code in (200, 202), response.text
-        return response.json()
-
-    return await until(posted, 120)
 
 
 async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_once(tmp_path: Path) -> None:
@@ -99,7 +33,14 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
         serving(explorer.app()) as explorer_url,
         httpx.AsyncClient(timeout=10) as client,
     ):
-        sidecar = SidecarProcess(tmp_path, production_url, explorer_url)
+        sidecar = SidecarProcess(
+            tmp_path,
+            production_url,
+            explorer_url,
+            selection={"sampling": {"rate": 1.0}},
+            runs={"repeat_time": REPEAT_TIME, "queue": 10_000},
+            rewards={"calculators": [{"constant": {"value": 0.5}}]},
+        )
         client.base_url = httpx.URL(sidecar.url)
         await sidecar.start()
 
@@ -107,10 +48,10 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
             while (number := next(numbers)) < TASKS:
                 headers = {"x-slipstream-task-id": f"task-{number}"}
                 body = {"model": "prod", "messages": [{"role": "user", "content": f"question {number}"}]}
-                await _acknowledged(client, "/v1/chat/completions", body, headers)
-                said = await _acknowledged(client, "/feedback", {"task_id": f"task-{number}", "rating": 4}, {})
+                await acknowledged(client, "/v1/chat/completions", body, headers)
+                said = await acknowledged(client, "/feedback", {"task_id": f"task-{number}", "rating": 4}, {})
                 feedback.append(said["id"])
-                mark = await _acknowledged(client, "/marks", {"task_id": f"task-{number}", "labels": ["seen"]}, {})
+                mark = await acknowledged(client, "/marks", {"task_id": f"task-{number}", "labels": ["seen"]}, {})
                 marks.append(mark["id"])
 
         agents = [asyncio.create_task(agent()) for _ in range(8)]

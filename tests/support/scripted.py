@@ -90,6 +90,7 @@ class ScriptedExplorer:
         version: the model version that /metrics tells.
         chats: the requests it was sent.
         hold: while it is not set, chats wait.
+        pace: while it is not set, streams wait behind their first event.
         cut_after: streams break off after so many events, and what there is of them is recorded, as in Trinity.
         keep_queue_on_fault: a commit's fault stands before the Explorer (a gateway), which never hears of it.
         commit_route: carries out /commit.
@@ -105,6 +106,8 @@ class ScriptedExplorer:
         self.hold = asyncio.Event()
         self.hold.set()
         self.keep_queue_on_fault = False
+        self.pace = asyncio.Event()
+        self.pace.set()
         self.cut_after: int | None = None
         self.commit_route = self._commit
         self.boot()
@@ -163,6 +166,7 @@ class ScriptedExplorer:
                 raise ConnectionError("scripted: the engine is gone")
             yield chunk
             events += 1
+            await self.pace.wait()
         self._record(answer)
 
     def _record(self, answer: dict[str, Any]) -> None:

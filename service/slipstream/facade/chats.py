@@ -204,18 +204,21 @@ class Chats:
         await send_whole(answered, send)
 
     async def _pass_stream(self, response: Response, copy: BodyCopy, version: int | None, send: Send) -> None:
-        """Pass pieces on as they arrive; the one that says that the answer is over, once it is remembered."""
+        """Pass pieces on as they arrive; what says that the answer is over, once it is remembered."""
         headers = _passed_on(response.headers)
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         tail, held = b"", list[bytes]()
         while not response.at_end:
             piece = await response.read()
             copy.add(piece)
-            if held or _DONE.search(tail + piece):
+            if not held:
+                seen = tail + piece
+                done = _DONE.search(seen)
+                before = len(piece) if done is None else max(0, done.start() - len(tail))
+                await send({"type": "http.response.body", "body": piece[:before], "more_body": True})
+                tail, piece = seen[-_DONE_LENGTH:], piece[before:]
+            if piece:
                 held.append(piece)
-                continue
-            tail = (tail + piece)[-_DONE_LENGTH:]
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
         body = copy.whole()
         if body is None:
             self._metrics.facade_answers.labels("not_whole").inc()
