@@ -41,7 +41,7 @@ def merged(*layers: Manifest) -> Manifest:
 MATRIX: dict[str, Manifest] = {
     "sidecar alone": EXPLORER_ELSEWHERE,
     "gpu": GPU,
-    "several trainer nodes": merged(GPU, {"trainer": {"nodes": 3}, "trinity": {"overlays": ["multi-step-grpo"]}}),
+    "several trainer nodes": merged(GPU, {"trainer": {"nodes": 2}, "trinity": {"overlays": ["multi-step-grpo"]}}),
     "one gpu each": merged(
         GPU, {"explorer": {"gpus": 1}, "trainer": {"gpus": 1}, "trinity": {"overlays": ["one-gpu", "qwen3"]}}
     ),
@@ -74,7 +74,9 @@ MATRIX: dict[str, Manifest] = {
         GPU,
         {
             "sidecar": {
-                "config": {"rewards": {"calculators": [{"python": "my_rewards:score"}]}, "runs": {"repeat_time": 8}},
+                "config": {
+                    "rewards": {"calculators": [{"python": "my_rewards:score"}]},
+                },
                 "files": {"my_rewards.py": "def score(run):\n    return 1.0\n"},
                 "secrets": {
                     "production_api_key": {"existingSecret": "llm", "key": "api-key"},
@@ -90,6 +92,7 @@ MATRIX: dict[str, Manifest] = {
         EXPLORER_ELSEWHERE, {"sidecar": {"form": "injected"}, "monitoring": {"serviceMonitor": {"enabled": True}}}
     ),
     "network policies": merged(GPU, {"networkPolicy": {"enabled": True}, "podDisruptionBudget": {"enabled": True}}),
+    "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
     "network policies of an injected one": merged(
         GPU,
         {"sidecar": {"form": "injected"}, "agentExample": {"enabled": True}, "networkPolicy": {"enabled": True}},

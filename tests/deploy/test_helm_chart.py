@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from charts import (
     EXPLORER_ELSEWHERE,
     GPU,
     MATRIX,
+    ROOT,
     Manifest,
     containers,
     merged,
@@ -30,6 +33,7 @@ from charts import (
 )
 from serving import until
 
+import slipstream
 from slipstream.config.settings import Settings
 from slipstream.config.source import load_settings
 from slipstream.trinity.document import load_document
@@ -41,6 +45,9 @@ BROUGHT = {
 }
 
 ROLES = ("explorer", "trainer", "postgresql", "agent")
+
+# Warnings about addresses that other pods can reach, as a Service must; the network policies answer them.
+FOR_THE_NETWORK = {"files.explorer_listens_everywhere", "files.facade_without_key"}
 
 
 @pytest.fixture(scope="module", params=MATRIX, ids=lambda name: name.replace(" ", "-"))
@@ -179,7 +186,6 @@ def test_slipstream_reads_its_own_configuration(
             assert settings.production.api_key
             assert settings.production.api_key.get_secret_value() == "k-123"
             assert settings.facade.api_key
-            assert settings.runs.repeat_time == 8
 
 
 def _documents(manifests: list[Manifest], role: str, folder: Path) -> tuple[Manifest, dict[str, Any]]:
@@ -219,9 +225,43 @@ def test_trinity_is_told_the_size_and_place_that_its_pods_have(
         explorer = told["explorer"]["explorer"]
         assert explorer["listen_address"] == "0.0.0.0"
         assert explorer["proxy_port"] == 8010
-        for field in ("project", "group", "name", "checkpoint_root_dir", "model", "synchronizer"):
-            assert told["explorer"][field] == told["trainer"][field] or field == "synchronizer", field
+        for field in ("project", "group", "name", "checkpoint_root_dir", "model"):
+            assert told["explorer"][field] == told["trainer"][field], field
         assert told["explorer"]["synchronizer"]["sync_method"] == "checkpoint"
+        for name, data in of_kind(manifests, "ConfigMap").items():
+            if name.endswith("-sidecar"):
+                sidecar = yaml.safe_load(data["data"]["sidecar.yaml"])
+                assert sidecar["runs"]["repeat_time"] == told["explorer"]["algorithm"]["repeat_times"]
+                assert sidecar["explorer"]["train_batch_size"] == told["trainer"]["buffer"]["train_batch_size"]
+
+
+def test_the_doctor_finds_nothing_wrong(
+    manifests: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the three files as they arrive in the pods; with the calculator that every installation has to name."""
+    jobs, files = of_kind(manifests, "RayJob"), of_kind(manifests, "ConfigMap")
+    [sidecar] = [data["data"] for name, data in files.items() if name.endswith("-sidecar")] or [None]
+    if not jobs or not sidecar:
+        return
+    [*_, job] = jobs.values()
+    for variable in job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]:
+        monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://u:p@database/buffer"))
+    for role in ("explorer", "trainer"):
+        (folder := tmp_path / role).mkdir()
+        _, document = _documents(manifests, role, folder)
+        (tmp_path / f"{role}.yaml").write_text(yaml.safe_dump(document))
+    for secret in ("production_api_key", "facade_api_key"):
+        (tmp_path / secret).write_text("k-123")
+    config = yaml.safe_load(sidecar["sidecar.yaml"].replace("/run/secrets/slipstream", str(tmp_path)))
+    config["rewards"] = {"calculators": ["agreement"]}
+    (tmp_path / "sidecar.yaml").write_text(yaml.safe_dump(config))
+    command = [Path(sys.executable).parent / "slipstream", "doctor", "--offline", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {finding["code"] for finding in json.loads(done.stdout)["findings"]}
+    assert found <= FOR_THE_NETWORK | {"files.chats_fail_in_reload"}, done.stdout
+    told = load_document(tmp_path / "explorer.yaml")["explorer"]["rollout_model"]["engine_num"]
+    assert ("files.chats_fail_in_reload" in found) == (told == 1), "what one engine means, and cannot be helped"
 
 
 def test_fields_of_the_values_reach_trinity_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +288,7 @@ def test_a_change_makes_a_new_rayjob_because_kuberay_never_changes_one(change: M
         return next(name for name in of_kind(template(values), "RayJob") if "-trainer-" in name)
 
     assert trainer(merged(GPU, change)) != trainer(GPU)
-    assert trainer(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 8}}}})) == trainer(GPU)
+    assert trainer(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 4}}}})) == trainer(GPU)
 
 
 def test_a_new_configuration_restarts_the_sidecar() -> None:
@@ -257,7 +297,7 @@ def test_a_new_configuration_restarts_the_sidecar() -> None:
         found: Manifest = deployment["spec"]["template"]["metadata"]["annotations"]
         return found
 
-    assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 8}}}}))
+    assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 4}}}}))
     assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"files": {"my_rewards.py": "x = 1\n"}}}))
 
 
@@ -286,6 +326,24 @@ def _into(policies: dict[str, Manifest], everything: dict[str, Manifest], role: 
         for port in rule.get("ports", []):
             reached.setdefault(port["port"], set()).update(found)
     return reached
+
+
+@pytest.mark.parametrize(
+    ("config", "ports"),
+    [
+        ({}, {443}),
+        ({"base_url": "https://llm.example/v1"}, {443}),
+        ({"base_url": "http://llm.example/v1"}, {80}),
+        ({"base_url": "http://vllm.models:8000/v1"}, {8000}),
+        ({"base_url": "http://vllm.models:8000"}, {8000}),
+        ({"base_url": "${PRODUCTION_URL}"}, {443}),
+    ],
+    ids=str,
+)
+def test_the_sidecar_may_go_to_production_and_the_explorer(config: Manifest, ports: set[int]) -> None:
+    values = merged(EXPLORER_ELSEWHERE, {"sidecar": {"config": {"production": config}}})
+    policy = of_kind(template(values), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010} | ports
 
 
 def test_agents_need_a_label_to_reach_the_sidecar() -> None:
@@ -329,11 +387,12 @@ def test_another_chart_puts_the_sidecar_into_its_own_pods(tmp_path: Path) -> Non
 """
     needs = '{{- include "slipstream.podNeeds" .Subcharts.slipstream | nindent 6 }}'
     labels = '{{- include "slipstream.sidecarLabel" .Subcharts.slipstream | nindent 8 }}'
+    checksum = '{config: {{ include "slipstream.checksum" .Subcharts.slipstream }}}'
     (chart / "templates" / "agent.yaml").write_text(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: agent}\nspec:\n  template:\n"
-        f"    metadata:\n      labels: {labels}\n    spec: {needs}{pod}"
+        f"    metadata:\n      annotations: {checksum}\n      labels: {labels}\n    spec: {needs}{pod}"
     )
-    values = {"slipstream": merged(EXPLORER_ELSEWHERE, {"sidecar": {"form": "injected"}})}
+    values = {"slipstream": merged(GPU, {"sidecar": {"form": "injected"}})}
     manifests = template(values, chart)
     agent = of_kind(manifests, "Deployment")["agent"]["spec"]["template"]
     assert agent["spec"]["initContainers"][0]["name"] == "slipstream"
@@ -417,6 +476,21 @@ async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def test_the_chart_fits_the_images() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    docker = ROOT / "deploy" / "docker"
+    locked = (docker / "constraints-trinity.txt").read_text(encoding="utf-8")
+    assert f"ray=={values['trinity']['rayVersion']}\n" in locked
+    for name in ("sidecar", "trinity"):
+        dockerfile = (docker / f"{name}.Dockerfile").read_text(encoding="utf-8")
+        user = values[name]["user"]
+        assert f"USER {user}:{user}" in dockerfile
+        assert f"-t {values[name]['image']['repository']}:{slipstream.__version__}" in dockerfile
+        assert "/home/slipstream/.cache" in dockerfile or name == "sidecar", "where the chart mounts a volume"
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == slipstream.__version__
 
 
 def test_no_variable_of_the_chart_is_refused_by_the_sidecar() -> None:

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from charts import CHART, MATRIX, ROOT, of_kind, template
 
+from slipstream.trinity.launch import FAILED, UNFINISHED
+
 FILES = CHART / "files"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 
@@ -55,9 +57,13 @@ def script(tmp_path: Path) -> list[str]:
     return ["bash", str(FILES / "trinity.sh"), "--config", "trainer.yaml"]
 
 
-@pytest.mark.parametrize(("codes", "starts"), [("0 0 1 2", 4), ("2", 1)], ids=["goes-on", "mistake"])
-def test_trinity_is_started_again_until_a_mistake_is_named(
-    script: list[str], tmp_path: Path, codes: str, starts: int
+@pytest.mark.parametrize(
+    ("codes", "starts", "ends"),
+    [(f"{UNFINISHED} {UNFINISHED} 0", 3, 0), (f"{UNFINISHED} {FAILED}", 2, FAILED), ("2", 1, 2)],
+    ids=["quiet-nights", "failed", "refused"],
+)
+def test_trinity_is_started_again_while_work_is_left(
+    script: list[str], tmp_path: Path, codes: str, starts: int, ends: int
 ) -> None:
     (tmp_path / "codes").write_text(codes)
     environment = {
@@ -68,6 +74,6 @@ def test_trinity_is_started_again_until_a_mistake_is_named(
         "RESTART_PAUSE": "0",
     }
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
+    assert done.returncode == ends
     assert (tmp_path / "log").read_text().splitlines() == ["trinity --config trainer.yaml"] * starts
-    assert done.stdout.count("it is started again") == starts - 1
+    assert done.stdout.count("is started again") == starts - 1

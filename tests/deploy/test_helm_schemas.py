@@ -29,7 +29,7 @@ def check(document: Manifest) -> None:
     elif group == "monitoring.coreos.com":
         model: Any = getattr(prometheus_operator, document["kind"])
         # Made from the operator's own definitions; a field that they do not know is lost on the way through.
-        known = model.model_validate(document).model_dump(mode="json", by_alias=True, exclude_none=True)
+        known = model.model_validate(document).model_dump(mode="json", by_alias=True, exclude_unset=True)
         assert known == document
     else:
         for version in KUBERNETES:

@@ -19,12 +19,20 @@ has this one as a dependency (with sidecar.form: injected):
 http://{{ include "slipstream.fullname" . }}-explorer:8010
 {{- end }}
 
-{{/* sidecar.yaml: what the cluster decides, and over it sidecar.config of the values. */}}
+{{/*
+sidecar.yaml: what the cluster decides, and over it sidecar.config of the values. With an Explorer of the chart it says
+the same as explorer.yaml and trainer.yaml about the size of groups and batches.
+*/}}
 {{- define "slipstream.sidecarYaml" -}}
 {{- $given := dict
   "listen" "0.0.0.0:8100"
   "store" (dict "url" (include "slipstream.store" .))
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
+{{- if .Values.explorer.enabled -}}
+{{- $told := include "slipstream.explorerDocument" . | fromJson -}}
+{{- $_ := set $given.explorer "train_batch_size" $told.buffer.train_batch_size -}}
+{{- $_ := set $given "runs" (dict "repeat_time" $told.algorithm.repeat_times) -}}
+{{- end -}}
 {{- range $section := list "production" "facade" -}}
 {{- $file := printf "%s_api_key" $section -}}
 {{- if hasKey $.Values.sidecar.secrets $file -}}

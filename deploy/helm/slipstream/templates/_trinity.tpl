@@ -92,7 +92,7 @@ entrypoint: >-
   {{- range concat (list "postgresql") .context.Values.trinity.overlays (list "cluster" "fields") }}
   --overlay /etc/slipstream/overlay-{{ . }}.yaml
   {{- end }}
-backoffLimit: {{ .context.Values.trinity.backoffLimit }} # new Ray clusters, when one was lost or Trinity was refused
+backoffLimit: {{ .context.Values.trinity.backoffLimit }} # tries in new Ray clusters
 shutdownAfterJobFinishes: true # a job that failed for good gives its GPUs back
 ttlSecondsAfterFinished: 600 # after its log could be read
 rayClusterSpec:
@@ -133,6 +133,15 @@ metadata:
   name: {{ include "slipstream.fullname" .context }}-{{ .component }}-{{ $told }}
   labels: {{- include "slipstream.labels" . | nindent 4 }}
 spec: {{- $spec | nindent 2 }}
+{{- end }}
+
+{{/* explorer.yaml with the values' overlays and fields, as JSON: what the chart itself must know of it. */}}
+{{- define "slipstream.explorerDocument" -}}
+{{- $document := .Files.Get "files/explorer.yaml" | fromYaml -}}
+{{- range .Values.trinity.overlays -}}
+{{- $document = mergeOverwrite $document ($.Files.Get (printf "files/overlays/%s.yaml" .) | fromYaml) -}}
+{{- end -}}
+{{- mergeOverwrite $document (deepCopy .Values.trinity.fields) | toJson -}}
 {{- end }}
 
 {{/*
