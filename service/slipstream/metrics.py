@@ -59,6 +59,9 @@ class Metrics:
             "slipstream_policy_version", "The version that the Explorer serves", registry=registry
         )
         self.explorer_up = Gauge("slipstream_explorer_up", "1 when the Explorer answers", registry=registry)
+        self.problems = Gauge(
+            "slipstream_problems", "1 where the sidecar sees this problem now", ["code"], registry=registry
+        )
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )

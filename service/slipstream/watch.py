@@ -22,6 +22,9 @@ class ExplorerWatch:
         up: whether it answered the last time it was asked; None before the first time.
         version: the policy version it serves, as last seen.
         error: why it did not answer.
+        since: when it was last seen to come or to go, Unix seconds; None before the first time.
+        newest: the version of the engine that is ahead of the others.
+        apart_since: since when engines serve different versions; None while they serve one.
     """
 
     def __init__(
@@ -35,6 +38,9 @@ class ExplorerWatch:
         self.up: bool | None = None
         self.version: int | None = None
         self.error: str | None = None
+        self.since: float | None = None
+        self.newest: int | None = None
+        self.apart_since: float | None = None
 
     async def step(self) -> bool:
         """Ask once."""
@@ -42,14 +48,19 @@ class ExplorerWatch:
             seen = await self._explorer.counters()
         except ExplorerError as error:
             if self.up is not False:
+                self.since = self._clock()
                 _log.warning("explorer_away", reason=str(error))
             self.up, self.error = False, str(error)
             self._metrics.explorer_up.set(0)
             return False
         if self.up is not True:
+            self.since = self._clock()
             _log.info("explorer_reached", policy_version=seen.version)
         self.up, self.error = True, None
         self._metrics.explorer_up.set(1)
+        self.newest = seen.newest
+        together = seen.newest == seen.version
+        self.apart_since = None if together else self.apart_since or self._clock()
         last, self._counters = self._counters, seen
         if last is not None and seen.restarted_since(last.ready, last.total, last.step):
             _log.warning("explorer_restarted")

@@ -35,6 +35,9 @@ class Recorder:
         clock: Unix seconds.
         stored: called after calls were stored; the argument says whether runs are to be scored again.
         wake: called when there is something to store.
+
+    Attributes:
+        dropped_at: when an exchange was last dropped because the queue was full, Unix seconds; None for never.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Recorder:
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
         self._unwritten: list[NewCall] = []
+        self.dropped_at: float | None = None
 
     def wants(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Whether an exchange that begins like this can hold a call to capture."""
@@ -80,6 +84,7 @@ class Recorder:
         size = _size(exchange)
         if len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
             self._metrics.dropped.labels("capture_queue_full").inc()
+            self.dropped_at = self._clock()
             return
         self._queue.append(exchange)
         self._bytes += size

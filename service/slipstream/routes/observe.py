@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from email.utils import formatdate
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -12,8 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from slipstream import __version__
+from slipstream.doctor import live
+from slipstream.doctor.findings import Finding
 from slipstream.errors import RequestError
 from slipstream.routes.context import SidecarDep
+from slipstream.sidecar import Sidecar
+from slipstream.store.lately import lately
 from slipstream.store.overview import overview, task_overview
 
 router = APIRouter(tags=["operations"])
@@ -41,20 +46,23 @@ async def metrics(sidecar: SidecarDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()
+        codes = {problem.code for problem in (await _look(sidecar))[1]}
+        for problem in live.PROBLEMS:
+            sidecar.metrics.problems.labels(problem.code).set(problem.code in codes)
     return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/status")
-async def status(sidecar: SidecarDep) -> dict[str, Any]:
-    """Everything at a glance, for people: what is selected and why not, what waits, what was delivered."""
-    served = sidecar.watch.version
-    async with sidecar.database.read() as session:
-        found = await overview(session, served)
-    now, settings = time.time(), sidecar.settings
+async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
+    """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
+    found, problems = await _look(sidecar)
+    now, settings, served = time.time(), sidecar.settings, sidecar.watch.version
+    response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     version = found.pop("version")
     next_at = sidecar.next_commit_at
     return {
         "slipstream": __version__,
+        "problems": [problem.as_dict() for problem in problems],
         "explorer": {"up": sidecar.watch.up, "breaker": sidecar.breaker.state, "error": sidecar.watch.error},
         "policy": {
             "version": served,
@@ -75,6 +83,28 @@ async def status(sidecar: SidecarDep) -> dict[str, Any]:
         "runs_active": sidecar.shadow.active,
         **found,
     }
+
+
+async def _look(sidecar: Sidecar) -> tuple[dict[str, Any], list[Finding]]:
+    """What the store holds, and what is wrong."""
+    now, watch = time.time(), sidecar.watch
+    async with sidecar.database.read() as session:
+        found = await overview(session, watch.version)
+        recently = await lately(session, watch.version, recent=now - live.RECENT, old=now - live.STALE)
+    moment = live.Moment(
+        now=now,
+        settings=sidecar.settings,
+        explorer_up=watch.up,
+        explorer_error=watch.error,
+        explorer_since=watch.since,
+        breaker=sidecar.breaker.state,
+        versions=(watch.version, watch.newest),
+        apart_since=watch.apart_since,
+        dropped_at=sidecar.recorder.dropped_at,
+        store=found,
+        lately=recently,
+    )
+    return found, live.problems(moment)
 
 
 @router.get("/tasks/{task_id:path}")

@@ -46,12 +46,14 @@ class ExplorerCounters:
         total: experiences recorded so far.
         step: commits carried out so far.
         version: the policy version that every engine has reached, or None where it is not told.
+        newest: the version that the first engine has reached, or None.
     """
 
     ready: int
     total: int
     step: int
     version: int | None
+    newest: int | None
 
     def restarted_since(self, ready: int, total: int, step: int) -> bool:
         """Whether the process that had these counters is gone."""
@@ -155,6 +157,7 @@ class ExplorerClient:
                 total=_counter(body, "rollout/total_experience_count"),
                 step=_counter(body, "explore_step_num"),
                 version=min(versions, default=None),
+                newest=max(versions, default=None),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ExplorerUnavailable(f"the Explorer's /metrics lacks a counter: {error!r}") from error

@@ -1,0 +1,217 @@
+"""What the sidecar sees of its own deployment while it runs: `problems` in `GET /status`, and `slipstream_problems`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.config.settings import Settings
+from slipstream.doctor.findings import Finding, Problem
+from slipstream.store.lately import Lately
+
+RECENT = 3600.0
+"""Seconds for which what was lost is told: an alert must have time to be seen."""
+STALE = 900.0
+"""Seconds after which a version should have come, or engines be together: longer than a step or a reload takes."""
+_AWAY = 60.0
+"""Seconds that a restart of the Explorer may take before anybody is told."""
+_DAY = 86400.0
+_DROPPED_LATELY = 600.0
+_ENOUGH_TASKS, _ENOUGH_RUNS = 20, 10
+"""How many must have come to nothing before it is no accident."""
+_ASSUMED_BATCH = 256
+"""Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
+
+EXPLORER_AWAY = Problem(
+    "live.explorer_away",
+    "error",
+    why="No run is answered and nothing is committed. Production is unharmed, and nothing is lost.",
+    fix="Look into the Explorer's log, and restart it; compare `explorer.base_url` with its address.",
+)
+BREAKER_OPEN = Problem(
+    "live.breaker_open",
+    "warning",
+    why="The Explorer answers, but chats with the policy failed five times in a row: runs wait.",
+    fix="See the newest of `failed_runs` and the Explorer's log: mostly an engine that is out, or no memory.",
+)
+ENGINES_APART = Problem(
+    "live.engines_apart",
+    "error",
+    why="An engine that failed to load a version stays at its old one until the Explorer is restarted: part of the "
+    "answers come from an old policy.",
+    fix="Look for the failed load in the Explorer's log, then restart the Explorer.",
+)
+NOT_CONSUMING = Problem(
+    "live.trainer_does_not_consume",
+    "error",
+    why="More than two batches were delivered, and no new version came: the Trainer ended (after a quiet night with "
+    "exit code 0), hangs, or reads another table, or the Explorer does not take its versions.",
+    fix="Restart the Trainer, under a restart policy that restarts it after exit code 0 too; then `slipstream doctor` "
+    "on its machine.",
+)
+LEFTOVERS = Problem(
+    "live.leftovers_wait",
+    "warning",
+    why="The Trainer takes exactly a batch at a time. What is left over waits for more traffic, and grows stale.",
+    fix="More traffic (docs/selection.md), or a smaller `buffer.train_batch_size` of the Trainer.",
+)
+COMMITS_LOST = Problem(
+    "live.commits_lost",
+    "warning",
+    why="The Explorer restarted or failed before it had handed on what it was told. The sidecar's groups are run "
+    "again, which is work done twice; those of the facade are lost.",
+    fix="Look for the reason in the Explorer's log: memory, disk, or the database of the buffer.",
+)
+GROUPS_DROPPED = Problem(
+    "live.groups_dropped",
+    "warning",
+    why="The Explorer lost these groups `runs.max_attempts` times, or knew only a part of one: they are not trained "
+    "on.",
+    fix="Look for the reason in the Explorer's log; it must keep its history (the database beside the buffer).",
+)
+FACADE_LOST = Problem(
+    "live.facade_feedback_lost",
+    "warning",
+    why="Rewards that clients of the facade gave were not trained on. They cannot be run again, as the sidecar's own "
+    "can.",
+    fix="See `facade.failed_groups`: an Explorer that restarted, a group of which one run came, or a group that "
+    "waited past `capture.retention`.",
+)
+CAPTURE_DROPS = Problem(
+    "live.capture_drops",
+    "warning",
+    why="Calls come faster than the store takes them. Production is unharmed; these calls are not captured.",
+    fix="A faster disk, a lower `capture.rate`, or a larger `capture.queue` for short peaks.",
+)
+RUNS_QUEUE_FULL = Problem(
+    "live.runs_queue_full",
+    "warning",
+    why="More is selected than the policy answers: further calls get no run.",
+    fix="Select less (docs/selection.md), or raise `runs.concurrency` (and the Explorer's engines).",
+)
+NOTHING_SELECTED = Problem(
+    "live.nothing_selected",
+    "warning",
+    why="Tasks come, and none is trained on.",
+    fix="Look up the reason in docs/selection.md, and change `selection`.",
+)
+NOTHING_SCORED = Problem(
+    "live.nothing_scored",
+    "warning",
+    why="The policy answers, and no run gets a reward: nothing is ever committed.",
+    fix="Look up the reason in docs/rewards.md, and change `rewards.calculators`.",
+)
+
+PROBLEMS = (
+    EXPLORER_AWAY, BREAKER_OPEN, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED, FACADE_LOST,
+    CAPTURE_DROPS, RUNS_QUEUE_FULL, NOTHING_SELECTED, NOTHING_SCORED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the sidecar knows now.
+
+    Attributes:
+        explorer_up: None before it was asked; `explorer_since`: when that last changed.
+        breaker: closed, open or half_open.
+        versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
+        dropped_at: when a call was last not captured because the queue was full.
+        store: `store.overview.overview`.
+    """
+
+    now: float
+    settings: Settings
+    explorer_up: bool | None
+    explorer_error: str | None
+    explorer_since: float | None
+    breaker: str
+    versions: tuple[int | None, int | None]
+    apart_since: float | None
+    dropped_at: float | None
+    store: Mapping[str, Any]
+    lately: Lately
+
+    @property
+    def batch(self) -> int:
+        return self.settings.explorer.train_batch_size or _ASSUMED_BATCH
+
+
+def problems(moment: Moment) -> list[Finding]:
+    """What is wrong now."""
+    return [finding for check in _CHECKS for finding in check(moment)]
+
+
+def _explorer(moment: Moment) -> Iterator[Finding]:
+    where = moment.settings.explorer.base_url
+    if moment.explorer_up is False and moment.explorer_since is not None:
+        if (seconds := moment.now - moment.explorer_since) >= _AWAY:
+            yield EXPLORER_AWAY.at(where, f"away for {_span(seconds)}: {moment.explorer_error}")
+    elif moment.explorer_up and moment.breaker != "closed":
+        yield BREAKER_OPEN.at(where, f"the circuit breaker is {moment.breaker}")
+    if moment.explorer_up and moment.apart_since is not None and (seconds := moment.now - moment.apart_since) >= STALE:
+        low, high = moment.versions
+        yield ENGINES_APART.at(where, f"versions {low} and {high} for {_span(seconds)}")
+
+
+def _trainer(moment: Moment) -> Iterator[Finding]:
+    version, given = moment.store["version"], moment.settings.explorer.train_batch_size
+    batch = f"a batch is {given}" if given else f"a batch of {_ASSUMED_BATCH} is assumed (explorer.train_batch_size)"
+    if version is not None and moment.now - version["seen_at"] >= STALE:
+        since = version["experiences_since"]
+        if since >= 2 * moment.batch and moment.lately.untrained >= moment.batch:
+            found = f"{since} experiences were delivered since version {version['version']} appeared "
+            found += f"{_span(moment.now - version['seen_at'])} ago, {moment.lately.untrained} of them more than "
+            yield NOT_CONSUMING.at("the Trainer", f"{found}{_span(STALE)} ago; {batch}")
+            return
+    last, left = moment.lately.last_delivery, moment.store["experiences_delivered"] % moment.batch
+    if given and left and last is not None and moment.now - last >= _DAY:
+        found = f"about {left} experiences; {batch}, and the last commit was {_span(moment.now - last)} ago"
+        yield LEFTOVERS.at("the Trainer", found)
+
+
+def _lost(moment: Moment) -> Iterator[Finding]:
+    lately, span = moment.lately, f"in the last {_span(RECENT)}"
+    if lately.commits_lost:
+        yield COMMITS_LOST.at("the Explorer", f"commits lost {span}: {lately.commits_lost}")
+    if lately.groups_dropped:
+        yield GROUPS_DROPPED.at("the Explorer", f"groups given up {span}: {lately.groups_dropped}")
+    if lately.facade_lost:
+        yield FACADE_LOST.at(
+            "the facade", f"groups lost {span}: {lately.facade_lost}; the newest because: {lately.facade_reason}"
+        )
+
+
+def _queues(moment: Moment) -> Iterator[Finding]:
+    if moment.dropped_at is not None and moment.now - moment.dropped_at < _DROPPED_LATELY:
+        yield CAPTURE_DROPS.at("capture.queue", f"the last one was dropped {_span(moment.now - moment.dropped_at)} ago")
+    waiting, settings = moment.store["runs"].get("pending", 0), moment.settings.runs
+    if waiting + settings.repeat_time > settings.queue:
+        yield RUNS_QUEUE_FULL.at("runs.queue", f"{waiting} runs wait, and {settings.queue} may")
+
+
+def _results(moment: Moment) -> Iterator[Finding]:
+    chosen = moment.store["selection"]
+    reasons = {reason: count for reason, count in chosen["not_selected"].items() if reason != "undecided"}
+    if not chosen["selected"] and sum(reasons.values()) >= _ENOUGH_TASKS:
+        commonest = max(reasons, key=lambda reason: reasons[reason])
+        found = f"none of {sum(reasons.values())} tasks; the commonest reason is {commonest} ({reasons[commonest]})"
+        yield NOTHING_SELECTED.at("selection", found)
+    runs, failed = moment.store["runs"], moment.store["failed_runs"]
+    if not runs.get("scored") and runs.get("failed", 0) >= _ENOUGH_RUNS:
+        found = (
+            f"none of {runs['failed']} runs; the newest failed because: {failed[0]['reason'] if failed else 'unknown'}"
+        )
+        yield NOTHING_SCORED.at("rewards.calculators", found)
+
+
+def _span(seconds: float) -> str:
+    """A time for people: one number of its largest unit."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_CHECKS: tuple[Callable[[Moment], Iterator[Finding]], ...] = (_explorer, _trainer, _lost, _queues, _results)
