@@ -9,7 +9,7 @@ from loops import Loop
 
 async def ask(loop: Loop, **fields: Any) -> str:
     """A chat through the facade; returns the id of its answer."""
-    body = {"model": "/models/policy", "messages": [{"role": "user", "content": "hello"}], **fields}
+    body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}], **fields}
     response = await loop.client.post("/explorer/v1/chat/completions", json=body)
     assert response.status_code == 200, response.text
     msg_id: str = response.json()["id"]
