@@ -179,7 +179,17 @@ class Committer:
                 raise  # whether it was carried out is not known; the step number will tell
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error} {error.said}")
+        if await self._committed_by_another(counters):
+            return await self._lost(row, groups, "lost", "the Explorer restarted right before the commit")
         return await self._delivered(row, groups, unknown, partial)
+
+    async def _committed_by_another(self, before: ExplorerCounters) -> bool:
+        """Whether a new process carried out the commit, on an empty queue. One that restarted after it has step 0."""
+        try:
+            after = await self._explorer.counters()
+        except ExplorerUnavailable:  # gone since, after it had answered
+            return False
+        return after.restarted_since(before.ready, before.total, before.step) and after.step > 0
 
     async def _feed_back(self, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
         """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten

@@ -5,6 +5,8 @@ SlipstreamError
 ├── RequestError             a control request is wrong; becomes a 4xx body
 ├── ExplorerError            the Explorer did not do what it was asked
 │   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
+│   │   ├── ExplorerAway     nobody was there to do it: down, or without an engine while it reloads
+│   │   └── AnswerLost       its engine answered a chat, and the Explorer could not record that answer
 │   └── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
 └── ScoringError             a reward calculator could not give a finite reward
 """
@@ -70,6 +72,14 @@ class ExplorerError(SlipstreamError):
 
 class ExplorerUnavailable(ExplorerError):
     """The Explorer could not be reached, was busy, or failed: the same call may work later."""
+
+
+class ExplorerAway(ExplorerUnavailable):
+    """Nobody was there to carry it out, so that this says nothing about what was asked."""
+
+
+class AnswerLost(ExplorerUnavailable):
+    """The engine answered, and the Explorer failed on that answer: it is there, and other chats may go well."""
 
 
 class ExplorerRefused(ExplorerError):

@@ -71,11 +71,12 @@ def start_sidecar(tmp_path: Path) -> StartSidecar:
     """Start a sidecar in front of an Explorer: `async with start_sidecar(trinity, runs={"repeat_time": 4}) as sidecar`.
 
     Everything is selected, each call gets a group of two runs, the answers' own worth is the reward, and no commit
-    comes unasked, unless a section says otherwise. The store stays in the test's folder, for a second start.
+    comes unasked, unless a section says otherwise. The store stays in the test's folder, for a second start. `url=`
+    names what stands between the sidecar and Trinity.
     """
 
     @asynccontextmanager
-    async def start(trinity: RealTrinity, **sections: Any) -> AsyncIterator[Sidecar]:
+    async def start(trinity: RealTrinity, url: str | None = None, **sections: Any) -> AsyncIterator[Sidecar]:
         async with serving(production_app()) as production_url:
             settings = Settings.model_validate(
                 {
@@ -84,7 +85,11 @@ def start_sidecar(tmp_path: Path) -> StartSidecar:
                     "rewards": {"calculators": [{"python": "worth:reward"}]},
                     **sections,
                     "production": {"base_url": f"{production_url}/v1"},
-                    "explorer": {"base_url": trinity.url, "poll_interval": "50ms", **sections.get("explorer", {})},
+                    "explorer": {
+                        "base_url": url or trinity.url,
+                        "poll_interval": "50ms",
+                        **sections.get("explorer", {}),
+                    },
                     "runs": {"repeat_time": 2, **sections.get("runs", {})},
                     "commit": {"interval": "1h", "on_shutdown": False, **sections.get("commit", {})},
                 }

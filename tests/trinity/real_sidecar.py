@@ -23,6 +23,19 @@ class Sidecar(Loop):
         await self.chat(prompt, {"x-slipstream-task-id": task_id})
         await until(lambda: self.ready(ready), 30)
 
+    async def planned(self, task_id: str, prompt: str = "hello") -> None:
+        """One task of one call, until its runs are planned; what becomes of them is the test's affair."""
+        await self.chat(prompt, {"x-slipstream-task-id": task_id})
+        await until(lambda: self.group_states(task_id), 30)
+
+    async def ended(self, task_id: str, states: list[str], seconds: float = 60) -> None:
+        """Wait for the states of a task's groups, generation after generation."""
+
+        async def reached() -> bool:
+            return await self.group_states(task_id) == states
+
+        await until(reached, seconds)
+
     async def runs(self, task_id: str) -> list[dict[str, Any]]:
         """The runs of the task's newest group."""
         task = await self.task(task_id)
@@ -34,6 +47,10 @@ class Sidecar(Loop):
         """The states of the task's groups, generation after generation; none while there is no group."""
         task = await self.task(task_id)
         return [group["state"] for group in task["groups"]] if task is not None else []
+
+    async def retried(self) -> bool:
+        """Whether a run was put off, to be sent again."""
+        return "slipstream_run_retries_total 0.0" not in (await self.client.get("/metrics")).text
 
 
 StartTrinity = Callable[..., Awaitable[RealTrinity]]

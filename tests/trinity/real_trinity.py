@@ -181,6 +181,12 @@ class RealTrinity:
             rows = database.execute("SELECT * FROM proxy_history ORDER BY id").fetchall()
         return [dict(row) for row in rows]
 
+    def forget(self) -> None:
+        """Every recorded chat is gone, as with a history that was wiped."""
+        with _opened(self._history) as database:
+            database.execute("DELETE FROM proxy_history")
+            database.execute("DELETE FROM proxy_history_blob")
+
     @contextlib.contextmanager
     def failing_commits(self) -> Iterator[None]:
         """Meanwhile the Trainer's table takes no row: the pipeline fails, as it does on a full disk."""

@@ -50,6 +50,11 @@ class ScriptedEngine:
         self.reloads: list[int] = []
         self.busiest = 0
         self._active = 0
+        self._before_hold: int | None = None
+
+    def pause_after(self, chats: int) -> None:
+        """Chats wait once so many more were let through, until `hold` is set."""
+        self._before_hold = chats
 
     def app(self) -> Starlette:
         return Starlette(
@@ -69,6 +74,11 @@ class ScriptedEngine:
         self.headers.append(dict(request.headers))
         self._active += 1
         self.busiest = max(self.busiest, self._active)
+        if self._before_hold == 0:
+            self.hold.clear()
+            self._before_hold = None
+        elif self._before_hold is not None:
+            self._before_hold -= 1
         try:
             await self.hold.wait()
         finally:
@@ -124,11 +134,12 @@ async def _chunks(answer: dict[str, Any], *, cut: bool) -> AsyncIterator[str]:
     head = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     first: dict[str, Any] = {"prompt_token_ids": answer["prompt_token_ids"]}
     for choice in answer["choices"]:
-        for number, word in enumerate(choice["message"]["content"].split()):
+        words = choice["message"]["content"].split()
+        for number, word in enumerate(words):
             part = {
                 "index": choice["index"],
                 "delta": {"content": word},
-                "finish_reason": None,
+                "finish_reason": choice["finish_reason"] if number + 1 == len(words) else None,
                 "token_ids": choice["token_ids"][number : number + 1],
                 "logprobs": {"content": choice["logprobs"]["content"][number : number + 1]},
             }

@@ -53,10 +53,11 @@ class CircuitBreaker:
     def succeeded(self) -> None:
         self._failures, self._pause, self._opened_at, self._trial = 0, _FIRST_PAUSE, None, False
 
-    def failed(self) -> None:
+    def failed(self, *, there: bool = False) -> None:
+        """A call failed. Where somebody was `there` and failed, the next trial may go better: the pause stays."""
         self._failures += 1
         if self._trial:
-            self._pause = min(_LONGEST_PAUSE, self._pause * 2)
+            self._pause = self._pause if there else min(_LONGEST_PAUSE, self._pause * 2)
             self._opened_at, self._trial = self._clock(), False
         elif self._opened_at is None and self._failures >= _FAILURES:
             self._opened_at = self._clock()

@@ -16,7 +16,7 @@ import httpx
 
 from slipstream.capture.body import Unreadable, parse_json
 from slipstream.capture.completion import MAX_MSG_ID
-from slipstream.errors import ExplorerRefused, ExplorerUnavailable
+from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
@@ -32,6 +32,9 @@ _SHORT = 30.0
 _LONGEST_ANSWER = 16 * 1024**2
 """Bytes. Far more than a completion with the ids and logprobs of all its tokens; more is no answer, and would take the
 memory that production's traffic needs."""
+
+_UNHANDLED = "Internal Server Error"
+"""What Trinity's server says where its own code raised; an engine's 500 comes through with the engine's words."""
 
 _LARGEST_COUNTER = 2**63 - 1
 """What the store's columns hold."""
@@ -98,15 +101,19 @@ class ExplorerClient:
         await self._client.aclose()
 
     async def model(self) -> str:
-        """The policy's model name."""
+        """The policy's model name.
+
+        Raises:
+            ExplorerAway: it cannot be had now, which is no run's fault: each can be sent once the list is there.
+        """
         if self._model is None:
             try:
                 models = (await self._call("GET", "/v1/models", _SHORT)).get("data")
-            except ExplorerRefused as error:  # not the run's fault: it can be sent once the list is there
-                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            except ExplorerError as error:
+                raise ExplorerAway(str(error), status=error.status, said=error.said) from error
             first = models[0] if isinstance(models, list) and models else None
             if not isinstance(first, dict) or not isinstance(first.get("id"), str):
-                raise ExplorerUnavailable("the Explorer's /v1/models names no model")
+                raise ExplorerAway("the Explorer's /v1/models names no model")
             self._model = first["id"]
         return self._model
 
@@ -116,13 +123,27 @@ class ExplorerClient:
         return {**kept, "model": await self.model(), "n": 1, "stream": False}
 
     async def chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for one chat completion and check that it is one: an id, and one choice with a message."""
+        """Ask for one chat completion and check that it is one: an id, and one choice with a message.
+
+        Raises:
+            ExplorerAway: nobody was there to answer. Trinity's only engine is away for each reload, and chats get 500.
+            AnswerLost: the Explorer could not record the answer. Trinity says 500 to an empty completion.
+        """
+        before = await self._handed_on()
         try:
             answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
         except ExplorerRefused as error:
             if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
                 self._model = None
                 raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            raise
+        except ExplorerUnavailable as error:
+            if error.status != 500:
+                raise
+            if before is not None and await self._handed_on() == before:
+                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
+            if error.said == _UNHANDLED:
+                raise AnswerLost(str(error), status=error.status, said=error.said) from error
             raise
         choices, msg_id = answer.get("choices"), answer.get("id")
         if not isinstance(msg_id, str) or not 0 < len(msg_id) <= MAX_MSG_ID or not msg_id.isprintable():
@@ -162,14 +183,31 @@ class ExplorerClient:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ExplorerUnavailable(f"the Explorer's /metrics lacks a counter: {error!r}") from error
 
+    async def _handed_on(self) -> int | None:
+        """How many chats an engine was given so far, or None where the Explorer does not tell.
+
+        Raises:
+            ExplorerAway: it does not answer this either.
+        """
+        try:
+            body = await self._call("GET", "/metrics", _SHORT)
+            counts = [_counter(body, name) for name in body if name.endswith("/total_request_count")]
+        except ExplorerUnavailable as error:
+            raise ExplorerAway(str(error), status=error.status, said=error.said) from error
+        except (ExplorerRefused, TypeError, ValueError, OverflowError):
+            return None
+        return sum(counts) if counts else None
+
     async def _call(
         self, method: str, path: str, seconds: float, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         content = None if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
+        # A server closes the connection behind a 500 of its own: what came next on it would be lost.
+        headers = {"connection": "close"} if method == "POST" else {}
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._client.stream(method, path, content=content) as response,
+                self._client.stream(method, path, content=content, headers=headers) as response,
             ):
                 answered = await _body(response)
         except TimeoutError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from slipstream.errors import ExplorerRefused, ExplorerUnavailable
+from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.runs.breaker import CircuitBreaker
@@ -30,8 +30,8 @@ class ShadowCaller:
     """Sends planned runs to the Explorer, a bounded number at a time.
 
     429, 5xx and transport errors are tried again, up to `max_attempts` times, with exponential backoff and full
-    jitter (M. Brooker, "Exponential Backoff And Jitter", 2015). While the breaker is open nothing is sent, and what
-    fails meanwhile costs its run no attempt: the Explorer's absence is no property of a run.
+    jitter (M. Brooker, "Exponential Backoff And Jitter", 2015). While the breaker is open nothing is sent. What fails
+    meanwhile, or because nobody was there, costs its run no attempt: the Explorer's absence is no property of a run.
 
     What is stored of an answer is redacted, like all that is stored.
 
@@ -134,9 +134,14 @@ class ShadowCaller:
                 self._breaker.succeeded()  # it is there, and answers
                 await self._fail(run, f"refused: {error}", error.said)
                 return
+            except AnswerLost as error:
+                self._breaker.succeeded()
+                await self._retry(run, error, run.attempts + 1)
+                return
             except ExplorerUnavailable as error:
-                self._breaker.failed()
-                await self._retry(run, error)
+                away = isinstance(error, ExplorerAway)
+                self._breaker.failed(there=error.status == 500 and not away)
+                await self._retry(run, error, run.attempts + (self._breaker.state == "closed" and not away))
                 return
             except Exception as error:  # noqa: BLE001 - what nobody foresaw would else be tried for ever
                 self._breaker.failed()
@@ -164,8 +169,7 @@ class ShadowCaller:
     def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
         return pack(request), pack(self._redactor.redact(answer))
 
-    async def _retry(self, run: ClaimedRun, error: ExplorerUnavailable) -> None:
-        attempts = run.attempts + (self._breaker.state == "closed")
+    async def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> None:
         if attempts >= self._max_attempts:
             await self._fail(run, f"{attempts} attempts: {error}", error.said)
             return
