@@ -91,11 +91,23 @@ MATRIX: dict[str, Manifest] = {
     "monitoring of an injected one": merged(
         EXPLORER_ELSEWHERE, {"sidecar": {"form": "injected"}, "monitoring": {"serviceMonitor": {"enabled": True}}}
     ),
-    "network policies": merged(GPU, {"networkPolicy": {"enabled": True}, "podDisruptionBudget": {"enabled": True}}),
+    "network policies": merged(
+        GPU,
+        {
+            "networkPolicy": {
+                "sidecars": [
+                    {"namespaceSelector": {}, "podSelector": {"matchLabels": {"slipstream-sidecar": "other"}}}
+                ],
+                "sidecarEgress": [{"ports": [{"port": 3128, "protocol": "TCP"}]}],
+                "trinityEgress": [{"to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}]}],
+            },
+            "podDisruptionBudget": {"enabled": True},
+        },
+    ),
     "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
     "network policies of an injected one": merged(
         GPU,
-        {"sidecar": {"form": "injected"}, "agentExample": {"enabled": True}, "networkPolicy": {"enabled": True}},
+        {"sidecar": {"form": "injected"}, "agentExample": {"enabled": True}},
     ),
 }
 

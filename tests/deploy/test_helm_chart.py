@@ -235,24 +235,19 @@ def test_trinity_is_told_the_size_and_place_that_its_pods_have(
                 assert sidecar["explorer"]["train_batch_size"] == told["trainer"]["buffer"]["train_batch_size"]
 
 
-def test_the_doctor_finds_nothing_wrong(
-    manifests: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["gpu", "several trainer nodes", "one gpu each"])
+def test_the_doctor_finds_nothing_wrong(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the three files as they arrive in the pods; with the calculator that every installation has to name."""
-    jobs, files = of_kind(manifests, "RayJob"), of_kind(manifests, "ConfigMap")
-    [sidecar] = [data["data"] for name, data in files.items() if name.endswith("-sidecar")] or [None]
-    if not jobs or not sidecar:
-        return
-    [*_, job] = jobs.values()
+    manifests = template(MATRIX[name])
+    sidecar = of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]
+    [*_, job] = of_kind(manifests, "RayJob").values()
     for variable in job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]:
         monkeypatch.setenv(variable["name"], variable.get("value", "postgresql://u:p@database/buffer"))
     for role in ("explorer", "trainer"):
         (folder := tmp_path / role).mkdir()
         _, document = _documents(manifests, role, folder)
         (tmp_path / f"{role}.yaml").write_text(yaml.safe_dump(document))
-    for secret in ("production_api_key", "facade_api_key"):
-        (tmp_path / secret).write_text("k-123")
-    config = yaml.safe_load(sidecar["sidecar.yaml"].replace("/run/secrets/slipstream", str(tmp_path)))
+    config = yaml.safe_load(sidecar["sidecar.yaml"])
     config["rewards"] = {"calculators": ["agreement"]}
     (tmp_path / "sidecar.yaml").write_text(yaml.safe_dump(config))
     command = [Path(sys.executable).parent / "slipstream", "doctor", "--offline", "--json"]

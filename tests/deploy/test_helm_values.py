@@ -113,4 +113,4 @@ def test_the_matrix_renders_with_every_switch() -> None:
                 tree = tree.get(key, {}) if isinstance(tree, dict) else {}
             if tree is True:
                 on.add(path)
-    assert switches - on == {("autoscaling", "enabled")}, "that one is refused, and tested above"
+    assert switches - on == {("autoscaling", "enabled"), ("networkPolicy", "enabled")}, "refused; on by itself"
