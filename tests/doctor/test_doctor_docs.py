@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
-from planted import ROOT
+from conftest import Plant
+from planted import ROOT, Mistake
 
 from slipstream.doctor.catalogue import PROBLEMS
+from slipstream.doctor.examination import examine
+from slipstream.doctor.report import as_text
 
 PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([a-z]+\.[a-z_]+)` \| (error|warning) \| (.+) \| (.+) \|$", re.MULTILINE)
@@ -15,6 +18,11 @@ ROW = re.compile(r"^\| `([a-z]+\.[a-z_]+)` \| (error|warning) \| (.+) \| (.+) \|
 def test_every_problem_is_documented_as_the_doctor_tells_it() -> None:
     told = [(problem.code, problem.severity, problem.why, problem.fix) for problem in PROBLEMS]
     assert ROW.findall(PAGE) == told
+
+
+def test_the_example_is_what_the_doctor_says(plant: Plant) -> None:
+    findings = examine(plant(Mistake(explorer={"explorer": {"rollout_model": {"engine_num": 1}}})), offline=True)
+    assert f"$ slipstream doctor --offline\n{as_text(findings, offline=True)}```" in PAGE
 
 
 def test_a_code_stands_for_one_problem() -> None:

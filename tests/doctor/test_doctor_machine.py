@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Plant
+from planted import ROOT, Mistake
 
 from slipstream.doctor.examination import MACHINE
 from slipstream.doctor.files import Files
@@ -123,6 +124,14 @@ def test_packages_beside_trinity(plant: Plant, packages: dict[str, str | None], 
     installed = {name: version for name, version in {**TRINITY, **packages}.items() if version is not None}
     machine = replace(look_at_machine(plant()), packages=installed)
     assert codes(plant(), machine) == ([] if code is None else [code])
+
+
+def test_postgresql_without_its_driver(plant: Plant) -> None:
+    files = plant(Mistake(), ROOT / "overlays" / "postgresql.yaml")
+    machine = replace(look_at_machine(files), packages=TRINITY)
+    assert machine.sqlite == {}
+    assert codes(files, machine) == ["machine.asyncpg_missing"]
+    assert codes(files, replace(machine, packages={**TRINITY, "asyncpg": "0.32.0"})) == []
 
 
 def test_what_is_installed_here_is_seen(plant: Plant) -> None:

@@ -82,6 +82,7 @@ async def running(plant: Plant, run_loop: RunLoop) -> AsyncIterator[Running]:
                 },
             )
         )
+        files.trainer.job_dir.mkdir(parents=True)  # as the Explorer does at its start
         yield Running(files, explorer)
 
 
@@ -155,6 +156,15 @@ async def test_an_explorer_with_another_checkpoint_directory(running: Running) -
     [found] = await running.examined()
     assert found.code == "running.checkpoint_directory_not_shared"
     assert f"serves version 5; {running.job} names 2" in found.found
+
+
+async def test_an_explorer_that_made_its_directory_elsewhere(running: Running) -> None:
+    running.job.rmdir()
+    [found] = await running.examined()
+    assert (found.code, found.found) == (
+        "running.checkpoint_directory_not_shared",
+        f"answers; there is no directory {running.job}",
+    )
 
 
 async def test_a_trainer_that_does_not_consume(running: Running) -> None:

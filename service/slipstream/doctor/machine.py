@@ -64,7 +64,8 @@ class Machine:
         store: the directory of the sidecar's store; None where that is a database server.
         sqlite: directories of the SQLite files that Explorer and Trainer share, by the key that names them.
         model: None where `model_path` is a name on a model hub.
-        checkpointed: bytes that the job's directory takes already.
+        job: whether the job's directory, below it, is there.
+        checkpointed: bytes that the job's versions take already.
         packages: versions of what is installed here, by name.
     """
 
@@ -76,6 +77,7 @@ class Machine:
     model: ModelDirectory | None
     version: Marker | None
     resume: Marker | None
+    job: bool
     checkpointed: int
 
 
@@ -91,6 +93,7 @@ def look_at_machine(files: Files) -> Machine:
         model=_model(files.explorer.text("model.model_path")),
         version=read_marker(job_dir, VERSION_MARKER),
         resume=read_marker(job_dir, RESUME_MARKER),
+        job=job_dir.is_dir(),
         checkpointed=sum(_size(path) for path in job_dir.glob("global_step_*/**/*")),
     )
 

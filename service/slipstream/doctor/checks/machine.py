@@ -84,8 +84,8 @@ PYTHON = Problem(
 UNTRIED_VERSION = Problem(
     "machine.version_untried",
     "warning",
-    why="Slipstream was tried with Trinity-RFT 0.6.0, verl 0.7.1 and vLLM 0.19.1 to 0.23.0 (0.28.0 on CPU); how "
-    "others behave at feedback and commit is not known.",
+    why="Slipstream was tried with Trinity-RFT 0.6.0 and verl 0.7.1. Trinity asks for vLLM 0.19.1 to 0.23.0; its CPU "
+    "build 0.28.0 was tried too. How others behave at feedback and commit is not known.",
     fix="Install the extra `[trinity]` as docs/trinity.md says: it brings versions that work together.",
 )
 TRL_BESIDE_VERL = Problem(

@@ -61,8 +61,9 @@ NOT_FOLLOWING = Problem(
 OTHER_DIRECTORY = Problem(
     "running.checkpoint_directory_not_shared",
     "error",
-    why="The Explorer serves a version that is not in this checkpoint directory: it has another one under the same "
-    "name. Versions that are written here never reach it.",
+    why="The Explorer makes the job's directory at its start, and takes its versions from there. What it made or "
+    "serves is not here, so it has another directory under the same name: versions that are written here never "
+    "reach it.",
     fix="Mount the same filesystem at the same path for Explorer, Trainer and wherever the doctor runs.",
 )
 NOT_CONSUMING = Problem(
@@ -129,10 +130,15 @@ def versions(files: Files, machine: Machine, services: Services) -> Iterator[Fin
     served, marker = services.engine_versions, machine.version
     if not served:
         return
-    published = marker.step or 0 if marker is not None else 0
+    published, here = marker.step or 0 if marker is not None else 0, files.trainer.job_dir
+    url = files.explorer.buffer_url
     if machine.checkpoints.exists and max(served) > published:
-        found = f"serves version {max(served)}; {files.trainer.job_dir} names {published or 'none'}"
+        found = f"serves version {max(served)}; {here} names {published or 'none'}"
         yield OTHER_DIRECTORY.at(services.metrics.url, found)
+        return
+    # the embedded Explorer makes it for an SQLite buffer alone
+    if machine.checkpoints.exists and not machine.job and url is not None and url.get_backend_name() == "sqlite":
+        yield OTHER_DIRECTORY.at(services.metrics.url, f"answers; there is no directory {here}")
         return
     age = services.now - marker.changed_at if marker is not None else 0.0
     patience = max(STALE, 3 * files.explorer.whole("explorer.service_status_check_interval"))
