@@ -7,14 +7,13 @@ FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 RUN pip install hatchling==1.27.0 && python -m venv /opt/slipstream
-COPY deploy/docker/constraints-trinity.txt pyproject.toml README.md LICENSE ./
-RUN mkdir -p service/slipstream && touch service/slipstream/__init__.py \
-    && pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
-    && /opt/slipstream/bin/pip install --constraint constraints-trinity.txt \
-        "slipstream-sidecar[trinity] @ file://$(echo /wheel/*.whl)"
+# The file names every package of the environment: pip resolves nothing (it would find no solution, see docs/trinity.md).
+COPY deploy/docker/constraints-trinity.txt ./
+RUN /opt/slipstream/bin/pip install --no-deps --requirement constraints-trinity.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY service service
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
-    && /opt/slipstream/bin/pip install --no-deps --force-reinstall /wheel/*.whl
+    && /opt/slipstream/bin/pip install --no-deps /wheel/*.whl
 
 FROM ${BASE}
 ARG VERSION=0.1.0
@@ -32,7 +31,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --home-dir /home/slipstream --create-home --shell /usr/sbin/nologin slipstream \
-    && install --directory --owner 10001 --group 10001 /checkpoints /models /home/slipstream/.cache
+    && install --directory --owner 10001 --group 10001 /checkpoints /models /var/lib/ray /home/slipstream/.cache
 COPY --from=build /opt/slipstream /opt/slipstream
 # What is compiled at run time goes to one directory, for a volume; nothing is told to, or asked from, the internet.
 ENV PATH=/opt/slipstream/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

@@ -1,0 +1,98 @@
+"""docs/deploy.md: its variables, its commands, and the copy of the store that it teaches."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from composed import ROOT, compose_program
+from loops import RunLoop
+from scripted import ScriptedExplorer
+from serving import until
+
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"^ *```sh\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
+STORE = "/var/lib/slipstream"
+
+
+def commands() -> list[list[str]]:
+    """Each `docker compose` command of the page's shell blocks and sentences, as words."""
+    lines = [line.strip() for block in SHELL for line in block.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"`(docker compose [^`]+)`", PAGE.replace("\n", " "))
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("docker compose")]
+
+
+def test_every_option_of_a_compose_command_is_one() -> None:
+    found = commands()
+    assert len(found) > 15
+    helps: dict[str, str] = {}
+    for words in found:
+        values = iter(words[2:])
+        subcommand = ""
+        for word in values:
+            if word in ("-f", "--profile"):
+                next(values)
+            else:
+                subcommand = word
+                break
+        if subcommand not in helps:
+            done = subprocess.run(
+                [compose_program(), subcommand, "--help"], capture_output=True, text=True, check=False
+            )
+            assert f"compose {subcommand}" in done.stdout, words
+            helps[subcommand] = done.stdout
+        for word in values:
+            if subcommand in ("run", "exec") and not word.startswith("-") and "=" not in word and "/" not in word:
+                break  # the service; what follows is its own program's
+            if word.startswith("-"):
+                assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", helps[subcommand]), words
+
+
+def test_every_variable_has_its_row_and_its_default() -> None:
+    files = [ROOT / "docker-compose.yml", *(ROOT / "deploy" / "compose").glob("*.yml")]
+    used = {name for file in files for name in re.findall(r"\$\{([A-Z_0-9]+)", file.read_text())}
+    table = PAGE.partition("## Variables")[2].partition("## Sizing")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([A-Z][A-Z_0-9]+)`", row.split("|")[1])}
+    gpus = {f"{who}_GPU_{number}" for who in ("EXPLORER", "TRAINER") for number in (1, 2)}  # "to"
+    assert used == named | gpus
+    compose = (ROOT / "docker-compose.yml").read_text()
+    for row in rows:
+        names, defaults = (re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:3])
+        if len(names) == len(defaults) and " to " not in row.split("|")[1]:
+            for name, default in zip(names, defaults, strict=True):
+                for given in re.findall(rf"\$\{{{name}:-([^}}]*)\}}", compose):
+                    assert given == default, name
+
+
+async def test_a_sidecar_goes_on_with_the_copy_and_nothing_is_trained_on_twice(
+    run_loop: RunLoop, tmp_path: Path
+) -> None:
+    """The copy is older than what the Explorer knows: as after a restore in the page's order."""
+    [program] = {words[-1] for words in commands() if "VACUUM INTO" in words[-1]}
+    explorer = ScriptedExplorer()
+    async with run_loop(explorer) as loop:
+        for number in range(5):
+            await loop.chat(f"hello {number}")
+        await until(lambda: loop.ready(5))
+        copy = await asyncio.create_subprocess_exec(sys.executable, "-c", program.replace(STORE, str(tmp_path)))
+        assert await copy.wait() == 0
+        assert (await loop.commit())["experiences"] == 5
+    _restore(tmp_path)
+    async with run_loop(explorer) as restored:
+        assert await restored.ready(5), "as it was when the copy was taken"
+        assert (await restored.commit())["run_again"] == 5
+        await until(lambda: restored.ready(5))
+        assert (await restored.commit())["experiences"] == 5
+    trained = [experience["msg_id"] for commit in explorer.committed for experience in commit]
+    assert len(trained) == len(set(trained)) == 10
+
+
+def _restore(folder: Path) -> None:
+    for left in folder.glob("slipstream.db*"):
+        left.unlink()
+    (folder / "backup.db").rename(folder / "slipstream.db")
