@@ -71,9 +71,11 @@ def test_trinity_is_started_again_while_work_is_left(
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "LOG": str(tmp_path / "log"),
         "CODES": str(tmp_path / "codes"),
+        "POD_LOG": str(tmp_path / "pod"),
         "RESTART_PAUSE": "0",
     }
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ends
     assert (tmp_path / "log").read_text().splitlines() == ["trinity --config trainer.yaml"] * starts
     assert done.stdout.count("is started again") == starts - 1
+    assert (tmp_path / "pod").read_text() == done.stdout, "in the log of the job and in that of the pod"

@@ -6,7 +6,7 @@
 # takes minutes. So that loop is here. Anything else is handed to KubeRay: 0, training has finished; another code, Trinity
 # failed or was refused, and the job is tried again in a new cluster until its backoffLimit.
 set -u
-exec > >(tee --output-error=warn /proc/1/fd/1) 2>&1 # what Ray keeps as the job's log is the pod's log too
+exec > >(tee --output-error=warn "${POD_LOG:-/proc/1/fd/1}") 2>&1 # what Ray keeps as the job's log is the pod's log too
 while true; do
   slipstream trinity "$@"
   code=$?
