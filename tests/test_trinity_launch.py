@@ -115,7 +115,7 @@ def test_trinity_runs_on_the_merged_file_and_on_a_ray_of_its_own(run: Run, tmp_p
     assert told(tmp_path) == [
         "ray status",
         "ray start --head --block --node-ip-address=127.0.0.1 --port=6379 --include-dashboard=false"
-        " --disable-usage-stats --num-gpus=4",
+        f" --disable-usage-stats --num-cpus={max(os.cpu_count() or 1, 24)} --num-gpus=4",
         "trinity run --config 127.0.0.1:6379",
     ]
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())

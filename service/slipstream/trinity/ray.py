@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -24,7 +25,11 @@ _OWN = "127.0.0.1:6379"  # Ray's usual port; the health checks of the deployment
 _START_WITHIN = 120.0  # seconds
 _ANSWER_WITHIN = 60.0
 _POLL = 0.5
-_STOP_GRACE = 30.0
+_STOP_GRACE = 45.0  # it gives its nodes 30 s
+
+_CPUS, _CPUS_PER_GPU = 8, 4
+"""Ray's CPUs are places, not cores. Each GPU of verl asks for three, each actor for one; where there are too few,
+Trinity waits for ever."""
 
 
 def find_program(name: str) -> str:
@@ -74,6 +79,7 @@ def cluster(document: Mapping[str, Any], environment: Mapping[str, str], stop: E
     host, _, port = _OWN.partition(":")
     command = [ray, "start", "--head", "--block", f"--node-ip-address={host}", f"--port={port}"]
     command += ["--include-dashboard=false", "--disable-usage-stats"]
+    command.append(f"--num-cpus={max(os.cpu_count() or 1, _CPUS + _CPUS_PER_GPU * (gpus or 0))}")
     with Program((*command, f"--num-gpus={gpus}") if gpus else command, environment, _STOP_GRACE) as own:
         for _ in range(int(_START_WITHIN / _POLL)):
             if stop.is_set() or own.ended(within=_POLL) is not None or _healthy(ray, environment):
