@@ -10,7 +10,8 @@ with the Explorer's counters from before, tells what happened:
                                 repeating has no effect, and the commit takes them all  -> delivered
 
 The groups of the facade go out in the same way, in the same commits. Their answers went to somebody else's agent, so
-they cannot be run again: what the Explorer lost of them is marked `lost`.
+they cannot be run again: what the Explorer lost of them is marked `lost`, unless its table of chats can be repaired and
+no commit can have taken them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable
+from slipstream.facade.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
 from slipstream.store import commits, facade
@@ -68,6 +70,7 @@ class Committer:
     """Delivers ready groups, one delivery at a time.
 
     Args:
+        history: repairs what the Explorer lost of the facade's groups, if given.
         max_generations: how often a group may be run because the Explorer lost it.
         group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
         clock: Unix seconds.
@@ -80,6 +83,7 @@ class Committer:
         explorer: ExplorerClient,
         metrics: Metrics,
         *,
+        history: TrinityHistory | None,
         max_generations: int,
         group_size: int,
         group_idle: float,
@@ -89,6 +93,7 @@ class Committer:
         self._database = database
         self._explorer = explorer
         self._metrics = metrics
+        self._history = history
         self._max_generations = max_generations
         self._group_size = group_size
         self._group_idle = group_idle
@@ -147,7 +152,8 @@ class Committer:
         now = await self._explorer.counters()
         _log.info("commit_resumed", commit=row.id, groups=len(groups))
         if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
-            return await self._lost(row, groups, "lost", "the Explorer restarted before the commit")
+            reason = "the Explorer restarted before the commit"
+            return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending")
         if now.step > row.explorer_step:
             return await self._delivered(row, groups)
         return await self._send(row, groups, now)
@@ -157,13 +163,15 @@ class Committer:
 
         `counters` are the Explorer's at this moment: later than those in `row` when a delivery is resumed.
         """
+        untaken = row.state == "sending"  # no commit was asked for that could have taken these groups
         unknown: list[ReadyGroup] = []
         partial: list[ReadyGroup] = []
         fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
         for group in groups:
             after = await self._feed_back(group, counters if fresh else None)
             if after.restarted_since(counters.ready, counters.total, counters.step):
-                return await self._lost(row, groups, "lost", "the Explorer restarted during the feedback")
+                reason = "the Explorer restarted during the feedback"
+                return await self._lost(row, groups, "lost", reason, untaken=untaken)
             taken = after.ready - counters.ready
             if taken == 0:
                 unknown.append(group)
@@ -172,15 +180,19 @@ class Committer:
             counters = after
         if counters.ready - row.explorer_ready >= sum(group.size for group in groups):
             unknown, partial = [], []  # a resumed delivery: what had no effect now had it before the cut
+        async with self._database.write() as session:
+            await commits.ask(session, row.id)
         try:
             await self._explorer.commit()
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
-            return await self._lost(row, groups, "failed", f"the Explorer failed at the commit: {error} {error.said}")
+            reason = f"the Explorer failed at the commit: {error} {error.said}"
+            return await self._lost(row, groups, "failed", reason, untaken=untaken)
         if await self._committed_by_another(counters):
-            return await self._lost(row, groups, "lost", "the Explorer restarted right before the commit")
+            reason = "the Explorer restarted right before the commit"
+            return await self._lost(row, groups, "lost", reason, untaken=untaken)
         return await self._delivered(row, groups, unknown, partial)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
@@ -222,7 +234,7 @@ class Committer:
         async with self._database.write() as session:
             await commits.drop(session, partial, "the Explorer knew a part of it only", now)
             reason = "the Explorer does not know its answers"
-            given_back = await commits.give_back(session, unknown, reason, self._max_generations, now)
+            given_back = await commits.give_back(session, unknown, reason, self._max_generations, now, repaired=False)
             await commits.deliver(session, row.id, now)
             await commits.end(session, row.id, "delivered", now, experiences=experiences)
         if partial:
@@ -235,20 +247,33 @@ class Committer:
         _log.info("commit_delivered", commit=row.id, groups=len(delivered), experiences=experiences)
         return Delivered(row.id, len(delivered), experiences, given_back.run_again, given_back.lost)
 
-    async def _lost(self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str) -> Delivered:
-        """The Explorer has forgotten what it was told: the groups are run again where that is possible."""
+    async def _lost(
+        self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str, *, untaken: bool
+    ) -> Delivered:
+        """The Explorer has forgotten what it was told: the groups are run again, or repaired, where that is possible.
+
+        Args:
+            untaken: no commit has taken them. Else a repair could have them trained on twice.
+        """
+        repaired = untaken and await self._repair(groups)
         now = self._clock()
         async with self._database.write() as session:
-            given_back = await commits.give_back(session, groups, reason, self._max_generations, now)
+            given_back = await commits.give_back(session, groups, reason, self._max_generations, now, repaired=repaired)
             await commits.end(session, row.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
         self._given_back(given_back)
         _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
         return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
 
+    async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
+        """Have the Explorer take the facade's groups again. Returns whether it will."""
+        lost = [experience.msg_id for group in groups if group.from_facade for experience in group.experiences]
+        return self._history is not None and bool(lost) and await self._history.release(lost)
+
     def _given_back(self, groups: GivenBack) -> None:
         self._metrics.groups.labels("run_again").inc(groups.run_again)
         self._metrics.groups.labels("dropped").inc(groups.dropped)
+        self._metrics.groups.labels("repaired").inc(groups.repaired)
         self._metrics.groups.labels("lost").inc(groups.lost)
         if groups.run_again:
             self._planned()

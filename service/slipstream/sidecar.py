@@ -25,6 +25,7 @@ from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
 from slipstream.facade.chats import Chats
+from slipstream.facade.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.retention import Retention
@@ -121,10 +122,13 @@ class Sidecar:
             clock=time.time,
             scored=lambda: self._committing.wake(),
         )
+        url = settings.explorer.history_url
+        self._history = None if url is None else TrinityHistory(url)
         self.committer = Committer(
             self.database,
             self.explorer,
             self.metrics,
+            history=self._history,
             max_generations=settings.runs.max_attempts,
             group_size=settings.facade_group_size,
             group_idle=settings.facade.group_idle,
@@ -180,6 +184,8 @@ class Sidecar:
         self._scheduler.shutdown(wait=False)
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
+            if self._history is not None:
+                closing.push_async_callback(self._history.aclose)
             for close in (self.database.close, self.explorer.aclose, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
             # A batch that is being read is in memory alone, and a commit's answer is heard once.

@@ -112,14 +112,12 @@ async def test_unknown_answers_are_named_and_counted(run_loop: RunLoop) -> None:
 
 
 async def test_run_ids_in_text_become_integers(run_loop: RunLoop) -> None:
-    async with run_loop(runs={"repeat_time": 6}) as loop:
-        for run_id in ("1", "first", "0", 7, None, "1"):
-            await run(loop, run_id=run_id)
-        await run(loop, run_id="last")
+    names = ("1", "first", "0", 7, None, "1", 1, "99999999999", "last")
+    async with run_loop(facade={"group_size": 9, "group_idle": 0}) as loop:
+        answers = [await run(loop, run_id=name) for name in names]
         await commit(loop)
-        assert trained(loop) == [[("t", n) for n in (0, 1, 1, 2, 3, 4, 7)]]
         numbers = {e["msg_id"]: e["run_id"] for e in loop.explorer.committed[0]}
-        assert list(numbers.values()) == sorted(numbers.values())
+        assert [numbers[msg_id] for msg_id in answers] == [1, 0, 2, 7, 3, 1, 1, 4, 5]
 
 
 async def test_a_group_waits_until_it_is_whole_and_goes_out_in_one_commit(run_loop: RunLoop) -> None:
@@ -195,6 +193,17 @@ async def test_all_choices_of_an_answer_are_counted(run_loop: RunLoop) -> None:
         assert (await loop.status())["next_commit"]["experiences_ready"] == 4
         assert (await commit(loop))["experiences"] == 4
         assert (await seen(loop))["groups"] == {"delivered": 1}
+
+
+async def test_choices_hide_no_answer_that_the_explorer_has_forgotten(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        known = await ask(loop, n=2)
+        await reward(loop, known, task_id="t", run_id=0)
+        forgotten = await ask(loop)
+        await reward(loop, forgotten, task_id="t", run_id=1)
+        loop.explorer.recorded.remove(forgotten)
+        assert (await commit(loop))["experiences"] == 0
+        assert "a part" in (await seen(loop))["failed_groups"][0]["reason"]
 
 
 async def test_the_sidecars_own_groups_and_the_facades_go_out_in_one_commit(run_loop: RunLoop) -> None:

@@ -92,7 +92,7 @@ class RealTrinity:
         self._config = folder / "explorer.yaml"
         self._job = folder / "checkpoints" / "contract" / "real"
         self._buffer = folder / "buffer.db"
-        self._history = self._job / "buffer" / "proxy_history.db"
+        self.history_file = self._job / "buffer" / "proxy_history.db"
         model = folder / "model"
         model.mkdir(parents=True)
         (model / "config.json").write_text('{"model_type": "llama", "max_position_embeddings": 2048}')
@@ -176,14 +176,14 @@ class RealTrinity:
 
     def history(self) -> list[dict[str, Any]]:
         """The table of recorded chats: msg_id, task_id, run_id, reward, consumed of each."""
-        with _opened(self._history) as database:
+        with _opened(self.history_file) as database:
             database.row_factory = sqlite3.Row
             rows = database.execute("SELECT * FROM proxy_history ORDER BY id").fetchall()
         return [dict(row) for row in rows]
 
     def forget(self) -> None:
         """Every recorded chat is gone, as with a history that was wiped."""
-        with _opened(self._history) as database:
+        with _opened(self.history_file) as database:
             database.execute("DELETE FROM proxy_history")
             database.execute("DELETE FROM proxy_history_blob")
 
@@ -203,7 +203,7 @@ class RealTrinity:
     @contextlib.contextmanager
     def locked_history(self) -> Iterator[None]:
         """Meanwhile another process writes to the table of recorded chats, and the Explorer cannot."""
-        with _opened(self._history) as database:
+        with _opened(self.history_file) as database:
             database.execute("BEGIN EXCLUSIVE")
             yield
 

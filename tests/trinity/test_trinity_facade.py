@@ -124,6 +124,42 @@ async def test_a_restart_amid_a_delivery_and_a_failed_commit_are_seen(
         assert trinity.trained() == []
 
 
+async def test_with_trinitys_history_at_hand_lost_groups_are_delivered_again(
+    trinity: RealTrinity, start_sidecar: StartSidecar
+) -> None:
+    gateway = Gateway(trinity.url)
+    history = {"history_url": f"sqlite+aiosqlite:///{trinity.history_file}"}
+    async with serving(gateway.app()) as url, start_sidecar(trinity, url, explorer=history) as sidecar:
+        for worth in (0.0, 1.0):
+            await run(sidecar, "a", reward=worth)
+        with trinity.failing_commits():
+            assert (await commit(sidecar))["waiting"] == 2
+        gateway.before["/commit"].append(trinity.restart)
+        counts = await commit(sidecar)
+        assert (counts["experiences"], counts["lost"], counts["waiting"]) == (0, 0, 2)
+        assert (await commit(sidecar))["experiences"] == 2
+        rows = trinity.trained()
+        assert [(row.task_id, row.run_id) for row in rows] == [("a", 0), ("a", 1)]
+        assert sorted(row.advantage for row in rows) == BOTH_WAYS
+        assert (await seen(sidecar))["groups"] == {"delivered": 1}
+
+
+async def test_what_a_commit_may_have_taken_is_not_delivered_again(
+    trinity: RealTrinity, start_sidecar: StartSidecar
+) -> None:
+    gateway = Gateway(trinity.url)
+    history = {"history_url": f"sqlite+aiosqlite:///{trinity.history_file}"}
+    async with serving(gateway.app()) as url, start_sidecar(trinity, url, explorer=history) as sidecar:
+        for worth in (0.0, 1.0):
+            await run(sidecar, "a", reward=worth)
+        gateway.unanswered["/commit"] = 1
+        assert (await sidecar.client.post("/explorer/commit")).status_code == 503
+        await trinity.restart()
+        assert (await commit(sidecar))["lost"] == 1
+        await commit(sidecar)
+        assert len(trinity.trained()) == 2
+
+
 async def test_feedback_at_the_same_time_counts_once(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     gateway = Gateway(trinity.url)
     async with serving(gateway.app()) as url, start_sidecar(trinity, url) as sidecar:

@@ -46,11 +46,23 @@ def _store_url(text: str) -> str:
     return text
 
 
+def _history_url(text: str) -> str:
+    expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
+    try:
+        driver = make_url(text).drivername
+    except ArgumentError as error:
+        raise ValueError(expected) from error
+    if driver not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
+        raise ValueError(expected)
+    return text
+
+
 def _empty_is_none(value: Any) -> Any:
     return None if value == "" else value
 
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
+HistoryUrl = Annotated[str, AfterValidator(_history_url)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
 
@@ -91,6 +103,7 @@ class Explorer(_Section):
     """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
 
     `train_batch_size` is the Trainer's; it is shown in /status beside what was delivered, and decides nothing.
+    `history_url` is the database of its recorded chats, for the facade to repair what a restart lost.
     """
 
     base_url: BaseUrl = "http://127.0.0.1:8010"
@@ -99,6 +112,7 @@ class Explorer(_Section):
     connect_timeout: PositiveDuration = 5.0
     commit_timeout: PositiveDuration = 600.0
     train_batch_size: Annotated[int, Field(ge=1)] | None = None
+    history_url: Annotated[HistoryUrl | None, EmptyIsNone] = None
 
 
 class Store(_Section):

@@ -17,13 +17,12 @@ from slipstream.facade.chats import Chats, Whole
 from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.context import SidecarDep
 from slipstream.store import facade
-from slipstream.store.facade import Reward
+from slipstream.store.facade import LARGEST_RUN_ID, Reward
 
 router = APIRouter(prefix="/explorer", tags=["facade"], dependencies=[Depends(require_key)])
 
-_LARGEST_RUN_ID = 2**31 - 1
 _LONGEST_RUN_ID = 256
-"""Trinity keeps it in an integer column; text is ours to number."""
+"""Characters of a run's name in text, which is ours to number."""
 
 _LONGEST_FEEDBACK = 1024 * 1024
 """Bytes: a thousand ids of full length, three times over."""
@@ -49,9 +48,8 @@ class ExplorerFeedback(Body):
     @field_validator("run_id", mode="before")
     @classmethod
     def _names_a_run(cls, value: Any) -> Any:
-        if isinstance(value, str) and 0 < len(value) <= _LONGEST_RUN_ID:
-            return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else value
-        if value is None or (type(value) is int and 0 <= value <= _LARGEST_RUN_ID):
+        text = isinstance(value, str) and 0 < len(value) <= _LONGEST_RUN_ID
+        if text or value is None or (type(value) is int and 0 <= value <= LARGEST_RUN_ID):
             return value
         raise ValueError(f"expected an integer from 0, a text of 1 to {_LONGEST_RUN_ID} characters, or null")
 

@@ -18,6 +18,7 @@ class GivenBack:
     """What became of groups that the Explorer had lost."""
 
     run_again: int = 0
+    repaired: int = 0
     dropped: int = 0
     lost: int = 0
 
@@ -33,7 +34,8 @@ async def ready_experiences(session: AsyncSession) -> int:
 
 async def unfinished(session: AsyncSession) -> CommitRow | None:
     """The delivery that was begun and whose end is not known, if there is one."""
-    return await session.scalar(select(CommitRow).where(CommitRow.state == "sending").order_by(CommitRow.id))
+    begun = select(CommitRow).where(CommitRow.state.in_(("sending", "asked")))
+    return await session.scalar(begun.order_by(CommitRow.id))
 
 
 async def begin(session: AsyncSession, commit: CommitRow) -> list[ReadyGroup]:
@@ -67,6 +69,11 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     return shadow + await facade.of_commit(session, commit_id)
 
 
+async def ask(session: AsyncSession, commit_id: int) -> None:
+    """The Explorer is about to be asked to commit: from here on it may have done so."""
+    (await session.get_one(CommitRow, commit_id)).state = "asked"
+
+
 async def end(
     session: AsyncSession, commit_id: int, state: str, now: float, *, experiences: int, reason: str | None = None
 ) -> None:
@@ -86,20 +93,24 @@ async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str,
     """These groups have come to nothing."""
     for group in groups:  # one by one, here and below: a database takes a few thousand names in one statement
         if group.from_facade:
-            await facade.end(session, group.id, "dropped", reason, now)
+            await facade.drop(session, group.id, reason, now)
         else:
             row = await session.get_one(GroupRow, group.id)
             row.state, row.updated_at = "dropped", now
 
 
 async def give_back(
-    session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, limit: int, now: float
+    session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, limit: int, now: float, *, repaired: bool
 ) -> GivenBack:
-    """The Explorer lost these groups: plan each anew, at most `limit` times over; one of the facade stays lost."""
-    run_again = dropped = 0
+    """The Explorer lost these groups: plan each anew, at most `limit` times over.
+
+    Args:
+        repaired: the Explorer takes the facade's again. Else they stay lost.
+    """
+    run_again = again = dropped = 0
     for group in groups:
         if group.from_facade:
-            await facade.end(session, group.id, "lost", reason, now)
+            again += await facade.give_back(session, group.id, reason, limit if repaired else None, now)
             continue
         row = await session.get_one(GroupRow, group.id)
         row.updated_at = now
@@ -112,7 +123,7 @@ async def give_back(
         count = await session.scalar(select(func.count()).where(RunRow.group_id == row.id)) or 0
         call = await session.get_one(CallRow, row.call_id)
         await runs.plan(session, call, count, now, row.generation + 1)
-    return GivenBack(run_again, dropped, len(groups) - run_again - dropped)
+    return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 
 async def delivered_experiences(session: AsyncSession) -> int:

@@ -14,6 +14,9 @@ from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import suffixed
 from slipstream.store.tables import FacadeAnswerRow, FacadeGroupRow, GroupRow
 
+LARGEST_RUN_ID = 2**31 - 1
+"""Trinity keeps it in an integer column."""
+
 _WAITING = ("open", "ready")
 """The states in which a group still takes runs."""
 
@@ -82,7 +85,7 @@ async def end_waiting(session: AsyncSession, before: float, group_size: int, now
     for group in (await session.scalars(query)).all():
         group.state = "ready"
         if group_size > 1 and await _runs(session, group.id) == 1:
-            await end(session, group.id, "dropped", f"one run came, of {group_size} that are compared", now)
+            await drop(session, group.id, f"one run came, of {group_size} that are compared", now)
             dropped += 1
     return dropped
 
@@ -91,7 +94,7 @@ async def take_ready(session: AsyncSession, commit_id: int) -> None:
     """Take the complete groups into a commit; one that is called like another group in it waits for the next."""
     others = select(GroupRow.id).where(GroupRow.commit_id == commit_id, GroupRow.state == "committing")
     ready = update(FacadeGroupRow).where(FacadeGroupRow.state == "ready", FacadeGroupRow.id.not_in(others))
-    await session.execute(ready.values(state="committing", commit_id=commit_id))
+    await session.execute(ready.values(state="committing", commit_id=commit_id, attempts=FacadeGroupRow.attempts + 1))
 
 
 async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
@@ -110,10 +113,21 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     return [ReadyGroup(name, tuple(experiences), from_facade=True) for name, experiences in groups.items()]
 
 
-async def end(session: AsyncSession, name: str, state: str, reason: str, now: float) -> None:
-    """A group is lost or dropped."""
+async def drop(session: AsyncSession, name: str, reason: str, now: float) -> None:
+    """A group has come to nothing."""
     group = await session.get_one(FacadeGroupRow, name)
-    group.state, group.reason, group.updated_at = state, reason, now
+    group.state, group.reason, group.updated_at = "dropped", reason, now
+
+
+async def give_back(session: AsyncSession, name: str, reason: str, limit: int | None, now: float) -> bool:
+    """The Explorer lost this group. With a limit it takes it again: it waits for the next commit, unless so many have
+    tried. Returns whether it does."""
+    group = await session.get_one(FacadeGroupRow, name)
+    if limit is None or group.attempts >= limit:
+        group.state, group.reason, group.updated_at = "lost", reason, now
+        return False
+    group.state, group.commit_id = "ready", None
+    return True
 
 
 async def experiences(session: AsyncSession, *states: str) -> int:
@@ -162,7 +176,7 @@ async def delete_older(session: AsyncSession, before: float, limit: int, now: fl
     groups = (await session.scalars(due.order_by(FacadeGroupRow.updated_at).limit(limit))).all()
     waiting = [group for group in groups if group.state in _WAITING]
     for group in waiting:
-        await end(session, group.id, "dropped", "not delivered within capture.retention", now)
+        await drop(session, group.id, "not delivered within capture.retention", now)
     ended = [group.id for group in groups if group not in waiting]
     await session.execute(delete(FacadeGroupRow).where(FacadeGroupRow.id.in_(ended)))
     bare = select(FacadeAnswerRow.msg_id).where(FacadeAnswerRow.created_at < before, FacadeAnswerRow.reward.is_(None))
@@ -207,9 +221,9 @@ def run_number(key: str | None, known: Sequence[tuple[str | None, int]]) -> int:
     taken: Collection[int] = {number for _, number in known}
     if key is not None and key in numbers:
         return numbers[key]
-    if key is not None and key.isdecimal() and int(key) not in taken:
-        return int(key)
-    return next(number for number in itertools.count() if number not in taken)
+    if key is not None and key.isdecimal() and (number := int(key)) <= LARGEST_RUN_ID and number not in taken:
+        return number
+    return next(free for free in itertools.count() if free not in taken)
 
 
 async def _runs(session: AsyncSession, group_id: str) -> int:

@@ -7,10 +7,10 @@
     run    pending ─▶ running ─▶ answered ─▶ scored
               ▲          │           └─────▶ failed
               └──────────┴─ the sidecar or the Explorer went away
-    commit sending ─▶ delivered | failed | lost
+    commit sending ─▶ asked ─▶ delivered | failed | lost       asked: from here on it may have been carried out
 
     facade group  open ─▶ ready ─▶ committing ─▶ delivered
-                    │       │          └───────▶ lost      the Explorer lost it, and it cannot be run again
+                    │       │ ▲───────┘└───────▶ lost      the Explorer lost it: repaired, or not to be had again
                     └───────┴─▶ dropped                    one run where several are compared, or past retention
 
 A scored run goes back to `answered` (and its group to `running`) when feedback or a mark arrives before delivery; so
@@ -145,6 +145,8 @@ class FacadeGroupRow(Base):
     task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
     state: Mapped[str] = mapped_column(String(16), default="open")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
+    attempts: Mapped[int] = mapped_column(default=0)
+    """Commits that took it."""
     reason: Mapped[str | None] = mapped_column(Text)
     """Why it was lost or dropped, in words."""
     updated_at: Mapped[float]

@@ -14,6 +14,7 @@ def upgrade() -> None:
         sa.Column("task_id", sa.String(length=64), nullable=True),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("commit_id", sa.Integer(), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["commit_id"], ["commits.id"]),
