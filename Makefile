@@ -48,8 +48,8 @@ test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protec
 $(TRINITY_INSTALLED): tests/trinity/requirements.txt
 	@echo "Setting up $(TRINITY_VENV): some minutes the first time, 1.8 GB"
 	test -x $(TRINITY_VENV)/bin/python || $(PYTHON) -m venv $(TRINITY_VENV)
-	grep -v ^trinity-rft $< | $(TRINITY_VENV)/bin/python -m pip install --quiet --requirement /dev/stdin
-	$(TRINITY_VENV)/bin/python -m pip install --quiet --no-deps $$(grep ^trinity-rft $<)
+	grep -vE '^(trinity-rft|verl)=' $< | $(TRINITY_VENV)/bin/python -m pip install --quiet --requirement /dev/stdin
+	$(TRINITY_VENV)/bin/python -m pip install --quiet --no-deps $$(grep -E '^(trinity-rft|verl)=' $<)
 	@touch $@
 
 test-trinity-full: $(INSTALLED) $(FULL_INSTALLED)  ## the whole of Trinity-RFT on CPU learns the demo's job: minutes, 10 GB

@@ -1,0 +1,72 @@
+"""`explorer.yaml`, `trainer.yaml` and every overlay, judged by Trinity's own loader and validators."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from real_trinity import PYTHON
+
+from slipstream.trinity.document import load_document
+
+ROOT = Path(__file__).parents[2]
+OVERLAYS = sorted((ROOT / "overlays").glob("*.yaml"))
+CHECK = Path(__file__).with_name("check_files.py")
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 32768}))
+    return {
+        "MODEL_PATH": str(model),
+        "CHECKPOINT_ROOT_DIR": str(folder / "checkpoints"),
+        "BUFFER_URL": "postgresql://slipstream:secret@127.0.0.1:5432/slipstream",
+    }
+
+
+def _errors(files: list[Path], environment: dict[str, str]) -> dict[str, str | None]:
+    check = subprocess.run(
+        [str(PYTHON), str(CHECK), *map(str, files)],
+        env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert check.returncode == 0, check.stderr
+    errors: dict[str, str | None] = json.loads(check.stdout.splitlines()[-1])
+    return errors
+
+
+def test_trinity_accepts_both_files_as_they_are_and_with_each_overlay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = _environment(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert OVERLAYS
+    files = [ROOT / "explorer.yaml", ROOT / "trainer.yaml"]  # Trinity resolves their variables itself
+    for name in ("explorer.yaml", "trainer.yaml"):
+        for overlay in OVERLAYS:
+            merged = tmp_path / f"{overlay.stem}-{name}"
+            merged.write_text(yaml.safe_dump(load_document(ROOT / name, [overlay])))
+            files.append(merged)
+    assert _errors(files, environment) == dict.fromkeys(map(str, files))
+
+
+def test_the_judgement_is_trinitys_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Trinity refuses is refused here: else the test above would show nothing."""
+    environment = _environment(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    tree = load_document(ROOT / "explorer.yaml")
+    wrong = {
+        "algorithm.yaml": tree | {"algorithm": {"algorithm_type": "sft"}},
+        "schema.yaml": tree | {"no_such_section": {}},
+        "gpus.yaml": tree | {"cluster": {"node_num": 1, "gpu_per_node": 2}},
+    }
+    for name, content in wrong.items():
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    errors = _errors([tmp_path / name for name in wrong], environment)
+    assert None not in errors.values(), errors
