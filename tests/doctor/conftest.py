@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from planted import DECIDED, ROOT, Mistake
+from planted import ROOT, Mistake
 
 from slipstream.config.source import load_settings
 from slipstream.doctor.files import Document, Files
@@ -33,7 +33,6 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "MODEL_PATH": str(model),
         "CHECKPOINT_ROOT_DIR": str(tmp_path / "runs"),
         "BUFFER_URL": "postgresql://trinity:secret@db/trinity",
-        **DECIDED,
     }.items():
         monkeypatch.setenv(name, value)
     return tmp_path
@@ -55,7 +54,7 @@ def plant(deployment: Path) -> Plant:
         store = {"SLIPSTREAM_STORE__URL": f"sqlite+aiosqlite:///{deployment}/store.db"}
         return Files(
             sidecar_name="sidecar.yaml",
-            sidecar=load_settings(ROOT / "sidecar.yaml", {**DECIDED, **store, **mistake.sidecar}),
+            sidecar=load_settings(ROOT / "sidecar.yaml", {**store, **mistake.sidecar}),
             explorer=document("explorer.yaml", mistake.explorer),
             trainer=document("trainer.yaml", mistake.trainer),
         )

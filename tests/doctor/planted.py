@@ -8,9 +8,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-DECIDED = {"SLIPSTREAM_RUNS__REPEAT_TIME": "8", "SLIPSTREAM_REWARDS__CALCULATORS": "[agreement]"}
-"""What whoever deploys has to decide: how many runs are compared, and what a good answer is."""
-
 
 @dataclass(frozen=True)
 class Mistake:
