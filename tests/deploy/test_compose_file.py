@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,32 @@ def test_the_embedded_engine_reads_its_files(name: str, monkeypatch: pytest.Monk
     overlays = [in_checkout(path, found) for path in options(found["command"], "overlay")]
     config = load_config(file, "serve" if name == "embedded-explorer" else "train", overlays)
     assert str(config.job_dir).startswith("/checkpoints/")
+
+
+@pytest.mark.parametrize("model", ["gpu", "one-gpu", "two-hosts"])
+def test_the_doctor_finds_no_error_in_what_the_containers_read(model: str, tmp_path: Path) -> None:
+    sidecar, explorer, trainer = (service(model, name) for name in ("sidecar", "trinity-explorer", "trinity-trainer"))
+    file = tmp_path / "sidecar.yaml"
+    file.write_text(in_checkout("/etc/slipstream/sidecar.yaml", sidecar).read_text().replace("/run", str(tmp_path)))
+    (tmp_path / "secrets").mkdir()
+    for secret in sidecar["secrets"]:
+        (tmp_path / "secrets" / secret["source"]).touch()
+    overlays = [in_checkout(path, trainer) for path in options(trainer["command"], "overlay")]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "slipstream", "doctor", "--offline", f"--sidecar={file}"),
+            *(
+                f"--{name}={in_checkout(f'/etc/slipstream/{name}.yaml', of)}"
+                for name, of in (("explorer", explorer), ("trainer", trainer))
+            ),
+            *(f"--overlay={overlay}" for overlay in overlays),
+        ],
+        env=sidecar["environment"] | explorer["environment"] | {"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_missing_variable_of_several_hosts_is_named() -> None:
