@@ -39,12 +39,21 @@ async def test_commits_at_the_same_time_do_not_hand_over_a_reward_twice(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
     gateway = Gateway(trinity.url)
+    others: list[asyncio.Task[Any]] = []
     async with serving(gateway.app()) as url, start_sidecar(trinity, url) as sidecar:
         for number in range(5):
             await sidecar.group(f"t{number}", ready=2 * (number + 1))
-        await asyncio.gather(*(sidecar.commit() for _ in range(6)))
+
+        async def commit_more() -> None:
+            others.extend(asyncio.create_task(sidecar.commit()) for _ in range(5))
+            for _ in range(10):  # a while, in which they would get as far as this feedback
+                await sidecar.status()
+
+        gateway.before["/feedback"].append(commit_more)
+        await sidecar.commit()
+        await asyncio.gather(*others)
         assert gateway.busiest["/feedback"] == 1, "Trinity's table races on feedback at the same time"
-        assert gateway.requests["/feedback"] == 10
+        assert (gateway.requests["/feedback"], gateway.requests["/commit"]) == (10, 1)
         assert set(Counter(row.msg_id for row in trinity.trained()).values()) == {1}
         assert len(trinity.trained()) == 10
 

@@ -3,7 +3,7 @@
     task   open ─▶ complete                      and, once complete, undecided ─▶ decided
     group  running ─▶ ready ─▶ committing ─▶ delivered
               │         │           └──────▶ rerun      the Explorer lost it: a new group takes its place
-              └─────────┴──────▶ dropped                no run left to deliver, or its data is past retention
+              └─────────┴──────▶ dropped                no run or a single one left, or its data is past retention
     run    pending ─▶ running ─▶ answered ─▶ scored
               ▲          │           └─────▶ failed
               └──────────┴─ the sidecar or the Explorer went away

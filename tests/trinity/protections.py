@@ -1,0 +1,291 @@
+"""Each trap of Trinity-RFT with the code that absorbs it, and the test that must fail without that code.
+
+`make test-trinity-protections` takes one protection after the other out of a copy of the service, runs its test against
+the copy, and demands that it fails, by an assertion or by waiting in vain. `tests/test_protections.py` keeps the table
+true to the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SERVICE = ROOT / "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change that takes a line of defence out.
+
+    Attributes:
+        file: below `service/slipstream`.
+        text: occurs there exactly once.
+        replacement: what stands there instead.
+    """
+
+    file: str
+    text: str
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What absorbs one trap.
+
+    Attributes:
+        trap: what Trinity does.
+        edits: take the protection out, all lines of it where there are several.
+        test: below `tests/trinity`, as pytest names it; it must fail then.
+    """
+
+    trap: str
+    edits: tuple[Edit, ...]
+    test: str
+
+
+def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
+    return Protection(trap, tuple(Edit(*edit) for edit in edits), test)
+
+
+DELIVERY, EXPLORER, SHADOW, RUNS = "delivery.py", "runs/explorer.py", "runs/shadow.py", "store/runs.py"
+FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
+GROUPS, CHATS, RELOAD = "test_trinity_groups.py", "test_trinity_chats.py", "test_trinity_reload.py"
+_BODY = '"reward": reward, "task_id": task_id, "run_id": run_id}'
+_SHADOW_CALL = '"n": 1, "stream": False}'
+_REFUSED = f"{FEEDBACK}::test_what_is_no_reward_is_refused_at_the_sidecar"
+_NO_NUMBER = f"{FEEDBACK}::test_a_calculator_that_gives_no_finite_number_fails_its_run"
+
+PROTECTIONS = (
+    _out(
+        "the first reward of an answer wins",
+        f"{FEEDBACK}::test_the_same_feedback_twice_arrives_once_and_the_last_word_counts",
+        (
+            "store/feedback.py",
+            '_OPEN_GROUPS = ("running", "ready", "dropped")',
+            '_OPEN_GROUPS = ("running", "dropped")',
+        ),
+    ),
+    _out(
+        "duplicates at the same time race on SQLite",
+        f"{FEEDBACK}::test_commits_at_the_same_time_do_not_hand_over_a_reward_twice",
+        (DELIVERY, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
+    ),
+    _out(
+        "duplicates have no effect, and get 200",
+        f"{FEEDBACK}::test_a_delivery_that_is_repeated_after_a_cut_arrives_once",
+        (DELIVERY, "            unknown, partial = [], []  # a resumed", "            pass  # a resumed"),
+    ),
+    _out(
+        "unknown ids have no effect, and get 200",
+        f"{FEEDBACK}::test_answers_that_trinity_does_not_know_are_asked_for_anew",
+        (DELIVERY, "            if taken == 0:", "            if taken < 0:"),
+    ),
+    _out(
+        "an empty list has no effect, and gets 200",
+        f"{FEEDBACK}::test_lists_without_an_answer_are_refused_at_the_sidecar[[]]",
+        ("routes/feedback.py", "Field(min_length=1, max_length=_MOST_MSG_IDS)", "Field(max_length=_MOST_MSG_IDS)"),
+    ),
+    _out(
+        "NaN and Infinity are taken (posted)",
+        f"{_REFUSED}[NaN]",
+        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
+        ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
+        ("routes/feedback.py", "if not low <= self.reward <= high:", "if self.reward < low or self.reward > high:"),
+    ),
+    _out(
+        "NaN and Infinity are taken (from a calculator)",
+        f"{_NO_NUMBER}[not_a_number]",
+        ("rewards/model.py", "    if not math.isfinite(value):", "    if False:"),
+        ("rewards/model.py", "if not math.isfinite(mean.value):", "if False:"),
+    ),
+    _out(
+        "a bool is taken (posted)",
+        f"{_REFUSED}[true]",
+        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=False, allow_inf_nan=False"),
+    ),
+    _out(
+        "a bool is taken (from a calculator)",
+        f"{_NO_NUMBER}[a_yes]",
+        ("rewards/model.py", "if isinstance(value, bool) or not isinstance(value, Real):", "if False:"),
+    ),
+    _out(
+        "a reward of any size is taken (posted)",
+        f"{_REFUSED}[1000]",
+        ("routes/feedback.py", "if not low <= self.reward <= high:", "if False:"),
+    ),
+    _out(
+        "a reward of any size is taken (from a calculator)",
+        f"{FEEDBACK}::test_a_reward_beyond_the_range_is_brought_into_it",
+        ("rewards/model.py", "Reward(min(max(mean.value, lower), upper), mean.breakdown)", "mean"),
+    ),
+    _out(
+        "run_id is a column of integers",
+        f"{FEEDBACK}::test_run_ids_are_whole_numbers_counted_from_0_and_task_ids_are_named",
+        (EXPLORER, _BODY, _BODY.replace("run_id}", 'f"run-{run_id}"}')),
+    ),
+    _out(
+        "task_id has at most 64 characters",
+        f"{FEEDBACK}::test_long_task_ids_stay_within_64_characters_and_apart",
+        (RUNS, 'return f"{name[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"', "return name + suffix"),
+    ),
+    _out(
+        "without a task_id the whole commit is one group",
+        f"{COMMITS}::test_chats_survive_a_restart_before_their_feedback",
+        (EXPLORER, _BODY, _BODY.replace('"task_id": task_id, ', "")),
+    ),
+    _out(
+        "a pipeline error at the commit loses the queue",
+        f"{COMMITS}::test_a_pipeline_error_loses_the_queue_and_the_groups_are_run_again",
+        (DELIVERY, "if error.status != 500:", "if error.status:"),
+    ),
+    _out(
+        "a restart between feedback and commit loses the queue; counters restart",
+        f"{COMMITS}::test_a_restart_between_feedback_and_commit",
+        (EXPLORER, "return self.ready < ready or self.total < total or self.step < step", "return False"),
+    ),
+    _out(
+        "a restart right before the commit: 200, and nothing was committed",
+        f"{COMMITS}::test_a_restart_right_before_the_commit_which_then_commits_nothing",
+        (DELIVERY, "if await self._committed_by_another(counters):", "if False:"),
+    ),
+    _out(
+        "a crash in the middle of a group's feedback loses half of it",
+        f"{COMMITS}::test_a_crash_in_the_middle_of_a_groups_feedback",
+        (EXPLORER, "return self.ready < ready or self.total < total or self.step < step", "return False"),
+        (DELIVERY, "if number == 1 and before is not None:", "if False:"),
+    ),
+    _out(
+        "a commit whose answer is lost was carried out",
+        f"{COMMITS}::test_a_commit_whose_answer_is_lost_is_not_made_again",
+        (DELIVERY, "if now.step > row.explorer_step:", "if False:"),
+    ),
+    _out(
+        "an empty commit raises the step number",
+        f"{COMMITS}::test_without_anything_ready_no_commit_is_sent",
+        (DELIVERY, "if ready < max(1, minimum):", "if ready < minimum - 1:"),
+    ),
+    _out(
+        "advantages are computed within one commit only",
+        f"{GROUPS}::test_a_group_waits_for_its_last_run_and_goes_out_in_one_commit",
+        (RUNS, 'or not set(states) <= {"scored", "failed"}:', 'or "scored" not in states:'),
+        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+    ),
+    _out(
+        "a group of one gets its reward as advantage",
+        f"{GROUPS}::test_a_group_of_which_one_run_is_left_is_not_delivered",
+        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+    ),
+    _out(
+        "with rec a group of one fails the commit",
+        f"{GROUPS}::test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it",
+        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+    ),
+    _out(
+        "a stream that is cut is recorded in part",
+        f"{CHATS}::test_a_streaming_agent_is_shadowed_without_a_stream",
+        (EXPLORER, _SHADOW_CALL, _SHADOW_CALL.replace("False", "True")),
+    ),
+    _out(
+        "with n > 1 all choices share one reward",
+        f"{CHATS}::test_several_choices_are_asked_for_one_by_one",
+        (EXPLORER, _SHADOW_CALL, _SHADOW_CALL.replace("1", 'captured.get("n", 1)')),
+    ),
+    _out(
+        "the caller's headers are forwarded to the engine",
+        f"{CHATS}::test_nothing_of_the_callers_headers_reaches_the_engine",
+        (EXPLORER, 'headers={"content-type": "application/json"},', 'headers={"authorization": "Bearer sk-agent"},'),
+    ),
+    _out(
+        "an empty completion gets a 500",
+        f"{CHATS}::test_an_empty_completion_costs_its_run_an_attempt_and_no_other_run_anything",
+        (EXPLORER, "if error.said == _UNHANDLED:", "if False:"),
+    ),
+    _out(
+        "504 after sync_timeout",
+        f"{CHATS}::test_a_chat_that_outlasts_trinitys_patience_is_sent_again",
+        (EXPLORER, "if status == 429 or status >= 500:", "if status == 429:"),
+    ),
+    _out(
+        "the list of models is cached; a restart may bring another name",
+        f"{CHATS}::test_a_model_with_another_name_after_a_restart",
+        (EXPLORER, "if error.status == 404 and self._configured_model is None:", "if False:"),
+    ),
+    _out(
+        "without an engine, during a reload, chats get a 500",
+        f"{RELOAD}::test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_on",
+        (EXPLORER, "if before is not None and await self._handed_on() == before:", "if False:"),
+    ),
+    _out(
+        "an Explorer that restarts is down for a while",
+        f"{RELOAD}::test_a_lone_run_outlives_an_explorer_that_is_down",
+        (SHADOW, '(self._breaker.state == "closed" and not away)', '(self._breaker.state == "closed")'),
+    ),
+    _out(
+        "engines reload one after the other, and serve two versions meanwhile",
+        f"{RELOAD}::test_two_engines_reload_in_turn_and_the_version_is_the_older_one",
+        (EXPLORER, "version=min(versions, default=None)", "version=max(versions, default=None)"),
+    ),
+    _out(
+        "a locked SQLite gets chats and feedback a 500",
+        f"{COMMITS}::test_a_history_that_is_locked_for_long_loses_nothing",
+        (EXPLORER, "if status == 429 or status >= 500:", "if status == 429:"),
+    ),
+)
+
+
+def problems(edit: Edit) -> str | None:
+    """Why an edit no longer fits the code, or None."""
+    found = (SERVICE / "slipstream" / edit.file).read_text().count(edit.text)
+    return None if found == 1 else f"{edit.file}: {edit.text!r} occurs {found} times"
+
+
+def verdict(protection: Protection, folder: Path) -> str:
+    """Run the protection's test without it. Returns `fails` and how, or what is wrong."""
+    service = folder / "service"
+    shutil.copytree(SERVICE, service, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+    for edit in protection.edits:
+        file = service / "slipstream" / edit.file
+        file.write_text(file.read_text().replace(edit.text, edit.replacement))
+    report = folder / "report.xml"
+    test = ROOT / "tests" / "trinity" / protection.test
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(test)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(service)}, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
+    failures = [failure.get("message", "") for case in cases for failure in case.iter("failure")]
+    if len(cases) != 1 or list(cases[0].iter("error")):
+        return f"WRONG: the test did not run ({len(cases)} found)"
+    if not failures:
+        return "WRONG: the test passes without the protection"
+    said = failures[0].splitlines()[0]
+    if not said.startswith(("AssertionError", "assert", "TimeoutError")):
+        return f"WRONG: it fails for another reason: {said[:100]}"
+    return "fails: waited in vain" if said.startswith("TimeoutError") else f"fails: {said[:80]}"
+
+
+def main() -> int:
+    """Check those whose trap or test holds one of the arguments, or all."""
+    chosen = [one for one in PROTECTIONS if all(word in one.trap + one.test for word in sys.argv[1:])]
+    wrong = 0
+    for protection in chosen:
+        began = time.monotonic()
+        stale = [problem for edit in protection.edits if (problem := problems(edit)) is not None]
+        with tempfile.TemporaryDirectory() as folder:
+            said = f"WRONG: {stale[0]}" if stale else verdict(protection, Path(folder))
+        wrong += said.startswith("WRONG")
+        print(f"{time.monotonic() - began:5.0f} s  {protection.trap}\n         {said}", flush=True)
+    print(f"{len(chosen)} protections taken out, {len(chosen) - wrong} tests failed as they must")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
