@@ -250,6 +250,13 @@ async def test_a_failed_commit_loses_groups_in_sight(run_loop: RunLoop) -> None:
         assert trained(loop) == [[("t~1", 0)]]
 
 
+async def test_groups_stay_lost_where_trinitys_history_does_not_answer(run_loop: RunLoop, tmp_path: Path) -> None:
+    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/empty.db"}) as loop:
+        await run(loop)
+        loop.explorer.faults["/commit"] = [500]
+        assert (await commit(loop))["lost"] == 1
+
+
 async def test_an_explorer_that_is_away_delays_the_commit_and_loses_nothing(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop)

@@ -58,6 +58,7 @@ def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
 DELIVERY, EXPLORER, SHADOW, RUNS = "delivery.py", "runs/explorer.py", "runs/shadow.py", "store/runs.py"
 FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
 GROUPS, CHATS, RELOAD = "test_trinity_groups.py", "test_trinity_chats.py", "test_trinity_reload.py"
+FACADE, FACADE_STORE, FACADE_CHATS = "test_trinity_facade.py", "store/facade.py", "facade/chats.py"
 _BODY = '"reward": reward, "task_id": task_id, "run_id": run_id}'
 _SHADOW_CALL = '"n": 1, "stream": False}'
 _REFUSED = f"{FEEDBACK}::test_what_is_no_reward_is_refused_at_the_sidecar"
@@ -237,6 +238,68 @@ PROTECTIONS = (
         "a locked SQLite gets chats and feedback a 500",
         f"{COMMITS}::test_a_history_that_is_locked_for_long_loses_nothing",
         (EXPLORER, "if status == 429 or status >= 500:", "if status == 429:"),
+    ),
+    _out(
+        "clients of the facade: chats get a 500 while the only engine reloads",
+        f"{FACADE}::test_a_chat_waits_for_an_only_engine_that_reloads",
+        (FACADE_CHATS, "if whole.status == 429 or whole.status >= 500:", "if False:"),
+    ),
+    _out(
+        "clients of the facade: a stream that is cut is recorded in part, and can be rewarded",
+        f"{FACADE}::test_what_trinity_recorded_of_a_cut_stream_is_never_trained_on",
+        (FACADE_STORE, "if row.flaw is None and row.reward is None]", "if row.reward is None]"),
+    ),
+    _out(
+        "clients of the facade: a reward of any size is taken",
+        f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[7]",
+        ("facade/routes.py", "if not low <= body.reward <= high:", "if False:"),
+    ),
+    _out(
+        "clients of the facade: NaN is taken",
+        f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[NaN]",
+        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
+        ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
+        ("facade/routes.py", "if not low <= body.reward <= high:", "if False:"),
+    ),
+    _out(
+        "clients of the facade: advantages are computed within one commit only",
+        f"{FACADE}::test_a_group_over_two_commits_is_compared_as_one",
+        (FACADE_STORE, "if await _runs(session, group.id) >= group_size:", "if True:"),
+    ),
+    _out(
+        "clients of the facade: late runs of a task are compared with whatever else comes of it",
+        f"{FACADE}::test_a_run_too_late_for_its_group_joins_no_other",
+        (FACADE_STORE, "query.where(FacadeGroupRow.state.in_(_WAITING))", "query"),
+    ),
+    _out(
+        "clients of the facade: without a task_id the whole commit is one group",
+        f"{FACADE}::test_without_a_task_id_answers_are_not_compared",
+        (FACADE_STORE, "    if given.task_id is not None:\n", "    if True:\n"),
+    ),
+    _out(
+        "clients of the facade: a group of one gets its reward as advantage",
+        f"{FACADE}::test_one_run_is_not_trained_on_where_several_are_compared",
+        (FACADE_STORE, "if group_size > 1 and", "if False and"),
+    ),
+    _out(
+        "clients of the facade: a run_id in text does not fit its column",
+        f"{FACADE}::test_a_client_like_agentscopes_names_runs_in_text",
+        (FACADE_STORE, "if key is not None and key.isdecimal() and", "if False and"),
+    ),
+    _out(
+        "clients of the facade: duplicates at the same time race on SQLite",
+        f"{FACADE}::test_feedback_at_the_same_time_counts_once",
+        (DELIVERY, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
+    ),
+    _out(
+        "clients of the facade: a restart or a failed commit loses the queue",
+        f"{FACADE}::test_with_trinitys_history_at_hand_lost_groups_are_delivered_again",
+        (DELIVERY, "repaired = untaken and await self._repair(groups)", "repaired = False"),
+    ),
+    _out(
+        "clients of the facade: a commit whose answer is lost may have been carried out",
+        f"{FACADE}::test_what_a_commit_may_have_taken_is_not_delivered_again",
+        (DELIVERY, "repaired = untaken and await self._repair(groups)", "repaired = await self._repair(groups)"),
     ),
 )
 

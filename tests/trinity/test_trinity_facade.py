@@ -44,7 +44,7 @@ async def test_trinitys_own_client_needs_no_change(trinity: RealTrinity, start_s
 
 async def test_a_client_like_agentscopes_names_runs_in_text(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity) as sidecar:
-        for run_id, worth in (("0", 0.0), ("1", 1.0)):
+        for run_id, worth in (("1", 1.0), ("0", 0.0)):
             steps = [await ask(sidecar) for _ in range(2)]
             await reward(sidecar, *steps, reward=worth, task_id="t", run_id=run_id)
         await commit(sidecar)

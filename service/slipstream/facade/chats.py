@@ -82,6 +82,7 @@ class Chats:
         self._version = version
         self._clock = clock
         self._room = asyncio.Semaphore(settings.concurrency)
+        self._reading = asyncio.Lock()
         self._explorer = HttpUpstream(
             Production(
                 base_url=explorer.base_url,
@@ -198,9 +199,7 @@ class Chats:
 
     async def _pass_whole(self, answered: Whole, version: int | None, send: Send) -> None:
         if answered.status == 200:
-            limit = self._settings.max_body
-            answer = await asyncio.to_thread(read_answer, answered.body, answered.headers, limit, streamed=False)
-            await self._remember(answer, version)
+            await self._remember(await self._read(answered.body, answered.headers, streamed=False), version)
         await send_whole(answered, send)
 
     async def _pass_stream(self, response: Response, copy: BodyCopy, version: int | None, send: Send) -> None:
@@ -223,13 +222,17 @@ class Chats:
         if body is None:
             self._metrics.facade_answers.labels("not_whole").inc()
         else:
-            answer = await asyncio.to_thread(read_answer, body, headers, self._settings.max_body, streamed=True)
-            await self._remember(answer, version)
+            await self._remember(await self._read(body, headers, streamed=True), version)
         await send({"type": "http.response.body", "body": b"".join(held)})
 
+    async def _read(self, body: bytes, headers: Headers, *, streamed: bool) -> Answer:
+        """Read an answer in a thread, one after the other: several at once would leave production's traffic, which
+        shares the interpreter with them, a part of the time only."""
+        async with self._reading:
+            return await asyncio.to_thread(read_answer, body, headers, self._settings.max_body, streamed=streamed)
+
     async def _remember_cut(self, copy: BodyCopy, flaw: str) -> None:
-        body = await asyncio.to_thread(lambda: copy.whole() or b"")
-        await self._remember(await asyncio.to_thread(read_piece, body, flaw), None)
+        await self._remember(await asyncio.to_thread(read_piece, copy.whole() or b"", flaw), None)
 
     async def _remember(self, answer: Answer, version: int | None) -> None:
         self._metrics.facade_answers.labels("not_whole" if answer.flaw else "whole").inc()

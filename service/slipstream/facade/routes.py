@@ -28,7 +28,7 @@ _LONGEST_FEEDBACK = 1024 * 1024
 """Bytes: a thousand ids of full length, three times over."""
 
 _PATIENCE = 30.0
-_HEALTH_PATIENCE = 1.5
+_HEALTH_PATIENCE = 1.0
 """Seconds. Trinity's client waits 2 s for /health."""
 
 

@@ -194,7 +194,7 @@ async def _waiting_group(session: AsyncSession, given: Reward, now: float) -> Fa
             return group
     name = given.task_id or given.name
     for generation in itertools.count(1):
-        if await session.get(FacadeGroupRow, name) is None and await session.get(GroupRow, name) is None:
+        if await session.get(FacadeGroupRow, name) is None:
             break
         name = suffixed(given.task_id or given.name, f"~{generation}")
     group = FacadeGroupRow(id=name, task_id=given.task_id, state="open", updated_at=now)
