@@ -62,7 +62,7 @@ async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path,
 
 
 async def _train(services: Composed) -> None:
-    """Drives traffic until two versions were trained and are served, and leaves one task on its way."""
+    """Drives traffic until two versions were trained and are served, and leaves one task to be delivered."""
     url = services.url(8100)
     async with (
         httpx.AsyncClient(base_url=url, timeout=30) as control,
@@ -90,15 +90,14 @@ async def _train(services: Composed) -> None:
 
         await ask(TASKS)
 
-        async def planned() -> bool:
-            groups = (await status())["groups"]
-            return sum(groups.values()) == TASKS + 1
+        async def ready() -> bool:
+            return bool((await status())["next_commit"]["experiences_ready"] == REPEAT_TIME)
 
-        await until(planned)
+        await until(ready, 200)
 
 
 def _nothing_left(folder: Path) -> None:
-    """What was on its way at the stop was answered, scored and committed before the Explorer went."""
+    """What waited for a commit at the stop was delivered before the Explorer went."""
     with sqlite3.connect(folder / "store" / "slipstream.db") as store:
         groups = store.execute("SELECT state, count(*) FROM groups GROUP BY state").fetchall()
         commits = store.execute("SELECT trigger, state FROM commits ORDER BY id DESC LIMIT 1").fetchall()
