@@ -165,6 +165,8 @@ async def test_feedback_at_the_same_time_counts_once(trinity: RealTrinity, start
     async with serving(gateway.app()) as url, start_sidecar(trinity, url) as sidecar:
         ids = [await ask(sidecar) for _ in range(10)]
         await asyncio.gather(*(reward(sidecar, name, task_id="t", run_id=ids.index(name)) for name in ids * 6))
+        gateway.refused["/commit"] = 1  # so that several find something to end
+        assert (await sidecar.client.post("/explorer/commit")).status_code == 503
         await asyncio.gather(*(commit(sidecar) for _ in range(4)))
         assert gateway.busiest["/feedback"] == 1, "Trinity's table races on feedback at the same time"
         assert sorted(row.msg_id for row in trinity.trained()) == sorted(ids)
