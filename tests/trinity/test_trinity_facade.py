@@ -200,7 +200,8 @@ async def test_a_reward_that_is_none_never_reaches_trinity(
         msg_id = await ask(sidecar)
         content = f'{{"msg_ids": ["{msg_id}"], "reward": {number}, "task_id": "t"}}'
         response = await sidecar.client.post("/explorer/feedback", content=content)
-        assert (response.status_code, response.json()["error"]["param"]) == (422, "reward")
+        assert response.status_code == 422
+        assert response.json()["error"]["param"] == "reward"
         await commit(sidecar)
         assert [row["consumed"] for row in trinity.history()] == [0]
 
