@@ -225,6 +225,11 @@ PROTECTIONS = (
         (EXPLORER, "if before is not None and await self._handed_on() == before:", "if False:"),
     ),
     _out(
+        "without an engine, the list of models is a 500 as well",
+        f"{RELOAD}::test_no_run_is_lost_while_not_even_the_models_name_can_be_had",
+        (EXPLORER, "            except ExplorerError as error:", "            except ExplorerRefused as error:"),
+    ),
+    _out(
         "an Explorer that restarts is down for a while",
         f"{RELOAD}::test_a_lone_run_outlives_an_explorer_that_is_down",
         (SHADOW, '(self._breaker.state == "closed" and not away)', '(self._breaker.state == "closed")'),

@@ -36,6 +36,15 @@ class Sidecar(Loop):
 
         await until(reached, seconds)
 
+    async def settled(self, task_id: str, seconds: float = 60) -> None:
+        """Wait until every run of a task has ended, and with them its groups, whatever has become of them."""
+
+        async def reached() -> bool:
+            states = await self.group_states(task_id)
+            return bool(states) and "running" not in states
+
+        await until(reached, seconds)
+
     async def runs(self, task_id: str) -> list[dict[str, Any]]:
         """The runs of the task's newest group."""
         task = await self.task(task_id)
@@ -47,6 +56,10 @@ class Sidecar(Loop):
         """The states of the task's groups, generation after generation; none while there is no group."""
         task = await self.task(task_id)
         return [group["state"] for group in task["groups"]] if task is not None else []
+
+    async def tried(self) -> bool:
+        """Whether a run was sent in vain: put off, or failed for good."""
+        return await self.retried() or bool((await self.status())["failed_runs"])
 
     async def retried(self) -> bool:
         """Whether a run was put off, to be sent again."""

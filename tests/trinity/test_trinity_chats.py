@@ -16,10 +16,12 @@ async def test_a_streaming_agent_is_shadowed_without_a_stream(
     """Of a stream that is cut Trinity records what there is; the engine would cut this one."""
     async with start_sidecar(trinity) as sidecar:
         body = {"model": "prod", "messages": [{"role": "user", "content": "[cut] hello"}], "stream": True}
-        response = await sidecar.client.post("/v1/chat/completions", json=body)
+        headers = {"x-slipstream-task-id": "t"}
+        response = await sidecar.client.post("/v1/chat/completions", json=body, headers=headers)
         assert response.text.endswith("data: [DONE]\n\n")
-        await until(lambda: sidecar.ready(2), 30)
+        await until(lambda: len(engine.chats) >= 2, 30)
         assert [chat["stream"] for chat in engine.chats] == [False, False]
+        await sidecar.settled("t")
         await sidecar.commit()
         assert [row.response_tokens for row in trinity.trained()] == [2, 2]
 
@@ -40,8 +42,9 @@ async def test_several_choices_are_asked_for_one_by_one(
     """With n above 1 Trinity gives all choices one msg_id, and with it one reward."""
     async with start_sidecar(trinity) as sidecar:
         await sidecar.chat("hello", {"x-slipstream-task-id": "t"}, n=3)
-        await until(lambda: sidecar.ready(2), 30)
+        await until(lambda: len(engine.chats) >= 2, 30)
         assert [chat["n"] for chat in engine.chats] == [1, 1]
+        await sidecar.settled("t")
         await sidecar.commit()
         assert sorted(row.reward for row in trinity.trained()) == [0.0, 1.0]
 
@@ -102,9 +105,9 @@ async def test_a_chat_that_outlasts_trinitys_patience_is_sent_again(
         async with start_sidecar(trinity) as sidecar:
             engine.hold.clear()
             await sidecar.planned("t")
-            await until(lambda: sidecar.retried(), 30)
+            await until(lambda: sidecar.tried(), 30)
             engine.hold.set()
-            await until(lambda: sidecar.ready(2), 30)
+            await sidecar.settled("t")
             await sidecar.commit()
             assert sorted((row.task_id, row.run_id) for row in trinity.trained()) == [("t.0", 0), ("t.0", 1)]
         await trinity.kill()
@@ -146,5 +149,7 @@ async def test_a_model_with_another_name_after_a_restart(
         await sidecar.group("first", ready=2)
         engine.model = "renamed"
         await trinity.restart()
-        await sidecar.group("second", ready=4)
+        await sidecar.planned("second")
+        await sidecar.settled("second")
+        assert await sidecar.group_states("second") == ["ready"]
         assert engine.chats[-1]["model"] == "renamed"

@@ -117,7 +117,7 @@ async def test_a_calculator_that_gives_no_finite_number_fails_its_run(
     rewards = {"calculators": [{"python": f"worth:{function}"}]}
     async with start_sidecar(trinity, rewards=rewards) as sidecar:
         await sidecar.planned("t")
-        await sidecar.ended("t", ["dropped"])
+        await sidecar.settled("t")
         assert {run["state"] for run in await sidecar.runs("t")} == {"failed"}
         assert (await sidecar.commit())["experiences"] == 0
         assert trinity.trained() == []

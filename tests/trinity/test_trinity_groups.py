@@ -52,14 +52,16 @@ async def test_a_group_of_which_one_run_is_left_is_not_delivered(
     async with start_sidecar(trinity, runs={"concurrency": 1, "max_attempts": 1}) as sidecar:
         engine.ways.extend(["empty", ""])
         engine.worth = iter([1.0, 0.0, 1.0])
-        await sidecar.planned("t")
-        await sidecar.ended("t", ["dropped"])
-        failed, left = await sidecar.runs("t")
+        await sidecar.planned("alone")
+        await sidecar.settled("alone")
+        await sidecar.planned("whole")
+        await sidecar.settled("whole")
+        await sidecar.commit()
+        assert {row.task_id for row in trinity.trained()} == {"whole.0"}
+        failed, left = await sidecar.runs("alone")
         assert (failed["state"], left["state"], left["reward"]) == ("failed", "scored", 1.0)
         assert "nothing to compare it with" in left["reason"]
-        await sidecar.group("t2", ready=2)
-        assert (await sidecar.commit())["experiences"] == 2
-        assert {row.task_id for row in trinity.trained()} == {"t2.0"}
+        assert await sidecar.group_states("alone") == ["dropped"]
 
 
 async def test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it(
@@ -71,7 +73,7 @@ async def test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it(
             await sidecar.group("whole", ready=2)
             engine.ways.extend(["empty", ""])
             await sidecar.planned("alone")
-            await sidecar.ended("alone", ["dropped"])
+            await sidecar.settled("alone")
             assert (await sidecar.commit())["experiences"] == 2
             assert {row.task_id for row in trinity.trained()} == {"whole.0"}
         await trinity.kill()

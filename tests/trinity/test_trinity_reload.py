@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 
 import httpx
 from real_sidecar import StartSidecar, StartTrinity
@@ -20,6 +21,7 @@ async def test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_
 ) -> None:
     """With `min_running_model_num: 0` and one engine, each chat gets a 500 for as long as it takes."""
     async with start_sidecar(trinity, runs={"max_attempts": 1}) as sidecar:
+        await sidecar.group("before", ready=2)
         engine.reloading.clear()
         trinity.publish(1)
         await until(lambda: engine.reloads)
@@ -35,23 +37,39 @@ async def test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_
             assert time.monotonic() - asked < 5
             number += 1
             await asyncio.sleep(2)  # the pace of the traffic, for as long as the reload takes
-        assert engine.chats == []
+        assert len(engine.chats) == 2
         engine.reloading.set()
 
-        await until(lambda: sidecar.ready(2 * number), 60)
+        for task in range(number):
+            await sidecar.settled(f"t{task}")
         await sidecar.commit()
-        rows = trinity.trained()
-        assert len(rows) == 2 * number
-        assert {row.model_version for row in rows} == {1}
+        versions = Counter(row.model_version for row in trinity.trained())
+        assert versions == {0: 2, 1: 2 * number}
+
+
+async def test_no_run_is_lost_while_not_even_the_models_name_can_be_had(
+    trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
+) -> None:
+    """Trinity asks an engine for it, the first time."""
+    async with start_sidecar(trinity, runs={"max_attempts": 1}) as sidecar:
+        engine.reloading.clear()
+        trinity.publish(1)
+        await until(lambda: engine.reloads)
+        await sidecar.planned("t")
+        await until(lambda: sidecar.tried(), 30)
+        engine.reloading.set()
+        await sidecar.settled("t")
+        assert await sidecar.group_states("t") == ["ready"]
 
 
 async def test_a_lone_run_outlives_an_explorer_that_is_down(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity, runs={"repeat_time": 1, "max_attempts": 1}) as sidecar:
         await trinity.kill()
         await sidecar.planned("t")
-        await until(lambda: sidecar.retried(), 30)
+        await until(lambda: sidecar.tried(), 30)
         await trinity.start()
-        await until(lambda: sidecar.ready(1), 60)
+        await sidecar.settled("t")
+        assert await sidecar.group_states("t") == ["ready"]
 
 
 async def test_two_engines_reload_in_turn_and_the_version_is_the_older_one(
