@@ -63,6 +63,12 @@ def test_a_wrong_value_is_refused_by_name(wrong: Manifest, told: str) -> None:
     assert "sk-secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("form", ["deployment", "injected"])
+def test_the_first_thing_that_is_missing_is_named(form: str) -> None:
+    with pytest.raises(Refused, match="give the Explorer's address"):
+        template({"sidecar": {"form": form}})
+
+
 def test_a_store_that_replicas_share_may_grow() -> None:
     """The template is there for the day that the sidecar reads more than SQLite."""
     shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}}, "autoscaling": {"enabled": True}}

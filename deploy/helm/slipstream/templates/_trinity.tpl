@@ -10,7 +10,11 @@
 {{- .Values.trinity.checkpoints.existingClaim | default (printf "%s-checkpoints" (include "slipstream.fullname" .)) -}}
 {{- end }}
 
-{{/* A pod of a Ray cluster. Takes {context, component, section}. KubeRay adds the command, the probes and /dev/shm. */}}
+{{/*
+A pod of a Ray cluster. Takes {context, component, section}. KubeRay adds the command, the probes, /dev/shm and the
+ports: with a port declared here, its Service of the head would have that one alone, and the operator would not find the
+dashboard to which it submits the job.
+*/}}
 {{- define "slipstream.rayPod" -}}
 {{- $trinity := .context.Values.trinity -}}
 {{- $secret := include "slipstream.bufferSecret" .context | fromJson -}}
@@ -45,10 +49,6 @@ spec:
         {{- with $trinity.env }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- if eq .component "explorer" }}
-      ports:
-        - {name: explorer, containerPort: 8010}
-      {{- end }}
       resources:
         {{- range $kind, $amounts := .section.resources }}
         {{ $kind }}:
@@ -82,6 +82,14 @@ spec:
 {{- end }}
 
 {{/*
+Ray's CPUs are places for workers, not cores: eight, and four for each GPU, as in a Ray of `slipstream trinity`. KubeRay
+would take the limit of CPUs, and where that is too little Trinity waits for ever.
+*/}}
+{{- define "slipstream.rayPlaces" -}}
+num-cpus: {{ add 8 (mul 4 .gpus) | quote }}
+{{- end }}
+
+{{/*
 What a RayJob is told. Takes {context, component, section, nodes}. The overlays in their order: PostgreSQL (two pods
 cannot share a SQLite file on a network filesystem), those that the values name, this cluster's size, the own fields.
 */}}
@@ -98,7 +106,7 @@ ttlSecondsAfterFinished: 600 # after its log could be read
 rayClusterSpec:
   rayVersion: {{ .context.Values.trinity.rayVersion | quote }}
   headGroupSpec:
-    rayStartParams: {dashboard-host: 0.0.0.0} # the operator submits the job there
+    rayStartParams: {dashboard-host: 0.0.0.0, {{ include "slipstream.rayPlaces" .section }}} # the job is submitted there
     template: {{- include "slipstream.rayPod" . | nindent 6 }}
   {{- if gt (int .nodes) 1 }}
   workerGroupSpecs:
@@ -106,7 +114,7 @@ rayClusterSpec:
       replicas: {{ sub .nodes 1 }}
       minReplicas: {{ sub .nodes 1 }}
       maxReplicas: {{ sub .nodes 1 }}
-      rayStartParams: {}
+      rayStartParams: { {{- include "slipstream.rayPlaces" .section -}} }
       template: {{- include "slipstream.rayPod" . | nindent 8 }}
   {{- end }}
 {{- end }}
