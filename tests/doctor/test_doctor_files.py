@@ -66,10 +66,43 @@ def test_a_password_in_a_database_url_is_not_shown(plant: Plant) -> None:
     assert "postgresql://me:***@db/x" in found.found
 
 
+@pytest.mark.parametrize("path", ["me:hunter2@db/x", "postgresql://db/x?user=me&password=hunter2"])
+def test_nor_one_in_what_is_none_or_in_its_query(plant: Plant, path: str) -> None:
+    elsewhere = {"buffer": {"trainer_input": {"experience_buffer": {"path": path}}}}
+    found = examine(plant(Mistake(trainer=elsewhere)), offline=True)
+    assert found
+    assert "hunter2" not in str(found)
+
+
+RIGHT = {
+    "OmegaConf's words for true": Mistake(explorer={"explorer": {"rollout_model": {"enable_history": "y"}}}),
+    "a slash at the end": Mistake(both={"checkpoint_root_dir": "/runs"}, trainer={"checkpoint_root_dir": "/runs/"}),
+    "localhost": Mistake(
+        explorer={"explorer": {"listen_address": "localhost"}},
+        sidecar=sidecar("explorer", base_url="http://127.0.0.1:8010/"),
+    ),
+    "IPv6": Mistake(
+        explorer={"explorer": {"listen_address": "::1"}}, sidecar=sidecar("explorer", base_url="http://[::1]:8010")
+    ),
+    "another database driver": Mistake(
+        both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql+asyncpg://me@db/x?ssl=require"}}}}
+    ),
+    "engines of two whole servers": Mistake(
+        both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql://me@db/x"}}}},
+        explorer={"cluster": {"node_num": 4}, "explorer": {"rollout_model": {"tensor_parallel_size": 8}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_written_otherwise_is_right_too(plant: Plant, name: str) -> None:
+    assert examine(plant(RIGHT[name]), offline=True) == []
+
+
 def test_no_file_makes_the_doctor_fail(plant: Plant) -> None:
     """Whatever stands in a file that OmegaConf can read."""
     choose = random.Random(7)
-    odd = [None, "", "no", -1, 0, math.inf, True, [], {}, [1], {"a": 1}, "://", "x" * 999]
+    odd = [None, "", "no", -1, 0, math.inf, True, [], {}, [1], {"a": 1}, "://", "a://b:c@d:e/f", "x" * 999]
 
     def spoiled(document: Document) -> Document:
         tree = copy.deepcopy(dict(document.tree))

@@ -56,7 +56,7 @@ FIELDS: dict[str, Field] = {
     "synchronizer.sync_timeout": Field(int, 3600),
 }
 
-TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+TRUE, FALSE = frozenset({"true", "yes", "y", "on", "1"}), frozenset({"false", "no", "n", "off", "0"})
 
 
 class WrongType(ValueError):

@@ -67,7 +67,7 @@ class Document:
 
     @property
     def algorithm(self) -> str:
-        return self.text("algorithm.algorithm_type").lower()
+        return self.text("algorithm.algorithm_type")
 
     @property
     def gpus(self) -> int:
@@ -77,15 +77,12 @@ class Document:
     @property
     def buffer_url(self) -> URL | None:
         """Where experiences wait for the Trainer; None where that is no database or no URL."""
-        if self.text(f"{BUFFER}.storage_type").lower() != "sql":
+        if self.text(f"{BUFFER}.storage_type") != "sql":
             return None
         path = self.text(f"{BUFFER}.path")
         if not path:
             return make_url(f"sqlite:///{self.job_dir / 'buffer' / self.buffer_table}.db")
-        try:
-            return make_url(path)
-        except ArgumentError:
-            return None
+        return database_url(path)
 
     @property
     def buffer_table(self) -> str:
@@ -108,12 +105,20 @@ class Files:
         return f"{self.explorer.name} and {self.trainer.name}: {', '.join(keys)}"
 
 
-def shown_url(text: str) -> str:
-    """A database URL without its password; what is no URL as it is."""
+def database_url(text: str) -> URL | None:
+    """The URL, or None where the text is none."""
     try:
-        return make_url(text).render_as_string(hide_password=True)
-    except ArgumentError:
-        return text
+        return make_url(text)
+    except (ArgumentError, ValueError):  # the latter of a port that is no number
+        return None
+
+
+def shown_url(text: str) -> str:
+    """A database URL without its password. What is none is not shown: a password may be anywhere in it."""
+    url = database_url(text)
+    if url is None:
+        return "no database URL"
+    return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def read_files(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 
 from slipstream.doctor.fields import FIELDS, WrongType, converted
 from slipstream.doctor.files import BUFFER, Document, Files, shown_url
@@ -67,20 +68,24 @@ def _types(document: Document) -> Iterator[Finding]:
     for key in parents:
         value = document.given(key)
         inside_wrong = any(key.startswith(f"{other}.") for other in wrong)
-        last = key.rpartition(".")[2]
-        holder = document.given(key.rpartition(".")[0]) if "." in key else document.tree
-        written = isinstance(holder, dict) and last in holder
-        if written and not isinstance(value, dict) and not inside_wrong:
+        if _written(document, key) and not isinstance(value, dict) and not inside_wrong:
             wrong.add(key)
             yield WRONG_TYPE.at(document.at(key), f"{_shown(value)}, expected a mapping of fields")
     for key, field in FIELDS.items():
         value = document.given(key)
-        if value is None:
+        if value is None and (field.default is None or not _written(document, key)):
             continue
         try:
             converted(value, field.kind)
         except WrongType as error:
             yield WRONG_TYPE.at(document.at(key), f"{_shown(value)}, expected {error}")
+
+
+def _written(document: Document, key: str) -> bool:
+    """Whether the file has the key, were it with nothing after it."""
+    parent, _, last = key.rpartition(".")
+    holder = document.given(parent) if parent else document.tree
+    return isinstance(holder, dict) and last in holder
 
 
 def _shown(value: object) -> str:
@@ -94,19 +99,22 @@ def modes(files: Files) -> Iterator[Finding]:
 
 
 def job(files: Files) -> Iterator[Finding]:
-    for key in ("project", "group", "name", "checkpoint_root_dir"):
+    for key in ("project", "group", "name"):
         yield from _differs(JOB_DIFFERS, files, key)
+    yield from _differs(JOB_DIFFERS, files, "checkpoint_root_dir", meant=_directory)
 
 
 def model(files: Files) -> Iterator[Finding]:
     lengths = ("max_model_len", "max_prompt_tokens", "max_response_tokens")
-    for key in ("model_path", "temperature", *lengths):
+    yield from _differs(MODEL_DIFFERS, files, "model.model_path", meant=_directory)
+    for key in ("temperature", *lengths):
         yield from _differs(MODEL_DIFFERS, files, f"model.{key}")
 
 
 def buffer(files: Files) -> Iterator[Finding]:
-    for key in ("name", "storage_type", "path"):
+    for key in ("name", "storage_type"):
         yield from _differs(BUFFER_DIFFERS, files, f"{BUFFER}.{key}")
+    yield from _differs(BUFFER_DIFFERS, files, f"{BUFFER}.path", shown=shown_url)
 
 
 def algorithm(files: Files) -> Iterator[Finding]:
@@ -125,14 +133,28 @@ def batch_sizes(files: Files) -> Iterator[Finding]:
         yield BATCH_SIZES_DIFFER.at(files.in_sidecar("explorer.train_batch_size"), found)
 
 
-def _differs(problem: Problem, files: Files, key: str) -> Iterator[Finding]:
-    kind = FIELDS[key].kind
-    one, other = ((each.text if kind is str else each.number)(key) for each in (files.explorer, files.trainer))
-    if one != other:
-        yield problem.at(files.in_both(key), f"{_plain(one)} and {_plain(other)}")
+def _differs(
+    problem: Problem,
+    files: Files,
+    key: str,
+    meant: Callable[[str], str] = str,
+    shown: Callable[[str], str] = repr,
+) -> Iterator[Finding]:
+    """
+    Args:
+        meant: makes texts that mean the same the same.
+        shown: a text for people.
+    """
+    if FIELDS[key].kind is str:
+        texts = [each.text(key) for each in (files.explorer, files.trainer)]
+        differ, told = len(set(map(meant, texts))) > 1, [shown(text) if text else "nothing" for text in texts]
+    else:
+        numbers = [each.number(key) for each in (files.explorer, files.trainer)]
+        differ, told = numbers[0] != numbers[1], [f"{number:g}" if number else "nothing" for number in numbers]
+    if differ:
+        yield problem.at(files.in_both(key), " and ".join(told))
 
 
-def _plain(value: str | float) -> str:
-    if isinstance(value, str):
-        return repr(shown_url(value) if "://" in value else value) if value else "nothing"
-    return f"{value:g}" if value else "nothing"
+def _directory(path: str) -> str:
+    """Without what makes no difference: a slash at the end."""
+    return os.path.normpath(path) if path else path

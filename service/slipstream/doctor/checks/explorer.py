@@ -32,7 +32,8 @@ TOO_FEW_GPUS = Problem(
     "files.too_few_gpus",
     "error",
     why="Trinity refuses to start: each engine takes its own GPUs.",
-    fix="Make engine_num * tensor_parallel_size (by data and pipeline parallelism) at most node_num * gpu_per_node.",
+    fix="Make engine_num * tensor_parallel_size (by data and pipeline parallelism) at most node_num * gpu_per_node. "
+    "One engine over several nodes takes whole nodes, and no data parallelism.",
 )
 GPUS_UNKNOWN = Problem(
     "files.gpus_not_given",
@@ -135,10 +136,13 @@ def gpus(files: Files) -> Iterator[Finding]:
     explorer = files.explorer
     sizes = [explorer.whole(f"{ENGINE}.{each}_parallel_size") for each in ("tensor", "data", "pipeline")]
     engines = explorer.whole(f"{ENGINE}.engine_num")
-    needed = engines * sizes[0] * sizes[1] * sizes[2]
-    if explorer.gpus and needed > explorer.gpus:
-        found = f"{engines} engines of {needed // max(1, engines)} GPUs, and {explorer.gpus} GPUs"
+    one, node = sizes[0] * sizes[1] * sizes[2], explorer.whole("cluster.gpu_per_node")
+    if explorer.gpus and engines * one > explorer.gpus:
+        found = f"{engines} engines of {one} GPUs, and {explorer.gpus} GPUs"
         yield TOO_FEW_GPUS.at(explorer.at(f"{ENGINE}.engine_num", "cluster"), found)
+    elif explorer.gpus and one > node and (one % node or sizes[1] > 1):
+        found = f"an engine of {one} GPUs, data_parallel_size {sizes[1]}, over nodes of {node} GPUs"
+        yield TOO_FEW_GPUS.at(explorer.at(f"{ENGINE}.tensor_parallel_size", "cluster.gpu_per_node"), found)
     for document in (explorer, files.trainer):
         if not document.gpus:
             missing = [key for key in ("node_num", "gpu_per_node") if not document.whole(f"cluster.{key}")]
@@ -161,6 +165,9 @@ def tools(files: Files) -> Iterator[Finding]:
 
 def listening(files: Files) -> Iterator[Finding]:
     text, where = files.explorer.text("explorer.listen_address"), files.explorer.at("explorer.listen_address")
+    if not text:
+        yield LISTENS_EVERYWHERE.at(where, "nothing, which stands for every address")
+        return
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

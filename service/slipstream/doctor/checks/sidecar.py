@@ -98,7 +98,13 @@ def explorer_address(files: Files) -> Iterator[Finding]:
     listens, port = files.explorer.text("explorer.listen_address"), files.explorer.whole("explorer.proxy_port")
     found = f"{files.sidecar.explorer.base_url}; the Explorer listens on {listens}:{port}"
     nearby = _is_loopback(url.hostname) or url.hostname == listens
-    if url.path.rstrip("/").endswith("/v1") or (_is_loopback(listens) and not nearby):
+    encrypted = nearby and url.scheme != "http"  # the Explorer speaks no TLS
+    if (
+        "/v1/" in f"{url.path}/"
+        or (_is_loopback(listens) and not nearby)
+        or _misses(listens, url.hostname)
+        or encrypted
+    ):
         yield WRONG_ADDRESS.at(where, found)
     elif _port(url) != port:
         yield (WRONG_ADDRESS if nearby else OTHER_PORT).at(where, found)
@@ -116,7 +122,8 @@ def production(files: Files) -> Iterator[Finding]:
     if _port(url) == listen.port and (_is_loopback(url.hostname) or url.hostname == listen.host):
         yield PRODUCTION_IS_US.at(where, f"{files.sidecar.production.base_url}; listen is {listen.host}:{listen.port}")
     explorer = urlsplit(files.sidecar.explorer.base_url)
-    if (url.hostname, _port(url)) == (explorer.hostname, _port(explorer)):
+    same = url.hostname == explorer.hostname or (_is_loopback(url.hostname) and _is_loopback(explorer.hostname))
+    if same and _port(url) == _port(explorer):
         yield PRODUCTION_IS_POLICY.at(where, f"{files.sidecar.production.base_url}, the address of explorer.base_url")
 
 
@@ -169,3 +176,13 @@ def _is_loopback(host: str | None) -> bool:
         return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
     except ValueError:
         return False
+
+
+def _misses(listens: str, host: str | None) -> bool:
+    """Whether the Explorer does not answer at a loopback address: what listens on one address has no other, and IPv6's
+    for all of them has none of IPv4."""
+    try:
+        address, asked = ipaddress.ip_address(listens), ipaddress.ip_address(host or "")
+    except ValueError:  # a name: localhost stands for both
+        return False
+    return asked.is_loopback and (address.version != asked.version or not (address.is_unspecified or address == asked))

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.doctor.files import BUFFER, Document, Files, shown_url
+from slipstream.doctor.files import BUFFER, Document, Files, database_url, shown_url
 from slipstream.doctor.findings import Finding, Problem
+
+_DRIVERS = frozenset({
+    "sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg", "postgresql+psycopg", "mysql", "mysql+aiomysql",
+    "mysql+asyncmy",
+})  # fmt: skip
+"""What Trinity can open: it adds an asynchronous driver to a name that has none."""
 
 NO_CHECKPOINT_ROOT = Problem(
     "files.checkpoint_root_not_absolute",
@@ -71,19 +77,38 @@ def model_path(files: Files) -> Iterator[Finding]:
 def buffer_type(files: Files) -> Iterator[Finding]:
     for document in _different(files, f"{BUFFER}.storage_type"):
         kind = document.text(f"{BUFFER}.storage_type")
-        if kind.lower() != "sql":
+        if kind != "sql":
             yield NOT_SQL.at(document.at(f"{BUFFER}.storage_type"), kind)
 
 
 def buffer_path(files: Files) -> Iterator[Finding]:
     for document in _different(files, f"{BUFFER}.path"):
-        path, url = document.text(f"{BUFFER}.path"), document.buffer_url
-        if not path or document.text(f"{BUFFER}.storage_type").lower() != "sql":
+        path, where = document.given(f"{BUFFER}.path"), document.at(f"{BUFFER}.path")
+        if path is None or document.text(f"{BUFFER}.storage_type") != "sql":
             continue
-        if url is None:
-            yield NO_URL.at(document.at(f"{BUFFER}.path"), "no database URL")
-        elif url.drivername.startswith("sqlite") and not (url.database or "").startswith("/"):
-            yield NO_URL.at(document.at(f"{BUFFER}.path"), shown_url(path))
+        if fault := _fault(str(path)):
+            yield NO_URL.at(where, fault)
+        elif (url := document.buffer_url) and url.drivername.startswith("sqlite") and not _absolute(url.database):
+            yield NO_URL.at(where, shown_url(str(path)))
+    history = files.explorer.text("explorer.db_url")
+    if history and history != files.explorer.text(f"{BUFFER}.path") and (fault := _fault(history)):
+        yield NO_URL.at(files.explorer.at("explorer.db_url"), fault)
+
+
+def _fault(text: str) -> str:
+    """Why Trinity cannot open the database of this name; empty where it can, for all that its name says."""
+    url = database_url(text)
+    if url is None:
+        return "no database URL" if text else "an empty text, for which Trinity takes an SQLite file"
+    if url.drivername not in _DRIVERS:
+        return f"{shown_url(text)}: Trinity has no driver for {url.drivername}://"
+    if url.drivername in ("postgresql", "postgresql+asyncpg") and "sslmode" in url.query:
+        return f"{shown_url(text)}: asyncpg, Trinity's driver, does not know sslmode, but ssl"
+    return ""
+
+
+def _absolute(database: str | None) -> bool:
+    return (database or "").startswith("/")
 
 
 def sqlite_on_several_hosts(files: Files) -> Iterator[Finding]:

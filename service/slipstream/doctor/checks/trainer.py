@@ -115,8 +115,11 @@ def batch(files: Files) -> Iterator[Finding]:
     if size <= 0:
         yield NO_BATCH_SIZE.at(where, "nothing")
         return
-    parts = trainer.gpus // max(1, spread)
-    if parts and size % parts:
+    spread = max(1, spread)
+    if trainer.gpus % spread:
+        where = trainer.at("trainer.ulysses_sequence_parallel_size")
+        yield UNEVEN_BATCH.at(where, f"{spread} with {trainer.gpus} GPUs")
+    elif trainer.gpus and size % (trainer.gpus // spread):
         yield UNEVEN_BATCH.at(where, f"{size} over {trainer.gpus} GPUs")
 
 
