@@ -21,11 +21,10 @@ from starlette.types import ASGIApp
 from slipstream import __version__
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import ConfigError, RequestError, SlipstreamError, error_body
-from slipstream.facade import routes as facade
 from slipstream.proxy.asgi import Proxy
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import UVICORN_OPTIONS, server_config
-from slipstream.routes import commit, feedback, marks, observe
+from slipstream.routes import commit, facade, feedback, marks, observe
 from slipstream.routes.body import Refusal
 from slipstream.sidecar import Sidecar
 from slipstream.store.database import Database

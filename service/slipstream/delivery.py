@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable
-from slipstream.facade.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
+from slipstream.runs.history import TrinityHistory
 from slipstream.store import commits, facade
 from slipstream.store.commits import GivenBack
 from slipstream.store.database import Database

@@ -25,13 +25,13 @@ from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
 from slipstream.facade.chats import Chats
-from slipstream.facade.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.explorer import ExplorerClient
+from slipstream.runs.history import TrinityHistory
 from slipstream.runs.planning import Planner
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.shadow import ShadowCaller

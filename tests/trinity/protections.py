@@ -257,14 +257,14 @@ PROTECTIONS = (
     _out(
         "clients of the facade: a reward of any size is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[7]",
-        ("facade/routes.py", "if not low <= body.reward <= high:", "if False:"),
+        ("routes/facade.py", "if not low <= body.reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: NaN is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[NaN]",
         ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
         ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
-        ("facade/routes.py", "if not low <= body.reward <= high:", "if False:"),
+        ("routes/facade.py", "if not low <= body.reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: advantages are computed within one commit only",

@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import ExplorerError, RequestError
-from slipstream.facade.access import require_key
 from slipstream.facade.chats import Chats, Whole
+from slipstream.routes.access import require_key
 from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.context import SidecarDep
 from slipstream.store import facade
