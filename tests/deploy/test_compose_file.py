@@ -187,6 +187,13 @@ def test_explorer_and_trainer_of_one_server_share_no_gpu(model: str) -> None:
     assert not set(explorer) & set(trainer)
 
 
+@pytest.mark.parametrize("name", ["ray-head", "ray-worker"])
+def test_ray_has_a_place_for_each_worker_of_verl(name: str) -> None:
+    """Ray by itself counts the container's CPUs, and with too few places Trinity waits for ever."""
+    found = service("cluster", name)
+    assert f"--num-cpus={8 + 4 * len(_gpus(found))}" in found["command"]
+
+
 def _gpus(found: dict[str, Any]) -> list[str]:
     [device] = found["deploy"]["resources"]["reservations"]["devices"]
     ids: list[str] = device["device_ids"]
