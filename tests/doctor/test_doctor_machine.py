@@ -52,6 +52,16 @@ def test_writing_is_tried(tmp_path: Path, plant: Plant, monkeypatch: pytest.Monk
     assert look_at_machine(plant()).checkpoints.error is not None
 
 
+def test_what_the_system_does_not_let_it_look_at(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a directory of another user; as root it takes a name that no filesystem has."""
+    nowhere = f"/{'x' * 300}"
+    monkeypatch.setenv("CHECKPOINT_ROOT_DIR", nowhere)
+    monkeypatch.setenv("MODEL_PATH", nowhere)
+    machine = look_at_machine(plant())
+    assert codes(plant(), machine) == ["machine.checkpoint_root_not_writable", "machine.model_missing"]
+    assert machine.checkpoints.error == "File name too long"
+
+
 def test_a_disk_without_room(plant: Plant) -> None:
     machine = look_at_machine(plant())
     assert machine.model is not None

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
 import re
 import socket
 import sqlite3
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from conftest import Plant
 from engines import ExplorerWithEngines
@@ -24,7 +28,7 @@ from slipstream.doctor.examination import SERVICES, examine
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.machine import look_at_machine
-from slipstream.doctor.services import look_at_services
+from slipstream.doctor.services import Answer, ask, connects, look_at_services
 
 SERVED = {"model": {"model_path": "/models/policy"}}
 HOUR = 3600.0
@@ -158,6 +162,16 @@ async def test_an_explorer_with_another_checkpoint_directory(running: Running) -
     assert f"serves version 5; {running.job} names 2" in found.found
 
 
+async def test_a_version_that_comes_while_the_doctor_looks(running: Running) -> None:
+    def come() -> None:
+        running.explorer.version += 1
+        running.published(running.explorer.version, 0)
+
+    running.explorer.asked = come
+    found = await asyncio.to_thread(examine, running.files, addresses=())
+    assert [code for code in codes(found) if code.startswith("running.")] == []
+
+
 async def test_an_explorer_that_made_its_directory_elsewhere(running: Running) -> None:
     running.job.rmdir()
     [found] = await running.examined()
@@ -199,6 +213,16 @@ async def test_a_buffer_that_is_not_trinitys_is_left_alone(running: Running) -> 
     assert list(folder.iterdir()) == [], "looking makes no database"
 
 
+async def test_a_driver_with_errors_of_its_own(running: Running) -> None:
+    """As asyncpg's are, of a wrong password or an argument that it does not know."""
+    running.written(64, HOUR)
+    path = f"sqlite:///{running.job}/buffer/exp_buffer.db?timeout=soon"
+    fields = {"path": path, "storage_type": "sql", "name": "exp_buffer"}
+    tree = {**running.files.trainer.tree, "buffer": {"trainer_input": {"experience_buffer": fields}}}
+    running.files = replace(running.files, trainer=replace(running.files.trainer, tree=tree))
+    assert await running.examined() == []
+
+
 async def test_an_explorer_that_others_can_reach(running: Running) -> None:
     port = running.files.explorer.whole("explorer.proxy_port")
     assert await running.examined("127.0.0.9") == [], "it listens on 127.0.0.1 alone"
@@ -222,6 +246,49 @@ async def test_a_sidecar_that_runs_with_other_settings(running: Running) -> None
     [found] = await running.examined()
     assert found.code == "running.sidecar_not_restarted"
     assert found.found == "64; the sidecar at work has None"
+
+
+def answer_of(body: Iterable[bytes], pause: float = 0.0) -> Answer:
+    """What the doctor makes of a server that sends these bytes, with pauses between them."""
+
+    def talk() -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):  # the doctor hangs up
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            for piece in body:
+                connection.sendall(piece)
+                ended.wait(pause)
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, httpx.Client() as client:
+        talker = threading.Thread(target=talk)
+        talker.start()
+        answer = ask(client, f"http://127.0.0.1:{server.getsockname()[1]}/metrics", patience=0.5)
+        ended.set()
+        talker.join()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("body", "pause", "error"),
+    [
+        (itertools.repeat(b" ", 40), 0.05, "answers without end"),
+        (itertools.repeat(b" " * 2**20, 100), 0.0, "answers without end"),
+        ([b"[" * 200_000], 0.0, "answers no JSON"),
+        ([b"\xff"], 0.0, "answers no JSON"),
+        ([b"7"], 0.0, "answers no JSON object"),
+    ],
+    ids=["slowly", "much", "deep", "bytes", "a number"],
+)
+def test_answers_that_are_no_answer(body: Iterable[bytes], pause: float, error: str) -> None:
+    began = time.monotonic()
+    assert answer_of(body, pause).error == error
+    assert time.monotonic() - began < 10
+
+
+def test_a_host_that_can_be_none() -> None:
+    assert connects("http://a..b/v1") is not None
 
 
 async def test_servers_that_are_something_else(plant: Plant) -> None:

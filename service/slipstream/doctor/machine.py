@@ -93,8 +93,8 @@ def look_at_machine(files: Files) -> Machine:
         model=_model(files.explorer.text("model.model_path")),
         version=read_marker(job_dir, VERSION_MARKER),
         resume=read_marker(job_dir, RESUME_MARKER),
-        job=job_dir.is_dir(),
-        checkpointed=sum(_size(path) for path in job_dir.glob("global_step_*/**/*")),
+        job=os.path.isdir(job_dir),
+        checkpointed=sum(map(_size, _of_versions(job_dir))),
     )
 
 
@@ -107,8 +107,11 @@ def _installed() -> Iterator[tuple[str, str]]:
 
 
 def _directory(path: Path) -> Directory:
-    if not path.is_dir():
-        return Directory(path, exists=False)
+    try:
+        if not path.is_dir():
+            return Directory(path, exists=False)
+    except OSError as failed:  # such as one of another user
+        return Directory(path, False, failed.strerror or str(failed))
     error, clock = None, 0.0
     try:
         with tempfile.NamedTemporaryFile(dir=path, prefix=".slipstream-doctor-") as file:
@@ -131,6 +134,15 @@ def _filesystem(path: Path) -> str:
     return next((mounts[place] for place in (real, *real.parents) if place in mounts), "")
 
 
+def _of_versions(job_dir: Path) -> Iterator[Path]:
+    """The files of all versions; `os.walk` does not mind that the Trainer deletes some meanwhile."""
+    for place, folders, names in os.walk(job_dir):
+        if place == str(job_dir):
+            folders[:] = [name for name in folders if name.startswith("global_step_")]
+        else:
+            yield from (Path(place, name) for name in names)
+
+
 def _store(url: str) -> Directory | None:
     parsed = make_url(url)
     if not parsed.drivername.startswith("sqlite") or parsed.database in (None, "", ":memory:"):
@@ -149,19 +161,19 @@ def _shared_sqlite(files: Files) -> Iterator[tuple[str, Directory]]:
 
 def _nearest(path: Path) -> Directory:
     """The directory of a file that need not be there yet: where it will be made."""
-    place = next((parent for parent in path.parents if parent.is_dir()), Path("/"))
+    place = next((parent for parent in path.parents if os.path.isdir(parent)), Path("/"))
     return Directory(place, True, filesystem=_filesystem(place))
 
 
 def _model(name: str) -> ModelDirectory | None:
     path = Path(name)
-    if not name or (not path.is_absolute() and not path.exists()):
+    if not name or (not path.is_absolute() and not os.path.exists(path)):
         return None
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return ModelDirectory(path, False, (), False, 0)
     tokenizers = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
-    missing = [] if (path / "config.json").exists() else ["config.json"]
-    if not any((path / each).exists() for each in tokenizers):
+    missing = [] if os.path.exists(path / "config.json") else ["config.json"]
+    if not any(os.path.exists(path / each) for each in tokenizers):
         missing.append("tokenizer.json")
     weights = sum(_size(each) for pattern in ("*.safetensors", "*.bin") for each in path.glob(pattern))
     if not weights:
@@ -170,7 +182,7 @@ def _model(name: str) -> ModelDirectory | None:
 
 
 def _has_chat_template(path: Path) -> bool:
-    if any(path.glob("chat_template.*")) or (path / "additional_chat_templates").is_dir():
+    if any(path.glob("chat_template.*")) or os.path.isdir(path / "additional_chat_templates"):
         return True
     try:
         told = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))

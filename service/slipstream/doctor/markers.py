@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,4 +38,4 @@ def read_marker(job_dir: Path, name: str) -> Marker | None:
         return None
     step = int(text) if text.isascii() and text.isdecimal() else None
     directory = job_dir / f"global_step_{step}"
-    return Marker(path, step, directory.is_dir(), (directory / _FULL).exists(), changed_at)
+    return Marker(path, step, os.path.isdir(directory), os.path.exists(directory / _FULL), changed_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import socket
 import time
@@ -21,6 +22,8 @@ from slipstream.doctor.rows import Rows, count_rows
 
 _PATIENCE = 5.0
 """Seconds for one question."""
+_LARGEST = 4 * 1024**2
+"""Bytes of an answer: many times what a service of ours has to say."""
 STALE = 900.0
 """Seconds after which something that should have moved has not: longer than a training step mostly takes."""
 
@@ -80,12 +83,12 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
     """
     explorer = files.sidecar.explorer.base_url
     with httpx.Client(timeout=_PATIENCE, trust_env=False) as client:
-        metrics = _get(client, f"{explorer}/metrics")
-        models = _get(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
-        status = _get(client, f"{_sidecar_url(files.sidecar.listen)}/status")
+        metrics = ask(client, f"{explorer}/metrics")
+        models = ask(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
+        status = ask(client, f"{_sidecar_url(files.sidecar.listen)}/status")
     port = files.explorer.whole("explorer.proxy_port")
     return Services(
-        production=_connects(files.sidecar.production.base_url),
+        production=connects(files.sidecar.production.base_url),
         models=models,
         metrics=metrics,
         status=status,
@@ -95,16 +98,26 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
     )
 
 
-def _get(client: httpx.Client, url: str) -> Answer:
+def ask(client: httpx.Client, url: str, patience: float = 2 * _PATIENCE) -> Answer:
+    """
+    Args:
+        patience: seconds for the whole answer.
+    """
+    until = time.monotonic() + patience
+    text = bytearray()
     try:
-        response = client.get(url)
-        response.raise_for_status()
-        body = response.json()
+        with client.stream("GET", url) as response:
+            response.raise_for_status()
+            for piece in response.iter_bytes():
+                text += piece
+                if len(text) > _LARGEST or time.monotonic() > until:
+                    return Answer(url, error="answers without end")
+        body = json.loads(text)
     except httpx.HTTPStatusError as error:
         return Answer(url, error=f"answers {error.response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Answer(url, error=f"{type(error).__name__} {error}".rstrip())
-    except ValueError:
+    except (ValueError, RecursionError):
         return Answer(url, error="answers no JSON")
     if not isinstance(body, dict):
         return Answer(url, error="answers no JSON object")
@@ -118,12 +131,15 @@ def _clock(response: httpx.Response) -> float | None:
         return None
 
 
-def _connects(base_url: str) -> str | None:
+def connects(base_url: str) -> str | None:
+    """Why nothing can be connected to there; None where it can."""
     url = urlsplit(base_url)
     try:
         socket.create_connection((url.hostname or "", url.port or (443 if url.scheme == "https" else 80)), 5).close()
     except OSError as error:
         return error.strerror or str(error)
+    except UnicodeError:
+        return "no name of a host"
     return None
 
 

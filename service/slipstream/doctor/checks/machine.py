@@ -132,10 +132,10 @@ FILESYSTEM_CLOCK = Problem(
 def checkpoint_root(files: Files, machine: Machine) -> Iterator[Finding]:
     root = machine.checkpoints
     where = files.in_both("checkpoint_root_dir")
-    if not root.exists:
-        yield ROOT_MISSING.at(where, f"no directory {root.path}")
-    elif root.error is not None:
+    if root.error is not None:
         yield ROOT_NOT_WRITABLE.at(where, f"{root.path}: {root.error}")
+    elif not root.exists:
+        yield ROOT_MISSING.at(where, f"no directory {root.path}")
     elif abs(root.clock) > _CLOCK:
         yield FILESYSTEM_CLOCK.at(str(root.path), f"{root.clock:+.0f} s against this machine")
 
@@ -166,7 +166,7 @@ def model(files: Files, machine: Machine) -> Iterator[Finding]:
     if found is None:
         return
     if not found.exists:
-        yield MODEL_MISSING.at(where, f"no directory {found.path}")
+        yield MODEL_MISSING.at(where, f"no directory {found.path} that can be read")
         return
     if found.missing:
         yield MODEL_INCOMPLETE.at(where, f"{found.path} has no {', no '.join(found.missing)}")
