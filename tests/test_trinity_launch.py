@@ -227,7 +227,9 @@ def test_a_file_of_another_mode_is_refused(run: Run, tmp_path: Path) -> None:
     assert (code, "mode: expected serve" in said) == (2, True)
 
 
-def test_without_trinity_the_extra_is_named(run: Run, tmp_path: Path) -> None:
+def test_without_trinity_it_is_said_how_it_is_installed(run: Run, tmp_path: Path) -> None:
     code, said = result(run(PATH=str(tmp_path / "nothing")))
     assert code == 2
-    assert "pip install 'slipstream-sidecar[trinity]'" in said
+    command = "pip install --no-deps -r deploy/docker/constraints-trinity.txt"
+    assert command in said, "pip finds no solution for the extra itself"
+    assert command in (ROOT / "docs" / "trinity.md").read_text(encoding="utf-8")

@@ -41,8 +41,8 @@ def find_program(name: str) -> str:
     found = shutil.which(str(Path(sys.executable).with_name(name))) or shutil.which(name)
     if found is None:
         raise SlipstreamError(
-            f"no `{name}` on PATH: this command needs Trinity-RFT: pip install 'slipstream-sidecar[trinity]'"
-            " (docs/trinity.md)"
+            f"no `{name}` on PATH: this command needs Trinity-RFT; in a clone, and an environment of its own:"
+            " pip install --no-deps -r deploy/docker/constraints-trinity.txt (docs/trinity.md)"
         )
     return found
 
