@@ -37,7 +37,11 @@ def test_the_model_is_fetched_to_where_the_values_look() -> None:
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
     values = yaml.safe_load(EXAMPLES["my-values.yaml"])
     pod = documents["Job"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["command"][-1] == values["trinity"]["modelPath"]
+    [fetch] = pod["containers"]
+    assert fetch["command"][-1] == values["trinity"]["modelPath"]
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert restricted.items() <= fetch["securityContext"].items(), "the page says that the namespace may enforce it"
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert documents["PersistentVolumeClaim"]["metadata"]["name"] == values["trinity"]["models"]["existingClaim"]
 
 
