@@ -153,7 +153,7 @@ class Committer:
         _log.info("commit_resumed", commit=row.id, groups=len(groups))
         if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
             reason = "the Explorer restarted before the commit"
-            return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending")
+            return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending" and now.ready == 0)
         if now.step > row.explorer_step:
             return await self._delivered(row, groups)
         return await self._send(row, groups, now)
@@ -171,7 +171,8 @@ class Committer:
             after = await self._feed_back(group, counters if fresh else None)
             if after.restarted_since(counters.ready, counters.total, counters.step):
                 reason = "the Explorer restarted during the feedback"
-                return await self._lost(row, groups, "lost", reason, untaken=untaken)
+                # the new process may have taken the last ones, and its next commit would
+                return await self._lost(row, groups, "lost", reason, untaken=untaken and after.ready == 0)
             taken = after.ready - counters.ready
             if taken == 0:
                 unknown.append(group)
@@ -187,9 +188,12 @@ class Committer:
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
+            after = await self._counters_now()
+            if after is not None and after.step > counters.step:  # it failed behind that: at what it logs of it
+                return await self._delivered(row, groups, unknown, partial)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
-            return await self._lost(row, groups, "failed", reason, untaken=untaken)
+            return await self._lost(row, groups, "failed", reason, untaken=untaken and after is not None)
         if await self._committed_by_another(counters):
             reason = "the Explorer restarted right before the commit"
             return await self._lost(row, groups, "lost", reason, untaken=untaken)
@@ -197,11 +201,17 @@ class Committer:
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Whether a new process carried out the commit, on an empty queue. One that restarted after it has step 0."""
-        try:
-            after = await self._explorer.counters()
-        except ExplorerUnavailable:  # gone since, after it had answered
+        after = await self._counters_now()
+        if after is None:
             return False
         return after.restarted_since(before.ready, before.total, before.step) and after.step > 0
+
+    async def _counters_now(self) -> ExplorerCounters | None:
+        """The counters behind a commit; None where the Explorer is gone since, after it had answered."""
+        try:
+            return await self._explorer.counters()
+        except ExplorerError:
+            return None
 
     async def _feed_back(self, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
         """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten

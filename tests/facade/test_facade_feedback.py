@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from facade_client import ask, commit, reward, run, seen, trained
 from loops import RunLoop
 from scripted import ScriptedExplorer
 from serving import until
+from starlette.requests import Request
+from starlette.responses import Response
 
 FEEDBACK = "/explorer/feedback"
 
@@ -255,6 +260,63 @@ async def test_groups_stay_lost_where_trinitys_history_does_not_answer(run_loop:
         await run(loop)
         loop.explorer.faults["/commit"] = [500]
         assert (await commit(loop))["lost"] == 1
+
+
+async def test_a_commit_that_failed_after_it_was_carried_out_is_delivered(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await run(loop)
+        carry_out = loop.explorer._commit
+
+        async def fails_behind_it(request: Request) -> Response:
+            await carry_out(request)  # Trinity's monitor fails: the rows are in the buffer by then
+            return Response("Internal Server Error", 500)
+
+        loop.explorer.commit_route = fails_behind_it
+        counts = await commit(loop)
+        assert (counts["experiences"], counts["lost"]) == (1, 0)
+        assert (await seen(loop))["groups"] == {"delivered": 1}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A database of Trinity's recorded chats, every answer in it consumed."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "history.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE proxy_history (msg_id TEXT, consumed INTEGER)")
+        yield database
+
+
+async def test_a_failed_commit_that_may_have_been_carried_out_is_not_repaired(
+    run_loop: RunLoop, tmp_path: Path, history: sqlite3.Connection
+) -> None:
+    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/history.db"}) as loop:
+        history.execute("INSERT INTO proxy_history VALUES (?, 1)", [await run(loop)])
+
+        async def fails_and_is_away(request: Request) -> Response:
+            loop.explorer.faults["/metrics"] = [503] * 1000
+            return Response("Internal Server Error", 500)
+
+        loop.explorer.commit_route = fails_and_is_away
+        assert (await commit(loop))["lost"] == 1
+        assert history.execute("SELECT consumed FROM proxy_history").fetchall() == [(1,)]
+
+
+async def test_what_a_restarted_explorer_has_taken_already_is_not_repaired(
+    run_loop: RunLoop, tmp_path: Path, history: sqlite3.Connection
+) -> None:
+    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/history.db"}) as loop:
+        answers = [await run(loop, task_id) for task_id in ("a", "b")]
+        history.executemany("INSERT INTO proxy_history VALUES (?, 1)", [(msg_id,) for msg_id in answers])
+        take = loop.explorer._feedback
+
+        async def restarts_before_the_second(request: Request) -> Response:
+            if loop.explorer.ready == 1:
+                loop.explorer.boot(forget=False)
+            return await take(request)
+
+        loop.explorer.feedback_route = restarts_before_the_second
+        assert (await commit(loop))["lost"] == 2
+        assert [e["task_id"] for e in loop.explorer.queue] == ["b"], "the next commit takes it"
+        assert history.execute("SELECT consumed FROM proxy_history").fetchall() == [(1,), (1,)]
 
 
 async def test_an_explorer_that_is_away_delays_the_commit_and_loses_nothing(run_loop: RunLoop) -> None:

@@ -93,7 +93,7 @@ class ScriptedExplorer:
         pace: while it is not set, streams wait behind their first event.
         cut_after: streams break off after so many events, and what there is of them is recorded, as in Trinity.
         keep_queue_on_fault: a commit's fault stands before the Explorer (a gateway), which never hears of it.
-        commit_route: carries out /commit.
+        commit_route, feedback_route: carry out /commit and /feedback.
     """
 
     def __init__(self, journal: Path | None = None, answer: str = "policy says {n}") -> None:
@@ -110,6 +110,7 @@ class ScriptedExplorer:
         self.pace.set()
         self.cut_after: int | None = None
         self.commit_route = self._commit
+        self.feedback_route = self._feedback
         self.boot()
         self._ids = itertools.count()
 
@@ -126,7 +127,7 @@ class ScriptedExplorer:
         routes = [
             Route("/v1/chat/completions", self._chat, methods=["POST"]),
             Route("/v1/models", self._models),
-            Route("/feedback", self._feedback, methods=["POST"]),
+            Route("/feedback", self._route_feedback, methods=["POST"]),
             Route("/commit", self._route_commit, methods=["POST"]),
             Route("/metrics", self._metrics),
             Route("/health", self._health),
@@ -189,6 +190,9 @@ class ScriptedExplorer:
                 self.queue += [{**body, "msg_id": msg_id}] * choices
                 self.ready += choices
         return JSONResponse({"status": "success"})
+
+    async def _route_feedback(self, request: Request) -> Response:
+        return await self.feedback_route(request)
 
     async def _route_commit(self, request: Request) -> Response:
         return await self.commit_route(request)
