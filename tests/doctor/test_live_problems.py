@@ -18,8 +18,11 @@ from slipstream.doctor import live
 from slipstream.doctor.live import RECENT, STALE, Moment, problems
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient
+from slipstream.store.commits import record_version
 from slipstream.store.database import Database
-from slipstream.store.lately import Lately
+from slipstream.store.lately import Lately, lately
+from slipstream.store.overview import overview
+from slipstream.store.tables import CommitRow
 from slipstream.watch import ExplorerWatch
 
 NOW = 1_800_000_000.0
@@ -147,6 +150,10 @@ def test_nothing_is_selected_and_the_reason_is_told(fine: Moment) -> None:
     assert problems(store(fine, selection={"selected": {}, "not_selected": {"labels": 3, "undecided": 99}})) == []
 
 
+def test_a_low_rate_of_sampling_is_no_problem(fine: Moment) -> None:
+    assert problems(store(fine, selection={"selected": {}, "not_selected": {"not_sampled": 200}})) == []
+
+
 def test_nothing_is_scored_and_the_reason_is_told(fine: Moment) -> None:
     failed = [{"group_id": "g", "run_id": 0, "reason": "no reference"}]
     [found] = problems(store(fine, runs={"failed": 10}, failed_runs=failed))
@@ -209,6 +216,31 @@ async def test_the_watch_knows_since_when(tmp_path: Path) -> None:
             await watch.step()
             assert (watch.up, watch.since) == (False, 4000.0)
         await client.aclose()
+    await database.close()
+
+
+async def test_a_version_that_is_served_again_counts_from_then(tmp_path: Path) -> None:
+    """As after a roll back, or under a new job's name: what was delivered before is not for the Trainer to take now."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/store.db")
+    await database.open()
+
+    async def counted(version: int, now: float) -> tuple[int, int]:
+        async with database.write() as session:
+            await record_version(session, version, now)
+        async with database.read() as session:
+            recently = await lately(session, version, recent=now, old=now)
+            return recently.untrained, (await overview(session, version))["version"]["experiences_since"]
+
+    delivered = {"state": "delivered", "trigger": "interval", "groups": 1, "experiences": 64, "explorer_ready": 0}
+    assert await counted(3, 1000.0) == (0, 0)
+    for ended_at, version in ((2000.0, 5), (4000.0, 6)):
+        async with database.write() as session:
+            session.add(CommitRow(**delivered, explorer_total=0, explorer_step=0, started_at=1.0, ended_at=ended_at))
+        assert await counted(version, ended_at + 1000.0) == (0, 0)
+    assert await counted(3, 6000.0) == (0, 0)
+    async with database.write() as session:
+        session.add(CommitRow(**delivered, explorer_total=0, explorer_step=0, started_at=1.0, ended_at=7000.0))
+    assert await counted(3, 8000.0) == (64, 64), "the sidecar was restarted: it is still the same"
     await database.close()
 
 

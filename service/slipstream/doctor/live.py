@@ -20,6 +20,8 @@ _DAY = 86400.0
 _DROPPED_LATELY = 600.0
 _ENOUGH_TASKS, _ENOUGH_RUNS = 20, 10
 """How many must have come to nothing before it is no accident."""
+_BY_DESIGN = ("undecided", "not_sampled")
+"""Reasons not to select a task that need no attention: a low rate of sampling takes none of the first hundreds."""
 _ASSUMED_BATCH = 256
 """Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
 
@@ -193,7 +195,7 @@ def _queues(moment: Moment) -> Iterator[Finding]:
 
 def _results(moment: Moment) -> Iterator[Finding]:
     chosen = moment.store["selection"]
-    reasons = {reason: count for reason, count in chosen["not_selected"].items() if reason != "undecided"}
+    reasons = {reason: count for reason, count in chosen["not_selected"].items() if reason not in _BY_DESIGN}
     if not chosen["selected"] and sum(reasons.values()) >= _ENOUGH_TASKS:
         commonest = max(reasons, key=lambda reason: reasons[reason])
         found = f"none of {sum(reasons.values())} tasks; the commonest reason is {commonest} ({reasons[commonest]})"

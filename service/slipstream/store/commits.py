@@ -133,10 +133,17 @@ async def delivered_experiences(session: AsyncSession) -> int:
 
 
 async def record_version(session: AsyncSession, version: int, now: float) -> bool:
-    """Remember a policy version that is served now. Returns True when it is a new one."""
-    if await session.get(VersionRow, version) is not None:
+    """Remember a policy version that is served now. Returns True when it is a new one.
+
+    One that is served again after another (a roll back, a job of another name) counts from now on: what was delivered
+    meanwhile is not for it to be trained on.
+    """
+    experiences = await delivered_experiences(session)
+    known = await session.get(VersionRow, version)
+    if known is not None:
+        if await session.scalar(select(func.max(VersionRow.seen_at))) != known.seen_at:
+            known.seen_at, known.experiences = now, experiences
         return False
     last = await session.scalar(select(func.max(CommitRow.id)).where(CommitRow.state == "delivered"))
-    experiences = await delivered_experiences(session)
     session.add(VersionRow(version=version, seen_at=now, last_commit_id=last, experiences=experiences))
     return True

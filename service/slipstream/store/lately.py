@@ -37,7 +37,7 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
         recent, old: Unix seconds.
     """
     version = None if served is None else await session.get(VersionRow, served)
-    trained_to = 0 if version is None else version.last_commit_id or 0
+    since = 0.0 if version is None else version.seen_at
     delivered = select(func.sum(CommitRow.experiences)).where(CommitRow.state == "delivered")
     last = select(func.max(CommitRow.ended_at)).where(CommitRow.state == "delivered")
     lost = select(func.count()).where(CommitRow.state.in_(("lost", "failed")), CommitRow.ended_at > recent)
@@ -50,7 +50,7 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
     reasons = (await session.scalars(facade.order_by(FacadeGroupRow.updated_at.desc()))).all()
     return Lately(
         last_delivery=await session.scalar(last),
-        untrained=await session.scalar(delivered.where(CommitRow.id > trained_to, CommitRow.ended_at < old)) or 0,
+        untrained=await session.scalar(delivered.where(CommitRow.ended_at > since, CommitRow.ended_at < old)) or 0,
         commits_lost=await session.scalar(lost) or 0,
         groups_dropped=await session.scalar(dropped) or 0,
         facade_lost=len(reasons),
