@@ -87,6 +87,7 @@ RIGHT = {
     "another database driver": Mistake(
         both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql+asyncpg://me@db/x?ssl=require"}}}}
     ),
+    "a commit of a part of a batch": Mistake(sidecar=sidecar("commit", min_experiences=8, max_pending=16)),
     "engines of two whole servers": Mistake(
         both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql://me@db/x"}}}},
         explorer={"cluster": {"node_num": 4}, "explorer": {"rollout_model": {"tensor_parallel_size": 8}}},

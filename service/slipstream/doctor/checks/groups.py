@@ -58,8 +58,8 @@ LEFTOVERS = Problem(
     "warning",
     why="The Trainer takes exactly a batch at a time, the newest first. Commits of another size leave something over "
     "each time, which waits until nothing newer is there.",
-    fix="`commit.min_experiences` and `commit.max_pending` of 1 or a multiple of the Trainer's "
-    "`buffer.train_batch_size`.",
+    fix="`commit.min_experiences` and `commit.max_pending` that divide the Trainer's `buffer.train_batch_size`, or are "
+    "a multiple of it.",
 )
 
 
@@ -105,5 +105,5 @@ def _group_sizes(files: Files) -> Iterator[tuple[str, int]]:
 def commits(files: Files) -> Iterator[Finding]:
     size, commit = files.trainer.whole("buffer.train_batch_size"), files.sidecar.commit
     for key, value in (("min_experiences", commit.min_experiences), ("max_pending", commit.max_pending)):
-        if size > 0 and value is not None and value > 1 and value % size:
+        if size > 0 and value is not None and value % size and size % value:
             yield LEFTOVERS.at(files.in_sidecar(f"commit.{key}"), f"{value} with train_batch_size {size}")
