@@ -33,12 +33,11 @@ RUN apt-get update \
     && useradd --uid 10001 --gid 10001 --home-dir /home/slipstream --create-home --shell /usr/sbin/nologin slipstream \
     && install --directory --owner 10001 --group 10001 /checkpoints /models /var/lib/ray /home/slipstream/.cache
 COPY --from=build /opt/slipstream /opt/slipstream
-# What is compiled at run time goes to one directory, for a volume; nothing is told to, or asked from, the internet.
+# What is compiled at run time, and whatever else is written to ~, goes to one directory, for a volume: the root is
+# read-only. Nothing is told to, or asked from, the internet.
 ENV PATH=/opt/slipstream/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
-    XDG_CACHE_HOME=/home/slipstream/.cache XDG_CONFIG_HOME=/home/slipstream/.cache/config \
-    TRITON_CACHE_DIR=/home/slipstream/.cache/triton TORCHINDUCTOR_CACHE_DIR=/home/slipstream/.cache/inductor \
-    MPLCONFIGDIR=/home/slipstream/.cache/matplotlib \
+    HOME=/home/slipstream/.cache TORCHINDUCTOR_CACHE_DIR=/home/slipstream/.cache/inductor \
     HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 USER 10001:10001
 WORKDIR /home/slipstream
