@@ -127,6 +127,7 @@ MISTAKES = [
         sidecar=sidecar("runs", repeat_time=5),
     ),
     Mistake("files.batch_not_divisible_by_gpus", trainer={"trainer": {"ulysses_sequence_parallel_size": 8}}),
+    Mistake("files.sequence_fits_no_gpu", trainer={"trainer": {"max_token_len_per_gpu": 4096}}),
     Mistake("files.kl_loss_missing", trainer={"algorithm": {"kl_loss_fn": "none"}}),
     Mistake("files.sync_method_not_checkpoint", trainer={"synchronizer": {"sync_method": "nccl"}}),
     Mistake("files.explorer_address_wrong", sidecar=sidecar("explorer", base_url="http://127.0.0.1:8011")),

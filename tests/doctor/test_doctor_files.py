@@ -88,6 +88,10 @@ RIGHT = {
         both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql+asyncpg://me@db/x?ssl=require"}}}}
     ),
     "a commit of a part of a batch": Mistake(sidecar=sidecar("commit", min_experiences=8, max_pending=16)),
+    "a sequence over two GPUs": Mistake(
+        trainer={"trainer": {"max_token_len_per_gpu": 4096, "ulysses_sequence_parallel_size": 2}}
+    ),
+    "counting samples": Mistake(trainer={"trainer": {"max_token_len_per_gpu": 4096, "use_dynamic_bsz": False}}),
     "engines of two whole servers": Mistake(
         both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql://me@db/x"}}}},
         explorer={"cluster": {"node_num": 4}, "explorer": {"rollout_model": {"tensor_parallel_size": 8}}},

@@ -18,8 +18,8 @@ FILES: tuple[Callable[[Files], Iterator[Finding]], ...] = (
     explorer.reloads, explorer.gpus, explorer.recording, explorer.tools, explorer.listening, explorer.following,
     explorer.temperature, explorer.lengths,
     groups.algorithm, groups.group_size, groups.batch, groups.commits,
-    trainer.reading, trainer.ending, trainer.checkpoints, trainer.second_copy, trainer.batch, trainer.kl_loss,
-    trainer.synchronizing,
+    trainer.reading, trainer.ending, trainer.checkpoints, trainer.second_copy, trainer.batch, trainer.lengths,
+    trainer.kl_loss, trainer.synchronizing,
     sidecar.explorer_address, sidecar.policy_name, sidecar.production, sidecar.limits, sidecar.access,
     sidecar.retention, sidecar.selection, sidecar.rewards,
 )  # fmt: skip

@@ -51,6 +51,8 @@ FIELDS: dict[str, Field] = {
     "trainer.total_steps": Field(int, None),
     "trainer.save_hf_checkpoint": Field(str, "last"),
     "trainer.max_checkpoints_to_keep": Field(int, 0),
+    "trainer.use_dynamic_bsz": Field(bool, True),
+    "trainer.max_token_len_per_gpu": Field(int, None),
     "trainer.ulysses_sequence_parallel_size": Field(int, 1),
     "synchronizer.sync_method": Field(str, "nccl"),
     "synchronizer.sync_timeout": Field(int, 3600),

@@ -65,6 +65,13 @@ UNEVEN_BATCH = Problem(
     "be.",
     fix="A `train_batch_size` that is a multiple of node_num * gpu_per_node / ulysses_sequence_parallel_size.",
 )
+LONG_SEQUENCE = Problem(
+    "files.sequence_fits_no_gpu",
+    "error",
+    why="The Trainer computes whole sequences, as many at once as fit into `max_token_len_per_gpu`. At one that fits "
+    "into none the step fails, and its batch stays consumed.",
+    fix="`trainer.max_token_len_per_gpu` (by sequence parallelism) of at least `model.max_model_len`, or leave it out.",
+)
 NO_KL_LOSS = Problem(
     "files.kl_loss_missing",
     "error",
@@ -121,6 +128,15 @@ def batch(files: Files) -> Iterator[Finding]:
         yield UNEVEN_BATCH.at(where, f"{spread} with {trainer.gpus} GPUs")
     elif trainer.gpus and size % (trainer.gpus // spread):
         yield UNEVEN_BATCH.at(where, f"{size} over {trainer.gpus} GPUs")
+
+
+def lengths(files: Files) -> Iterator[Finding]:
+    trainer = files.trainer
+    longest, one = trainer.whole("model.max_model_len"), trainer.whole("trainer.max_token_len_per_gpu")
+    room = one * max(1, trainer.whole("trainer.ulysses_sequence_parallel_size"))
+    if trainer.flag("trainer.use_dynamic_bsz") and 0 < room < longest:
+        where = trainer.at("trainer.max_token_len_per_gpu")
+        yield LONG_SEQUENCE.at(where, f"room for {room} tokens; max_model_len is {longest}")
 
 
 def kl_loss(files: Files) -> Iterator[Finding]:
