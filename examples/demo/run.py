@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx
-from chart import draw
-from learning import DemoError, History, Plan, learn
+from learning import DemoError, History, learn
 from openai import APIConnectionError
-from reward import Score
+from outcome import plan_arguments, plan_of, stopwatch, write
 from services import configured, run_beside
 
 from slipstream import logs
@@ -38,12 +35,8 @@ def main() -> int:
     shutil.rmtree(run_dir, ignore_errors=True)
     run_dir.mkdir(parents=True)
     began = time.monotonic()
-
-    def say(text: str) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - began), 60)
-        print(f"{minutes:3}:{seconds:02}  {text}", flush=True)
-
-    plan = Plan(arguments.seed, arguments.steps, arguments.measure_every, arguments.held_out)
+    say = stopwatch(began)
+    plan = plan_of(arguments)
     history = History()
     try:
         say("fetching the model: SmolLM2-135M-Instruct")
@@ -60,8 +53,7 @@ def main() -> int:
     if not finished:
         print("demo: stopped", file=sys.stderr)
         return 1
-    draw(history, output / "reward.png")
-    (output / "summary.json").write_text(json.dumps(_summary(plan, history, time.monotonic() - began), indent=2) + "\n")
+    write(plan, history, time.monotonic() - began, output)
     print(_table(history))
     print(", ".join(f"{count} {what}" for what, count in history.counts.items()))
     say(f"done; chart: {output / 'reward.png'}, numbers: {output / 'summary.json'}")
@@ -70,11 +62,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="of the training tasks and of the sampling")
-    parser.add_argument("--steps", type=int, default=8, help="training steps, each of 32 answers")
-    parser.add_argument("--measure-every", type=int, default=2, help="steps between two measurements")
-    parser.add_argument("--held-out", type=int, default=48, help="tasks that are measured on")
-    parser.add_argument("--model", type=Path, help="where the model is, or is to be put (default: OUTPUT/model)")
+    plan_arguments(parser)
     parser.add_argument("--output", type=Path, default=_OUTPUT)
     return parser.parse_args()
 
@@ -84,21 +72,6 @@ def _table(history: History) -> str:
     lines = ["", f"{'on held-out tasks':<20} {'reward':>7} {'tool called':>12} {'right number':>13}"]
     lines += [f"{name:<20} {s.reward:7.2f} {s.called:12.2f} {s.right:13.2f}" for name, s in rows if s is not None]
     return "\n".join([*lines, ""])
-
-
-def _summary(plan: Plan, history: History, seconds: float) -> dict[str, object]:
-    return {
-        **asdict(plan),
-        "production": _numbers(history.production),
-        "policy": {version: _numbers(score) for version, score in history.policy.items()},
-        "training": [{**_numbers(step.score), "version": step.version} for step in history.steps],
-        "counts": history.counts,
-        "seconds": round(seconds),
-    }
-
-
-def _numbers(score: Score | None) -> dict[str, float]:
-    return {} if score is None else {"reward": round(score.reward, 4), **asdict(score)}
 
 
 if __name__ == "__main__":

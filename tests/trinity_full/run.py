@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +26,8 @@ DEMO = ROOT / "examples" / "demo"
 TRINITY = ROOT / ".trinity-full-venv" / "bin"
 sys.path.insert(0, str(DEMO))
 
-from chart import draw  # noqa: E402
 from learning import DemoError, History, Plan, learn  # noqa: E402
-from reward import Score  # noqa: E402
+from outcome import plan_arguments, plan_of, stopwatch, write  # noqa: E402
 from services import Services, run_beside  # noqa: E402
 
 from slipstream import logs  # noqa: E402
@@ -58,16 +55,12 @@ def main() -> int:
         os.environ[_INSIDE] = "1"
         os.execvp("unshare", _in_namespaces([sys.executable, *sys.argv]))
     del os.environ[_INSIDE]
-    return _run(Plan(arguments.seed, arguments.steps, arguments.measure_every, arguments.held_out), output, model)
+    return _run(plan_of(arguments), output, model)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="of the training tasks")
-    parser.add_argument("--steps", type=int, default=8, help="training steps, each of 32 answers")
-    parser.add_argument("--measure-every", type=int, default=2, help="steps between two measurements")
-    parser.add_argument("--held-out", type=int, default=48, help="tasks that are measured on")
-    parser.add_argument("--model", type=Path, help="where the model is, or is to be put (default: OUTPUT/model)")
+    plan_arguments(parser)
     parser.add_argument("--output", type=Path, default=ROOT / "trinity-full-output")
     return parser.parse_args()
 
@@ -77,11 +70,7 @@ def _run(plan: Plan, output: Path, model: Path) -> int:
     shutil.rmtree(run_dir, ignore_errors=True)
     run_dir.mkdir(parents=True)
     began = time.monotonic()
-
-    def say(text: str) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - began), 60)
-        print(f"{minutes:3}:{seconds:02}  {text}", flush=True)
-
+    say = stopwatch(began)
     services = _services(model, run_dir, plan.seed)
     say(f"starting production, Explorer, Trainer and sidecar; their log is {services.log_path}")
     history = History()
@@ -93,18 +82,7 @@ def _run(plan: Plan, output: Path, model: Path) -> int:
     if not finished or history.production is None:
         print("stopped", file=sys.stderr)
         return 1
-    draw(history, output / "reward.png")
-    seconds = round(time.monotonic() - began)
-    summary = {
-        **asdict(plan),
-        "production": _numbers(history.production),
-        "policy": {version: _numbers(score) for version, score in history.policy.items()},
-        "training": [{**_numbers(step.score), "version": step.version} for step in history.steps],
-        "step_seconds": [round(step.seconds) for step in history.steps],
-        "counts": history.counts,
-        "seconds": seconds,
-    }
-    (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write(plan, history, time.monotonic() - began, output)
     first, last = min(history.policy), max(history.policy)
     gain = history.policy[last].reward - history.policy[first].reward
     say(f"version {first} to {last}: reward {gain:+.2f} on {plan.held_out} held-out tasks; {output / 'summary.json'}")
@@ -181,10 +159,6 @@ def _in_namespaces(command: Sequence[str]) -> list[str]:
         *("unshare", *as_root, "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "--"),
         *("sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command),
     ]
-
-
-def _numbers(score: Score) -> dict[str, float]:
-    return {"reward": round(score.reward, 4), **asdict(score)}
 
 
 if __name__ == "__main__":
