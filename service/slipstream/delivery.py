@@ -188,12 +188,12 @@ class Committer:
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
-            after = await self._counters_now()
-            if after is not None and after.step > counters.step:  # it failed behind that: at what it logs of it
+            now = await self._counters_now()
+            if now is not None and now.step > counters.step:  # it failed behind that: at what it logs of it
                 return await self._delivered(row, groups, unknown, partial)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
-            return await self._lost(row, groups, "failed", reason, untaken=untaken and after is not None)
+            return await self._lost(row, groups, "failed", reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
             reason = "the Explorer restarted right before the commit"
             return await self._lost(row, groups, "lost", reason, untaken=untaken)
