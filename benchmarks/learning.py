@@ -80,9 +80,17 @@ def main() -> None:
 
 def run(engine: Engine, seed: int) -> Summary:
     output = engine.output / f"seed-{seed}"
-    options = ("--seed", str(seed), "--output", output, "--model", engine.output / "model")
-    subprocess.run([sys.executable, engine.script, *options], check=True)
+    command = [sys.executable, engine.script, "--seed", str(seed)]
+    command += ["--output", output, "--model", engine.output / "model"]
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / "printed.txt").open("w+") as printed:
+        subprocess.run(command, check=True, stdout=printed)
+    return summary_of(output)
+
+
+def summary_of(output: Path) -> Summary:
     summary: Summary = json.loads((output / "summary.json").read_text())
+    summary["printed"] = (output / "printed.txt").read_text().replace(f"{ROOT}/", "")
     return summary
 
 
@@ -129,6 +137,12 @@ def part(engine: Engine, summaries: Sequence[Summary]) -> str:
         "| reward by version | " + " | ".join(columns) + " | mean ± standard deviation |",
         "|---|" + "---|" * (len(columns) + 1),
         *(row(version, [each["policy"][version]["reward"] for each in summaries]) for version in versions),
+        "",
+        f"What {columns[0]} printed:",
+        "",
+        "```text",
+        *summaries[0]["printed"].splitlines(),
+        "```",
         "",
     ]
     return "\n".join(lines)
