@@ -35,6 +35,8 @@ def choices(*reasons: str | None) -> list[dict[str, Any]]:
         (plain(), False, Answer("chatcmpl-1", 1, None)),
         (plain(choices=choices("stop", "length")), False, Answer("chatcmpl-1", 2, None)),
         (plain(choices=choices("stop", None)), False, Answer("chatcmpl-1", 2, "no_finish_reason")),
+        (plain(choices=choices("stop", "abort")), False, Answer("chatcmpl-1", 2, "aborted")),
+        (stream(None, "abort"), True, Answer("chatcmpl-1", 1, "aborted")),
         (plain(choices=[]), False, Answer("chatcmpl-1", 0, "no_finish_reason")),
         (plain(choices=None), False, Answer(None, 0, "no_answer")),
         (plain(choices=[7]), False, Answer(None, 0, "no_answer")),

@@ -37,9 +37,7 @@ def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) ->
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         return Answer(None, 0, "no_answer")
     msg_id = _name(completion.get("id"))
-    finished = bool(choices) and all(choice.get("finish_reason") for choice in choices)
-    flaw = "no_id" if msg_id is None else None if finished else "no_finish_reason"
-    return Answer(msg_id, len(choices), flaw)
+    return Answer(msg_id, len(choices), "no_id" if msg_id is None else _cut(choices))
 
 
 def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
@@ -52,6 +50,14 @@ def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
         if isinstance(chunk, dict) and (msg_id := _name(chunk.get("id"))) is not None:
             return Answer(msg_id, 0, flaw)
     return Answer(None, 0, flaw)
+
+
+def _cut(choices: list[dict[str, Any]]) -> str | None:
+    reasons = [choice.get("finish_reason") for choice in choices]
+    if not reasons or not all(reasons):
+        return "no_finish_reason"
+    # what an engine says of an answer that it broke off for its own sake, such as for new weights
+    return "aborted" if "abort" in reasons else None
 
 
 def _name(value: Any) -> str | None:
