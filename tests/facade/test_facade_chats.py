@@ -197,6 +197,34 @@ async def test_no_more_chats_than_allowed_are_with_the_explorer(run_loop: RunLoo
         assert len(set(await asyncio.gather(*asking))) == 5
 
 
+async def test_a_client_that_stops_sending_its_chat_keeps_no_other_waiting(run_loop: RunLoop) -> None:
+    async with run_loop(facade={"concurrency": 1, "timeout": "1s"}) as loop:
+        reader, writer = await asyncio.open_connection(*loop.url.removeprefix("http://").split(":"))
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: sidecar\r\ncontent-length: 999\r\n\r\n{{".encode())
+        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 408")
+        await asyncio.wait_for(ask(loop), 10)
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\x1f\x8b gzip"])
+async def test_what_is_no_object_is_refused_at_once(run_loop: RunLoop, content: bytes) -> None:
+    async with run_loop() as loop:
+        response = await loop.client.post(CHAT, content=content)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+
+
+async def test_a_client_that_stops_reading_its_stream_keeps_no_other_waiting(run_loop: RunLoop) -> None:
+    async with run_loop(facade={"concurrency": 1, "timeout": "1s", "max_body": "64MiB"}) as loop:
+        loop.explorer.answer = " ".join(["policy" * 1000] * 3000)
+        async with streaming(loop) as (_, lines):
+            first = await anext(lines)
+            loop.explorer.answer = "short"
+            await asyncio.wait_for(ask(loop), 20)
+        msg_id = first.partition('"id": "')[2].partition('"')[0]
+        assert (await reward(loop, msg_id))["rejected"] == [msg_id]
+
+
 async def test_models_and_metrics_are_the_explorers(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         models = await loop.client.get("/explorer/v1/models")

@@ -39,6 +39,7 @@ FEEDBACK = "/explorer/feedback"
         ({"msg_ids": ["x" * 257]}, "msg_ids.0"),
         ({"task_id": 7}, "task_id"),
         ({"task_id": "x" * 65}, "task_id"),
+        ({"task_id": "t\0"}, "task_id"),  # PostgreSQL takes none: Trinity's every try of this delivery would fail
         ({"run_id": 1.5}, "run_id"),
         ({"run_id": True}, "run_id"),
         ({"run_id": -1}, "run_id"),

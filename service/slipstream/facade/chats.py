@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import structlog
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from slipstream.config.settings import Explorer, Facade, Production
@@ -120,17 +120,25 @@ class Chats:
         """
         copy = BodyCopy(self._settings.max_body)
         streaming = False
+
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    await send(message)
+            except TimeoutError:
+                raise CallerGone from None  # who does not read keeps others waiting
+
         try:
             async with Caller(receive, None) as caller, self._room:
                 request = await self._request(caller)
                 version = self._version()
                 answered = await self._ask(request)
                 if isinstance(answered, Whole):
-                    await self._pass_whole(answered, version, send)
+                    await self._pass_whole(answered, version, send_in_time)
                     return
                 streaming = True
                 try:
-                    await self._pass_stream(answered, copy, version, send)
+                    await self._pass_stream(answered, copy, version, send_in_time)
                 finally:
                     answered.close()
         except CallerGone:
@@ -145,19 +153,29 @@ class Chats:
         if isinstance(caller.body, bytes):
             request = caller.body
         else:
-            pieces = bytearray()
-            async for piece in caller.body:
-                pieces += piece
-                if len(pieces) > self._settings.max_body:
-                    break
-            request = bytes(pieces)
+            request = await self._pieces(caller.body)
         if len(request) > self._settings.max_body:
             raise RequestError(
                 f"the body: expected at most {self._settings.max_body} bytes (facade.max_body)",
                 status=413,
                 code="too_large",
             )
+        if not request.lstrip().startswith(b"{"):  # Trinity says 500 to what is JSON and no object, as while it reloads
+            raise RequestError("the body: expected a JSON object", status=400, code="invalid_json")
         return request
+
+    async def _pieces(self, body: AsyncIterator[bytes]) -> bytes:
+        pieces = bytearray()
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                async for piece in body:
+                    pieces += piece
+                    if len(pieces) > self._settings.max_body:
+                        break
+        except TimeoutError as error:
+            text = f"the body: expected all of it within {self._settings.timeout:g} s (facade.timeout)"
+            raise RequestError(text, status=408, code="too_slow") from error
+        return bytes(pieces)
 
     async def _ask(self, request: bytes) -> Whole | Response:
         """The Explorer's answer: in full, or with its head alone where it is a stream."""

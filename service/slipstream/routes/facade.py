@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError, field_validator
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import ExplorerError, RequestError
@@ -44,6 +45,13 @@ class ExplorerFeedback(Body):
     reward: float
     task_id: Name | None = None
     run_id: int | str | None = None
+
+    @field_validator("task_id")
+    @classmethod
+    def _fits_a_text_column(cls, value: str | None) -> str | None:
+        if value is not None and "\0" in value:
+            raise ValueError("expected text without the character NUL, which Trinity cannot store in PostgreSQL")
+        return value
 
     @field_validator("run_id", mode="before")
     @classmethod
@@ -146,10 +154,14 @@ async def post_commit(sidecar: SidecarDep) -> dict[str, Any]:
 async def _feedback(request: Request) -> ExplorerFeedback:
     """The body, whatever its content type: Trinity does not ask for one either."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _LONGEST_FEEDBACK:
-            raise RequestError(f"the body: expected at most {_LONGEST_FEEDBACK} bytes", status=413, code="too_large")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _LONGEST_FEEDBACK:
+                text = f"the body: expected at most {_LONGEST_FEEDBACK} bytes"
+                raise RequestError(text, status=413, code="too_large")
+    except ClientDisconnect as error:  # nobody reads this, and the log gets no traceback
+        raise RequestError("the body: its end did not come", status=400, code="invalid_json") from error
     try:
         return ExplorerFeedback.model_validate_json(bytes(body))
     except ValidationError as error:
