@@ -76,6 +76,19 @@ async def test_feedback_without_end_is_refused(run_loop: RunLoop) -> None:
         assert response.status_code == 413
 
 
+async def test_a_client_that_leaves_amid_its_feedback_is_no_fault(
+    run_loop: RunLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_loop() as loop:
+        _, writer = await asyncio.open_connection(*loop.url.removeprefix("http://").split(":"))
+        writer.write(f"POST {FEEDBACK} HTTP/1.1\r\nhost: sidecar\r\ncontent-length: 99\r\n\r\n{{".encode())
+        assert (await loop.client.get("/explorer/health")).status_code == 200
+        writer.close()
+        await writer.wait_closed()
+        assert (await loop.client.get("/explorer/health")).status_code == 200
+    assert "Exception in ASGI application" not in caplog.text
+
+
 async def test_curl_without_a_content_type_is_understood(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         msg_id = await ask(loop)
