@@ -79,7 +79,7 @@ class ExplorerAway(ExplorerUnavailable):
 
 
 class AnswerLost(ExplorerUnavailable):
-    """The engine answered, and the Explorer failed on that answer: it is there, and other chats may go well."""
+    """The engine answered, and that answer is of no use: the Explorer is there, and other chats may go well."""
 
 
 class ExplorerRefused(ExplorerError):

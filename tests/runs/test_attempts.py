@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 
 class TrinityLike(ScriptedExplorer):
@@ -61,6 +62,26 @@ async def test_answers_that_were_lost_cost_attempts_and_leave_the_breaker_closed
 
         await until(ready, 60)
         assert len(explorer.chats) == 12
+
+
+async def test_an_answer_that_the_engine_broke_off_is_asked_for_again(run_loop: RunLoop) -> None:
+    class Aborting(ScriptedExplorer):
+        async def _chat(self, request: Request) -> Response:
+            response = await super()._chat(request)
+            answer = json.loads(bytes(response.body))
+            if len(self.chats) <= 2:
+                answer["choices"][0]["finish_reason"] = "abort" if len(self.chats) == 1 else None
+            return JSONResponse(answer)
+
+    async with run_loop(Aborting(), runs={"max_attempts": 3}) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: loop.ready(1), 30)
+        task = await loop.task("t")
+        assert task is not None
+        assert len(loop.explorer.chats) == 3
+        await loop.commit()
+        ((experience,),) = loop.explorer.committed
+        assert experience["msg_id"].endswith("-2")  # the third answer, the first whole one
 
 
 async def test_a_group_of_which_one_run_is_left_is_dropped_and_says_why(run_loop: RunLoop) -> None:

@@ -127,7 +127,8 @@ class ExplorerClient:
 
         Raises:
             ExplorerAway: nobody was there to answer. Trinity's only engine is away for each reload, and chats get 500.
-            AnswerLost: the Explorer could not record the answer. Trinity says 500 to an empty completion.
+            AnswerLost: the Explorer could not record the answer (Trinity says 500 to an empty completion), or it is not
+                whole.
         """
         before = await self._handed_on()
         try:
@@ -152,6 +153,8 @@ class ExplorerClient:
             raise ExplorerRefused("the Explorer's answer has not exactly one choice")
         if not isinstance(choices[0].get("message"), dict):
             raise ExplorerRefused("the Explorer's answer has no message")
+        if (reason := choices[0].get("finish_reason")) in (None, "abort"):
+            raise AnswerLost(f"the engine broke its answer off: finish_reason {reason}")
         return answer
 
     async def feedback(self, *, msg_id: str, reward: float, task_id: str, run_id: int) -> None:
