@@ -150,7 +150,7 @@ class Facade(_Section):
 
     api_key: Annotated[SecretStr | None, EmptyIsNone] = None
     group_size: Annotated[int, Field(ge=1)] | None = None
-    group_idle: Duration = 60.0
+    group_idle: Duration = 300.0
     concurrency: int = Field(default=32, ge=1)
     timeout: PositiveDuration = 300.0
     retry_for: Duration = 60.0
