@@ -46,7 +46,7 @@ async def metrics(sidecar: SidecarDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()
-        codes = {problem.code for problem in (await _look(sidecar))[1]}
+        codes = {problem.code for problem in (await _look(sidecar, sidecar.watch.version))[1]}
         for problem in live.PROBLEMS:
             sidecar.metrics.problems.labels(problem.code).set(problem.code in codes)
     return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -55,8 +55,9 @@ async def metrics(sidecar: SidecarDep) -> Response:
 @router.get("/status")
 async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
-    found, problems = await _look(sidecar)
-    now, settings, served = time.time(), sidecar.settings, sidecar.watch.version
+    served = sidecar.watch.version
+    found, problems = await _look(sidecar, served)
+    now, settings = time.time(), sidecar.settings
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     version = found.pop("version")
     next_at = sidecar.next_commit_at
@@ -85,12 +86,12 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     }
 
 
-async def _look(sidecar: Sidecar) -> tuple[dict[str, Any], list[Finding]]:
-    """What the store holds, and what is wrong."""
+async def _look(sidecar: Sidecar, served: int | None) -> tuple[dict[str, Any], list[Finding]]:
+    """What the store holds, and what is wrong. `served` is read once: it may change while the store is asked."""
     now, watch = time.time(), sidecar.watch
     async with sidecar.database.read() as session:
-        found = await overview(session, watch.version)
-        recently = await lately(session, watch.version, recent=now - live.RECENT, old=now - live.STALE)
+        found = await overview(session, served)
+        recently = await lately(session, served, recent=now - live.RECENT, old=now - live.STALE)
     moment = live.Moment(
         now=now,
         settings=sidecar.settings,
@@ -98,7 +99,7 @@ async def _look(sidecar: Sidecar) -> tuple[dict[str, Any], list[Finding]]:
         explorer_error=watch.error,
         explorer_since=watch.since,
         breaker=sidecar.breaker.state,
-        versions=(watch.version, watch.newest),
+        versions=(served, watch.newest),
         apart_since=watch.apart_since,
         dropped_at=sidecar.recorder.dropped_at,
         store=found,
