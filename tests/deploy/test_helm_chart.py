@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from charts import (
     CHART,
-    EXPLORER_ELSEWHERE,
     GPU,
     MATRIX,
-    ROOT,
     Manifest,
     containers,
     merged,
@@ -31,9 +24,7 @@ from charts import (
     selects,
     template,
 )
-from serving import until
 
-import slipstream
 from slipstream.config.settings import Settings
 from slipstream.config.source import load_settings
 from slipstream.trinity.document import load_document
@@ -312,68 +303,6 @@ def test_a_new_configuration_restarts_the_sidecar() -> None:
     assert annotations(GPU) != annotations(merged(GPU, {"sidecar": {"files": {"my_rewards.py": "x = 1\n"}}}))
 
 
-def test_only_a_sidecar_reaches_the_explorer() -> None:
-    for name in ("network policies", "network policies of an injected one"):
-        manifests = template(MATRIX[name])
-        policies = of_kind(manifests, "NetworkPolicy")
-        everything = dict(pods(manifests))
-        into = {role: _into(policies, everything, role) for role in ("explorer", "trainer", "postgresql")}
-        carriers = {w for w, pod in everything.items() if any(c["name"] == "slipstream" for c in containers(pod))}
-        assert carriers
-        assert into["explorer"][8010] == carriers
-        assert into["explorer"].keys() == {8010, 8265}, "the other is for the operator, which is no pod of the chart"
-        assert into["explorer"][8265] == into["trainer"][8265] == set()
-        assert {where.split("-")[-2] for where in into["postgresql"][5432]} == {"explorer", "trainer"}
-
-
-def _into(policies: dict[str, Manifest], everything: dict[str, Manifest], role: str) -> dict[int, set[str]]:
-    """Which pods of the chart reach which port of the role's pods."""
-    [policy] = [policy["spec"] for name, policy in policies.items() if name.endswith(f"-{role}")]
-    assert "Ingress" in policy["policyTypes"]
-    reached: dict[int, set[str]] = {}
-    for rule in policy["ingress"]:
-        inside = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "namespaceSelector" not in peer]
-        found = {where for where, pod in everything.items() if any(selects(labels, pod) for labels in inside)}
-        for port in rule.get("ports", []):
-            reached.setdefault(port["port"], set()).update(found)
-    return reached
-
-
-@pytest.mark.parametrize(
-    ("config", "ports"),
-    [
-        ({}, {443}),
-        ({"base_url": "https://llm.example/v1"}, {443}),
-        ({"base_url": "http://llm.example/v1"}, {80}),
-        ({"base_url": "http://vllm.models:8000/v1"}, {8000}),
-        ({"base_url": "http://vllm.models:8000"}, {8000}),
-        ({"base_url": "${PRODUCTION_URL}"}, {443}),
-    ],
-    ids=str,
-)
-def test_the_sidecar_may_go_to_production_and_the_explorer(config: Manifest, ports: set[int]) -> None:
-    values = merged(EXPLORER_ELSEWHERE, {"sidecar": {"config": {"production": config}}})
-    policy = of_kind(template(values), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010} | ports
-
-
-def test_agents_need_a_label_to_reach_the_sidecar() -> None:
-    policy = of_kind(template(MATRIX["network policies"]), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
-    [rule] = policy["ingress"]
-    assert {"podSelector": {"matchLabels": {"slipstream-agent": "true"}}} in rule["from"]
-    assert [port["port"] for port in rule["ports"]] == [8100]
-    assert policy["policyTypes"] == ["Ingress", "Egress"]
-
-
-def test_the_injected_sidecar_is_closed_while_its_agent_stays_open() -> None:
-    manifests = template(MATRIX["network policies of an injected one"])
-    policy = of_kind(manifests, "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
-    open_to_all = [port for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]]
-    assert all(not port["port"] <= 8100 <= port["endPort"] for port in open_to_all if port["protocol"] == "TCP")
-    assert any(port["port"] <= 8080 <= port["endPort"] for port in open_to_all)
-    assert policy["policyTypes"] == ["Ingress"], "where the agent may go is its own affair"
-
-
 def test_the_injected_sidecar_starts_before_the_agent_and_ends_after_it() -> None:
     [deployment] = of_kind(template(MATRIX["agent example"]), "Deployment").values()
     pod = deployment["spec"]["template"]["spec"]
@@ -440,80 +369,3 @@ def test_the_schema_knows_the_sections_of_the_sidecar() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
     sections = schema["properties"]["sidecar"]["properties"]["config"]["properties"]
     assert set(sections) == set(Settings.model_fields) - {"listen"}, "the chart itself says where it listens"
-
-
-async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
-    """Its command, configuration and probes, with the mounted directories in another place and another address."""
-    manifests = template(MATRIX["secrets and files"])
-    [deployment] = of_kind(manifests, "Deployment").values()
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    for mount in container["volumeMounts"]:
-        (tmp_path / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for secret in ("production_api_key", "facade_api_key"):
-        (tmp_path / "run/secrets/slipstream" / secret).write_text("k-123")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def here(text: str) -> str:
-        moved = re.sub(r"(?<![\w.])/(etc/slipstream|var/lib/slipstream|run/secrets)", rf"{tmp_path}/\1", text)
-        return moved.replace("0.0.0.0:8100", f"127.0.0.1:{port}")
-
-    for file, content in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"].items():
-        (tmp_path / "etc/slipstream" / file).write_text(here(content))
-    [program, *arguments] = [here(word) for word in container["command"]]
-    environment = {"PATH": str(Path(sys.executable).parent), "HOME": str(tmp_path)}  # not whose SLIPSTREAM_... we have
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / program, *arguments, cwd=here(container["workingDir"]), env=environment
-    )
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
-            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                path = container[probe]["httpGet"]["path"]
-
-                async def answers(path: str = path) -> bool:
-                    assert process.returncode is None
-                    try:
-                        return (await client.get(path)).status_code == 200
-                    except httpx.TransportError:
-                        return False
-
-                await until(answers, seconds=60)
-        assert list((tmp_path / "var/lib/slipstream").glob("slipstream.db*"))
-        process.terminate()
-        async with asyncio.timeout(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]):
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-def test_the_chart_fits_the_images() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    docker = ROOT / "deploy" / "docker"
-    locked = (docker / "constraints-trinity.txt").read_text(encoding="utf-8")
-    assert f"ray=={values['trinity']['rayVersion']}\n" in locked
-    for name in ("sidecar", "trinity"):
-        dockerfile = (docker / f"{name}.Dockerfile").read_text(encoding="utf-8")
-        user = values[name]["user"]
-        assert f"USER {user}:{user}" in dockerfile
-        assert f"-t {values[name]['image']['repository']}:{slipstream.__version__}" in dockerfile
-        assert "/home/slipstream/.cache" in dockerfile or name == "sidecar", "where the chart mounts a volume"
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert chart["appVersion"] == slipstream.__version__
-
-
-def test_no_variable_of_the_chart_is_refused_by_the_sidecar() -> None:
-    for _, pod in pods(template(MATRIX["secrets and files"])):
-        for container in containers(pod):
-            assert not [v["name"] for v in container.get("env", []) if v["name"].startswith("SLIPSTREAM_")]
-
-
-def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:
-    manifests = template(MATRIX["secrets and files"])
-    [deployment] = of_kind(manifests, "Deployment").values()
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    config = next(m for m in container["volumeMounts"] if m["name"] == "slipstream-config")
-    assert container["workingDir"] == config["mountPath"] == os.path.dirname(container["command"][-1])
-    assert "my_rewards.py" in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]
