@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from planted import ROOT, Mistake
+from planted import ROOT, Mistake, Plant
 
 from slipstream.config.source import load_settings
 from slipstream.doctor.files import Document, Files
 from slipstream.trinity.document import load_document
-
-Plant = Callable[..., Files]
 
 
 @pytest.fixture

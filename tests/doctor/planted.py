@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slipstream.doctor.files import Files
+
 ROOT = Path(__file__).parents[2]
+
+Plant = Callable[..., Files]
+"""The fixture `plant`."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import Plant
-from planted import ROOT, Mistake
+from planted import ROOT, Mistake, Plant
 
 from slipstream.doctor.catalogue import PROBLEMS
 from slipstream.doctor.examination import examine

@@ -8,8 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from conftest import Plant
-from planted import MISTAKES, ROOT, Mistake, algorithm, sidecar
+from planted import MISTAKES, ROOT, Mistake, Plant, algorithm, sidecar
 
 from slipstream.doctor.catalogue import PROBLEMS
 from slipstream.doctor.checks import agreement

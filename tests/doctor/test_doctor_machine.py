@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Plant
-from planted import ROOT, Mistake
+from planted import ROOT, Mistake, Plant
 
 from slipstream.doctor.examination import MACHINE
 from slipstream.doctor.files import Files

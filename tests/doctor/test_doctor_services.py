@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from conftest import Plant
 from engines import ExplorerWithEngines
 from loops import RunLoop
-from planted import Mistake
+from planted import Mistake, Plant
 from scripted import production_app
 from serving import serving
 

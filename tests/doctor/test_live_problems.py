@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Plant
 from engines import ExplorerWithEngines
 from loops import RunLoop
+from planted import Plant
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from serving import serving, until
