@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from slipstream.capture.headers import SlipstreamHeaders, read_headers
 from slipstream.capture.stream import assemble
 from slipstream.proxy.tap import Exchange
 
-MAX_MSG_ID = 256
+_MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
 
 _IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
@@ -107,7 +107,7 @@ def _read(exchange: Exchange, max_body: int) -> CapturedCall:
     return CapturedCall(
         request=request,
         answer=answer,
-        msg_id=_text_or_none(answer.get("id"), MAX_MSG_ID),
+        msg_id=msg_id_of(answer),
         model=_text_or_none(request.get("model")),
         headers=headers,
         principal=principal,
@@ -118,6 +118,20 @@ def _read(exchange: Exchange, max_body: int) -> CapturedCall:
         streamed=streamed,
         usage=usage if isinstance(usage, dict) else None,
     )
+
+
+def msg_id_of(completion: Mapping[str, Any]) -> str | None:
+    """The completion's id, where it has one that the store can hold."""
+    return _text_or_none(completion.get("id"), _MAX_MSG_ID)
+
+
+def flaw_of(choices: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why an answer of the policy is not whole, though it came to its end; None where it is."""
+    reasons = [choice.get("finish_reason") for choice in choices]
+    if not reasons or not all(reasons):
+        return "no_finish_reason"
+    # what an engine says of an answer that it broke off for its own sake, such as for new weights
+    return "aborted" if "abort" in reasons else None
 
 
 def _is_conversation(messages: Any) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from slipstream.capture.body import Unreadable, decoded, parse_json
-from slipstream.capture.completion import MAX_MSG_ID
+from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.capture.stream import assemble, events
 from slipstream.proxy.headers import Headers
 
@@ -36,8 +35,8 @@ def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) ->
     choices = completion.get("choices") if isinstance(completion, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         return Answer(None, 0, "no_answer")
-    msg_id = _name(completion.get("id"))
-    return Answer(msg_id, len(choices), "no_id" if msg_id is None else _cut(choices))
+    msg_id = msg_id_of(completion)
+    return Answer(msg_id, len(choices), "no_id" if msg_id is None else flaw_of(choices))
 
 
 def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
@@ -47,19 +46,6 @@ def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
             chunk = parse_json(data)
         except Unreadable:
             break
-        if isinstance(chunk, dict) and (msg_id := _name(chunk.get("id"))) is not None:
+        if isinstance(chunk, dict) and (msg_id := msg_id_of(chunk)) is not None:
             return Answer(msg_id, 0, flaw)
     return Answer(None, 0, flaw)
-
-
-def _cut(choices: list[dict[str, Any]]) -> str | None:
-    reasons = [choice.get("finish_reason") for choice in choices]
-    if not reasons or not all(reasons):
-        return "no_finish_reason"
-    # what an engine says of an answer that it broke off for its own sake, such as for new weights
-    return "aborted" if "abort" in reasons else None
-
-
-def _name(value: Any) -> str | None:
-    good = isinstance(value, str) and 0 < len(value) <= MAX_MSG_ID and value.isprintable()
-    return value if good else None

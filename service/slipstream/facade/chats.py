@@ -11,6 +11,7 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
+from slipstream.capture.body import header_value
 from slipstream.config.settings import Explorer, Facade, Production
 from slipstream.errors import RequestError, SlipstreamError
 from slipstream.facade.answers import Answer, read_answer, read_piece
@@ -196,7 +197,9 @@ class Chats:
     async def _ask_once(self, request: bytes) -> Whole | Response:
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(request))]
         response = await self._explorer.send("POST", b"/v1/chat/completions", headers, request)
-        if response.status == 200 and _header(response.headers, b"content-type").startswith(b"text/event-stream"):
+        if response.status == 200 and header_value(response.headers, b"content-type").lower().startswith(
+            b"text/event-stream"
+        ):
             return response
         try:
             whole = await self._whole(response)
@@ -276,10 +279,6 @@ async def send_whole(answer: Whole, send: Send) -> None:
 
 def _passed_on(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name in _PASSED_ON]
-
-
-def _header(headers: Headers, name: bytes) -> bytes:
-    return next((value.strip().lower() for key, value in headers if key == name), b"")
 
 
 def _away(why: str, status: int) -> RequestError:

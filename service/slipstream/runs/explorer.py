@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from slipstream.capture.body import Unreadable, parse_json
-from slipstream.capture.completion import MAX_MSG_ID
+from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 
 _KNOWN_FIELDS = (
@@ -146,15 +146,15 @@ class ExplorerClient:
             if error.said == _UNHANDLED:
                 raise AnswerLost(str(error), status=error.status, said=error.said) from error
             raise
-        choices, msg_id = answer.get("choices"), answer.get("id")
-        if not isinstance(msg_id, str) or not 0 < len(msg_id) <= MAX_MSG_ID or not msg_id.isprintable():
+        choices = answer.get("choices")
+        if msg_id_of(answer) is None:
             raise ExplorerRefused("the Explorer's answer has no id")
         if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
             raise ExplorerRefused("the Explorer's answer has not exactly one choice")
         if not isinstance(choices[0].get("message"), dict):
             raise ExplorerRefused("the Explorer's answer has no message")
-        if (reason := choices[0].get("finish_reason")) in (None, "abort"):
-            raise AnswerLost(f"the engine broke its answer off: finish_reason {reason}")
+        if (flaw := flaw_of(choices)) is not None:
+            raise AnswerLost(f"the engine broke its answer off: {flaw}")
         return answer
 
     async def feedback(self, *, msg_id: str, reward: float, task_id: str, run_id: int) -> None:
