@@ -12,10 +12,11 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from slipstream.errors import ExplorerError, RequestError
+from slipstream.errors import RequestError
 from slipstream.facade.chats import Chats, Whole
 from slipstream.routes.access import require_key
 from slipstream.routes.body import Body, MsgId, Name
+from slipstream.routes.commit import deliver_now
 from slipstream.routes.context import SidecarDep
 from slipstream.store import facade
 from slipstream.store.facade import LARGEST_RUN_ID, Reward
@@ -138,14 +139,7 @@ async def post_feedback(request: Request, sidecar: SidecarDep) -> dict[str, Any]
 @router.post("/commit")
 async def post_commit(sidecar: SidecarDep) -> dict[str, Any]:
     """Deliver every complete group now, the sidecar's own and the facade's, in one commit. A body is not read."""
-    try:
-        delivered = await sidecar.committer.commit("request")
-    except ExplorerError as error:
-        raise RequestError(
-            f"the Explorer did not take the commit, which stays to be delivered: {error}",
-            status=503,
-            code="explorer_unavailable",
-        ) from error
+    delivered = await deliver_now(sidecar)
     async with sidecar.database.read() as session:
         waiting = await facade.waiting(session)
     return {"status": "success", **delivered.as_dict(), "waiting": waiting}
