@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from slipstream.config.address import local_url
 from slipstream.config.source import load_settings
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.supervisor import Child
 from slipstream.trinity.job import trained_steps
 
 _DRAIN = 45.0  # seconds: the sidecar lets its runs end and delivers them, each within 20 s
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - where to ask, of a program that listens everywhere
 
 
 def children(
@@ -38,7 +38,7 @@ def children(
         Child(
             name="explorer",
             command=(*command, "explorer", "--config", str(explorer), *merged),
-            ready_url=_url(serving.explorer.listen_address, serving.explorer.proxy_port, "/health"),
+            ready_url=f"{local_url(serving.explorer.listen_address, serving.explorer.proxy_port)}/health",
             vital=False,  # nor is the Trainer: production goes through the sidecar without them
         ),
         Child(
@@ -50,7 +50,7 @@ def children(
         Child(
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),
-            ready_url=_url(settings.listen.host, settings.listen.port, "/healthz"),
+            ready_url=f"{local_url(settings.listen.host, settings.listen.port)}/healthz",
             grace=_DRAIN,
         ),
     )
@@ -60,7 +60,3 @@ def trained(config: EngineConfig) -> bool:
     """Whether a Trainer that exited with 0 reached `total_steps`; otherwise it merely had no data for a while."""
     total = config.trainer.total_steps
     return total is not None and trained_steps(config.job_dir) >= total
-
-
-def _url(host: str, port: int, path: str) -> str:
-    return f"http://{_EVERYWHERE.get(host, host)}:{port}{path}"

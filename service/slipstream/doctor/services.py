@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from slipstream.config.settings import Listen
+from slipstream.config.address import local_url
 from slipstream.doctor.files import Files
 from slipstream.doctor.rows import Rows, count_rows
 
@@ -81,11 +81,11 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
     Args:
         addresses: those of this host at which nobody should reach the Explorer; by default all but loopback.
     """
-    explorer = files.sidecar.explorer.base_url
+    explorer, listen = files.sidecar.explorer.base_url, files.sidecar.listen
     with httpx.Client(timeout=_PATIENCE, trust_env=False) as client:
         metrics = ask(client, f"{explorer}/metrics")
         models = ask(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
-        status = ask(client, f"{_sidecar_url(files.sidecar.listen)}/status")
+        status = ask(client, f"{local_url(listen.host, listen.port)}/status")
     port = files.explorer.whole("explorer.proxy_port")
     return Services(
         production=connects(files.sidecar.production.base_url),
@@ -141,18 +141,6 @@ def connects(base_url: str) -> str | None:
     except UnicodeError:
         return "no name of a host"
     return None
-
-
-def _sidecar_url(listen: Listen) -> str:
-    """Where the sidecar answers on this machine: `listen` may stand for all of its addresses."""
-    try:
-        address = ipaddress.ip_address(listen.host)
-    except ValueError:
-        return f"http://{listen.host}:{listen.port}"
-    if address.is_unspecified:
-        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
-    host = f"[{address}]" if address.version == 6 else str(address)
-    return f"http://{host}:{listen.port}"
 
 
 def _outer_addresses() -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 
 from slipstream.errors import ConfigError
 from slipstream.trinity.document import load_document
+from slipstream.trinity.job import job_directory
 
 log = structlog.get_logger(__name__)
 
@@ -206,7 +207,7 @@ class EngineConfig(Section):
     @property
     def job_dir(self) -> Path:
         """`checkpoint_root_dir/project/group/name`, absolute: what Explorer and Trainer share."""
-        return Path(self.checkpoint_root_dir).absolute() / self.project / self.group / self.name
+        return job_directory(dict(self))
 
     @property
     def database_url(self) -> str:
