@@ -8,7 +8,7 @@ connection dies right behind them, and costs twice the CPU.
 from __future__ import annotations
 
 import asyncio
-import ssl
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
@@ -18,6 +18,7 @@ from pydantic import AnyHttpUrl
 
 from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
+from slipstream.proxy.connect import Connector
 from slipstream.proxy.headers import Headers, request_headers
 from slipstream.proxy.http1 import Connection, UpstreamError
 
@@ -60,16 +61,12 @@ class HttpUpstream:
     """Sends requests to `production.base_url`, over kept connections where there are any.
 
     TLS certificates and host names are verified against the system's authorities (`SSL_CERT_FILE` replaces them).
-    Redirects are not followed, cookies not kept, proxies from the environment not used.
+    The environment's proxies are used (`connect.Connector`). Redirects are not followed, cookies not kept.
     """
 
     def __init__(self, production: Production) -> None:
         url = urlsplit(str(AnyHttpUrl(production.base_url)))  # by way of pydantic: all ASCII, however it was written
-        self._tls = None
-        if url.scheme == "https":
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
-        self._address = (url.hostname or "", url.port or (443 if self._tls else 80))
+        self._connector = Connector(production.base_url, production.connect_timeout, os.environ)
         self._host = url.netloc.encode("ascii")
         self._path = url.path.rstrip("/").encode("ascii")
         self._limits = production
@@ -89,9 +86,13 @@ class HttpUpstream:
         whole = self._path + target
         if not whole.startswith(b"/"):  # neither has a path: `base_url` is a bare host and the request was for /v1
             whole = b"/" + whole
+        if self._connector.absolute_form:
+            whole = b"http://" + self._host + whole
+        for_proxy = self._connector.proxy_authorization
         head = b"".join(
             [
                 method.encode("ascii") + b" " + whole + b" HTTP/1.1\r\n",
+                b"" if for_proxy is None else b"proxy-authorization: " + for_proxy + b"\r\n",
                 *[b"%b: %b\r\n" % field for field in request_headers(headers, self._host, self._authorization)],
                 b"\r\n",
             ]
@@ -154,17 +155,7 @@ class HttpUpstream:
             connection.within(self._limits.first_byte_timeout, "first_byte_timeout")
 
     async def _connect(self) -> Connection:
-        host, port = self._address
-        try:
-            async with asyncio.timeout(self._limits.connect_timeout):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._forget), host, port, ssl=self._tls
-                )
-        except TimeoutError as error:
-            raise UpstreamError("connect_timeout", f"no connection in {self._limits.connect_timeout:g} s") from error
-        except (OSError, UnicodeError) as error:  # refused, unknown host or no name of one, certificate not trusted
-            raise UpstreamError("connect", f"no connection: {error}") from error
-        return connection
+        return await self._connector.open(lambda: Connection(self._forget))
 
     def _kept_connection(self) -> Connection | None:
         """The connection that was used last, if it is young enough; those below it are older still."""
