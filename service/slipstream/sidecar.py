@@ -38,6 +38,7 @@ from slipstream.runs.shadow import ShadowCaller
 from slipstream.selection import Selector
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
+from slipstream.store.tasks import Added
 from slipstream.watch import ExplorerWatch
 from slipstream.worker import Worker
 
@@ -227,9 +228,10 @@ class Sidecar:
         self.metrics.runs_active.set(self.shadow.active)
         self.metrics.capture_queue.set(self.recorder.waiting)
 
-    def _stored(self, rescore: bool) -> None:
-        self.decide()
-        if rescore:
+    def _stored(self, added: Added) -> None:
+        if added.undecided:
+            self.decide()
+        if added.rescore:
             self.rescore()
 
     async def _on_timer(self) -> None:

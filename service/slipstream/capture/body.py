@@ -6,16 +6,15 @@ httpx have decoders too, but only for their own streams and without a bound on t
 
 from __future__ import annotations
 
-import json
-import math
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import brotli
 import zstandard
 
 from slipstream.errors import SlipstreamError
+from slipstream.jsontext import from_json
 from slipstream.proxy.headers import Headers
 
 Reason = Literal[
@@ -133,34 +132,46 @@ def _check_size(body: bytes, limit: int) -> None:
         raise Unreadable("too_large")
 
 
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    return value if math.isfinite(value) else _not_json(number)
-
-
 def parse_json(text: bytes | str) -> Any:
-    """The JSON value of a body. NaN, Infinity and 1e999, which Python lets pass, are refused: they cannot be
-    written as JSON again.
+    """The JSON value of a body.
 
     Raises:
         Unreadable: `not_json`, or `too_large` for more than `MAX_NESTING` levels.
     """
+    return read_json(text)[0]
+
+
+def read_json(text: bytes | str) -> tuple[Any, bool]:
+    """The JSON value of a body, and whether the text is plain, as `jsontext.from_json` says.
+
+    Raises:
+        Unreadable: as `parse_json`.
+    """
     try:
-        value = json.loads(text, parse_constant=_not_json, parse_float=_finite)
+        value, plain = from_json(text)
     except RecursionError as error:
         raise Unreadable("too_large") from error
     except ValueError as error:
         raise Unreadable("not_json") from error
+    if _brackets(text) > MAX_NESTING and not _is_shallow(value):
+        raise Unreadable("too_large")
+    return value, plain
+
+
+def _brackets(text: bytes | str) -> int:
+    """At least as many as the levels, and counted in a fraction of the time."""
+    if isinstance(text, str):
+        return text.count("{") + text.count("[")
+    return text.count(b"{") + text.count(b"[")
+
+
+def _is_shallow(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_NESTING + 1):
         level = [child for parent in level if isinstance(parent, dict | list) for child in _children(parent)]
         if not level:
-            return value
-    raise Unreadable("too_large")
+            return True
+    return False
 
 
 def _children(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:

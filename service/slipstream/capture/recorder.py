@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
 from slipstream.capture.conversations import Conversations, completes
@@ -16,9 +17,9 @@ from slipstream.selection import hash_fraction
 from slipstream.store import tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
-from slipstream.store.tasks import NewCall
+from slipstream.store.tasks import Added, NewCall
 
-_BATCH = 100
+_BATCH = 500
 """Exchanges written in one transaction: enough to share its fsync, few enough to keep feedback's writes prompt."""
 
 
@@ -33,7 +34,7 @@ class Recorder:
         limit, limit_bytes: bounds of the queue.
         max_body: bytes of a body, as sent and decompressed.
         clock: Unix seconds.
-        stored: called after calls were stored; the argument says whether runs are to be scored again.
+        stored: called after calls were stored, with what that leaves to be done.
         wake: called when there is something to store.
 
     Attributes:
@@ -53,7 +54,7 @@ class Recorder:
         limit_bytes: int,
         max_body: int,
         clock: Callable[[], float],
-        stored: Callable[[bool], None],
+        stored: Callable[[Added], None],
         wake: Callable[[], None],
     ) -> None:
         self._database = database
@@ -104,13 +105,16 @@ class Recorder:
             self._unwritten = await asyncio.to_thread(self._read, batch)
         if not self._unwritten:
             return bool(self._queue)
-        rescore = False
-        async with self._database.write() as session:  # when this fails, the batch stays and is tried again
-            for call in self._unwritten:
-                rescore |= await tasks.add_call(session, call, self._clock())
+        try:
+            async with self._database.write() as session:
+                added = await tasks.add_calls(session, self._unwritten, self._clock())
+        except BaseException:
+            # the batch stays and is tried again; it may yet be in the store, so none of its tasks is new for certain
+            self._unwritten = [replace(call, new_task=False) for call in self._unwritten]
+            raise
         self._metrics.captured.inc(len(self._unwritten))
         self._unwritten = []
-        self._stored(rescore)
+        self._stored(added)
         return bool(self._queue)
 
     def _read(self, batch: Sequence[Exchange]) -> list[NewCall]:

@@ -1,27 +1,30 @@
 """How request and answer bodies are kept: JSON, compressed.
 
-Chat bodies repeat themselves (each call of a task carries the ones before), so that even zlib's fastest level takes
-them to a fraction; the standard library is enough here. Packing and unpacking take milliseconds for a long
-conversation and production shares the event loop, so both are done in threads, and the tables hold plain bytes.
+The format is zlib's. ISA-L writes it three to four times as fast as zlib's fastest level (at its own fastest one, two
+thirds of the size instead of half), which is less than the database takes to write what it saves. Packing and
+unpacking a long conversation still take a while and the control API shares the event loop, so both are done in
+threads, and the tables hold plain bytes.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
-_FASTEST = 1
+from isal import isal_zlib
+
+from slipstream.jsontext import from_json, to_json
+
+_FASTEST = 0
 
 
-def pack(body: Mapping[str, Any]) -> bytes:
-    """A JSON object as zlib-compressed UTF-8."""
-    # surrogatepass: JSON may carry lone surrogates (\ud800), and what came in must be kept as it was
-    return zlib.compress(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"), _FASTEST)
+def pack(body: Mapping[str, Any] | bytes) -> bytes:
+    """A JSON object, or its text in UTF-8, compressed."""
+    return isal_zlib.compress(body if isinstance(body, bytes) else to_json(body), _FASTEST)
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
     """The JSON object that was packed."""
-    body: dict[str, Any] = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+    body: dict[str, Any]
+    body, _ = from_json(isal_zlib.decompress(packed))
     return body

@@ -6,21 +6,26 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
 from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]
+Ref = tuple[Kind, str]
+"""What a feedback can name."""
 
 _OPEN_GROUPS = ("running", "ready", "dropped")
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
 not be scored comes back with what is known now."""
+
+_AT_ONCE = 500
+"""Names in one query: databases bound the parameters of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,31 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
     return rescore
 
 
-async def match_waiting(
-    session: AsyncSession, refs: Iterable[tuple[Kind, str]], now: float, ended_at: float | None = None
-) -> bool:
+async def awaited(session: AsyncSession, refs: Collection[Ref], since: float) -> set[Ref]:
+    """Those of these names that feedback may wait for; nearly always none, which one small query tells.
+
+    Args:
+        since: when the first of the answers ended that are being stored. Feedback that came later may have been
+            matched to an earlier answer, as `match_waiting` says.
+    """
+    waiting = FeedbackTargetRow.state == "waiting"
+    recent = FeedbackRow.created_at >= since
+    some_wait, some_recent = (await session.execute(select(exists().where(waiting), exists().where(recent)))).one()
+    named = select(FeedbackTargetRow.kind, FeedbackTargetRow.ref)
+    queries = []
+    if some_recent:
+        queries.append(named.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id).where(recent))
+    if some_wait:
+        for kind in get_args(Kind):
+            names = sorted(ref for of, ref in refs if of == kind)
+            for at in range(0, len(names), _AT_ONCE):
+                some = FeedbackTargetRow.ref.in_(names[at : at + _AT_ONCE])
+                queries.append(named.where(FeedbackTargetRow.kind == kind, some, waiting))
+    found = {tuple(row) for query in queries for row in await session.execute(query)}
+    return {ref for ref in refs if ref in found}
+
+
+async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, ended_at: float | None = None) -> bool:
     """Match the feedback that waited for these names, oldest first. Returns True when a run is to be scored again.
 
     Args:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.jsontext import to_json
+from slipstream.selection.decision import Decision
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
+from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 from slipstream.trajectory import Call, Task
 
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed."""
+    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
+
+    Attributes:
+        new_task: nothing of its task can be in the store: its id was made for this call.
+        decision: on the task as it is with this first call; None where it is left to be made.
+    """
 
     session_id: str
     task_id: str
@@ -31,47 +39,151 @@ class NewCall:
     marked: bool
     labels: frozenset[str]
     metadata: Mapping[str, Any]
+    new_task: bool = False
+    decision: Decision | None = None
 
 
-async def add_call(session: AsyncSession, new: NewCall, now: float) -> bool:
-    """Store a call at the end of its task, with the marks and the feedback that waited for it.
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What storing calls leaves to be done.
+
+    Attributes:
+        undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
+        rescore: runs are to be scored again, because of feedback that had waited for these calls.
+    """
+
+    undecided: bool
+    rescore: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A task while calls are added to it."""
+
+    session_id: str
+    calls: int
+    stored: bool
+    state: str = "open"
+    revision: int = 0
+    marked: bool = False
+    labels: list[str] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+    decided: bool = False
+    selected: bool = False
+    reason: str | None = None
+
+
+async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
+    """Store calls, each at the end of its task, with the marks and the feedback that waited for them."""
+    pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
+    marks = await _waiting_marks(session, calls, now)
+    rows = []
+    for call in calls:
+        task = pending.get(call.task_id)
+        if task is None:
+            task = pending[call.task_id] = _Pending(call.session_id, calls=0, stored=False)
+        rows.append(_call_row(call, task.calls))
+        task.calls += 1
+        task.state = "complete" if call.completes else "open"
+        _mark(task, call.marked, call.labels, call.metadata)
+        if call.decision is not None and task.revision == 1:
+            decide(task, call.decision)
+            task.decided = not call.decision.selected  # the runs of a selected one are yet to be planned
+        for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
+            _apply(mark, task)
+
+    await _write_tasks(session, pending, now)
+    rescore = await _write_calls(session, calls, rows, pending, now)
+    undecided = any(task.state == "complete" and not task.decided for task in pending.values())
+    return Added(undecided, rescore)
+
+
+_TASK_COLUMNS = ("id", "session_id", "state", "revision", "marked", "labels", "meta", "decided", "selected", "reason",
+                 "created_at", "updated_at")  # fmt: skip
+_CHANGING = ("state", "revision", "marked", "labels", "meta", "decided", "updated_at")
+_CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
+
+_AT_ONCE = 500
+"""Names in one query: databases bound the parameters of a statement."""
+
+
+async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, _Pending]:
+    last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
+    query = select(
+        TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
+        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason,
+    )  # fmt: skip
+    found = {}
+    names = sorted(task_ids)
+    for at in range(0, len(names), _AT_ONCE):
+        some = query.where(TaskRow.id.in_(names[at : at + _AT_ONCE]))
+        for task_id, session_id, position, *rest in await session.execute(some):
+            found[task_id] = _Pending(session_id, -1 if position is None else position, True, *rest)
+            found[task_id].calls += 1
+    return found
+
+
+async def _waiting_marks(
+    session: AsyncSession, calls: Sequence[NewCall], now: float
+) -> dict[tuple[str, str | None], list[MarkRow]]:
+    """The marks that wait for these calls, by what they name."""
+    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
+    waiting = (MarkRow.state == "waiting", MarkRow.expires_at > now)
+    if not await session.scalar(select(exists().where(*waiting))):
+        return marks
+    for at in range(0, len(calls), _AT_ONCE):
+        some = calls[at : at + _AT_ONCE]
+        task_ids, msg_ids = {call.task_id for call in some}, {call.msg_id for call in some if call.msg_id}
+        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
+        for mark in await session.scalars(select(MarkRow).where(names, *waiting)):
+            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
+            if mark not in marks.setdefault(name, []):
+                marks[name].append(mark)
+    return marks
+
+
+async def _write_tasks(session: AsyncSession, pending: Mapping[str, _Pending], now: float) -> None:
+    new, changed = [], []
+    for task_id, task in pending.items():
+        labels, meta = to_json(task.labels).decode(), to_json(task.meta).decode()
+        now_so = (task.state, task.revision, task.marked, labels, meta, task.decided)
+        if task.stored:
+            changed.append((*now_so, now, task_id))
+        else:
+            new.append((task_id, task.session_id, *now_so, task.selected, task.reason, now, now))
+    await insert_rows(session, TaskRow, _TASK_COLUMNS, new)
+    await update_rows(session, TaskRow, _CHANGING, changed)
+
+
+async def _write_calls(
+    session: AsyncSession, calls: Sequence[NewCall], rows: Rows, pending: Mapping[str, _Pending], now: float
+) -> bool:
+    """Insert the calls. Feedback that waits for one is matched as soon as that one is the newest of its session.
 
     Returns:
         True when a run is to be scored again, because of that feedback.
     """
-    task = await session.get(TaskRow, new.task_id)
-    if task is None:
-        task = TaskRow(
-            id=new.task_id, session_id=new.session_id, labels=[], meta={}, revision=0, marked=False,
-            created_at=now, updated_at=now,
-        )  # fmt: skip
-        session.add(task)
-    position = await session.scalar(select(func.count()).where(CallRow.task_id == new.task_id)) or 0
-    session.add(
-        CallRow(
-            task_id=new.task_id,
-            position=position,
-            msg_id=new.msg_id,
-            request=new.request,
-            answer=new.answer,
-            latency=new.latency,
-            started_at=new.started_at,
-        )
-    )
-    task.state = "complete" if new.completes else "open"
-    task.updated_at = now
-    _mark(task, new.marked, new.labels, new.metadata)
-    await session.flush()
-    names = or_(MarkRow.task_id == new.task_id, MarkRow.msg_id == new.msg_id) if new.msg_id else (
-        MarkRow.task_id == new.task_id
-    )  # fmt: skip
-    for mark in (await session.scalars(select(MarkRow).where(names, MarkRow.state == "waiting"))).all():
-        if mark.expires_at > now:
-            _apply(mark, task)
-    refs: list[tuple[feedback.Kind, str]] = [("task_id", new.task_id), ("session_id", task.session_id)]
-    if new.msg_id:
-        refs.append(("msg_id", new.msg_id))
-    return await feedback.match_waiting(session, refs, now, new.started_at + new.latency)
+    refs = [_refs(call, pending[call.task_id].session_id) for call in calls]
+    ends = [call.started_at + call.latency for call in calls]
+    awaited = await feedback.awaited(session, {ref for several in refs for ref in several}, min(ends, default=now))
+    rescore, done = False, 0
+    for number, names in enumerate(refs, start=1):
+        if not awaited.isdisjoint(names):
+            await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:number])
+            done = number
+            rescore |= await feedback.match_waiting(session, names, now, ends[number - 1])
+            await session.flush()
+    await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:])
+    return rescore
+
+
+def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
+    return (call.task_id, position, call.msg_id, call.request, call.answer, call.latency, call.started_at)
+
+
+def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:
+    refs: list[feedback.Ref] = [("task_id", call.task_id), ("session_id", session_id)]
+    return [*refs, ("msg_id", call.msg_id)] if call.msg_id else refs
 
 
 async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
@@ -96,7 +208,8 @@ async def expire_marks(session: AsyncSession, now: float) -> None:
 
 async def complete_idle(session: AsyncSession, before: float) -> int:
     """Tasks without a new call since this time are complete; returns how many."""
-    idle = update(TaskRow).where(TaskRow.state == "open", TaskRow.updated_at < before).values(state="complete")
+    open_ = (TaskRow.decided.is_(False), TaskRow.state == "open")  # an open task is never decided: by that index
+    idle = update(TaskRow).where(*open_, TaskRow.updated_at < before).values(state="complete")
     return (await session.execute(idle)).rowcount  # type: ignore[attr-defined,no-any-return]
 
 
@@ -151,12 +264,19 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     return len(ids)
 
 
-def _apply(mark: MarkRow, task: TaskRow) -> None:
+def decide(task: TaskRow | _Pending, decision: Decision) -> None:
+    """Write down what was decided on a task."""
+    task.selected, task.reason = decision.selected, decision.reason
+    task.labels = sorted(decision.labels.union(task.labels))
+    task.meta = {**decision.metadata, **task.meta}
+
+
+def _apply(mark: MarkRow, task: TaskRow | _Pending) -> None:
     mark.state = "applied"
     _mark(task, True, frozenset(mark.labels), mark.meta)
 
 
-def _mark(task: TaskRow, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
+def _mark(task: TaskRow | _Pending, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
     """Add to what is known of a task, and have it decided anew with that."""
     task.marked = task.marked or marked
     task.labels = sorted(labels.union(task.labels))
