@@ -18,10 +18,9 @@ from slipstream.doctor import live
 from slipstream.doctor.live import RECENT, STALE, Moment, problems
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient
-from slipstream.store.commits import record_version
+from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
-from slipstream.store.lately import Lately, lately
-from slipstream.store.overview import overview
+from slipstream.store.lately import Lately, Served, lately
 from slipstream.store.tables import CommitRow
 from slipstream.watch import ExplorerWatch
 
@@ -45,24 +44,30 @@ def fine(plant: Plant) -> Moment:
         versions=(3, 3),
         apart_since=None,
         dropped_at=None,
-        store={
-            "version": {"version": 3, "seen_at": NOW - 60, "last_commit": 7, "experiences_since": 32},
-            "experiences_delivered": 320,
-            "runs": {"pending": 4, "scored": 400, "failed": 12},
-            "failed_runs": [{"group_id": "g", "run_id": 0, "reason": "refused"}],
-            "selection": {"selected": {"sampling": 40}, "not_selected": {"sampling": 360, "undecided": 3}},
-        },
-        lately=Lately(NOW - 90, 0, 0, 0, 0, None),
+        lately=Lately(
+            served=Served(version=3, seen_at=NOW - 60, last_commit=7, experiences_since=32),
+            delivered=320,
+            last_delivery=NOW - 90,
+            untrained=0,
+            commits_lost=0,
+            groups_dropped=0,
+            facade_lost=0,
+            facade_reason=None,
+            runs_pending=4,
+            passed_over={},
+            unscored=0,
+            failure=None,
+        ),
     )
 
 
 def store(fine: Moment, **changes: Any) -> Moment:
-    return replace(fine, store={**fine.store, **changes})
+    return replace(fine, lately=replace(fine.lately, **changes))
 
 
 def test_when_everything_goes_well(fine: Moment) -> None:
     assert problems(fine) == []
-    assert problems(store(fine, version=None, experiences_delivered=0)) == [], "before the first version was seen"
+    assert problems(store(fine, served=None, delivered=0)) == [], "before the first version was seen"
 
 
 def test_an_explorer_away_is_told_after_a_minute(fine: Moment) -> None:
@@ -85,30 +90,28 @@ def test_engines_have_time_to_meet(fine: Moment) -> None:
 
 
 def test_a_trainer_that_does_not_consume(fine: Moment) -> None:
-    version = {"version": 3, "seen_at": NOW - 2 * DAY, "last_commit": 7, "experiences_since": 64}
-    stuck = replace(store(fine, version=version), lately=Lately(NOW - STALE, 32, 0, 0, 0, None))
+    served = Served(version=3, seen_at=NOW - 2 * DAY, last_commit=7, experiences_since=64)
+    stuck = store(fine, served=served, last_delivery=NOW - STALE, untrained=32)
     [found] = problems(stuck)
     assert (found.code, found.severity) == ("live.trainer_does_not_consume", "error")
     assert "64 experiences were delivered since version 3 appeared 48 h ago, 32 of them more than 15 min" in found.found
     assert found.found.endswith("; a batch is 32")
-    assert problems(store(stuck, version={**version, "experiences_since": 63})) == [], "less than two batches"
-    assert problems(store(stuck, version={**version, "seen_at": NOW - 60})) == [], "it came a minute ago"
-    assert problems(replace(stuck, lately=Lately(NOW - 60, 0, 0, 0, 0, None))) == [], "they were delivered just now"
+    assert problems(store(stuck, served=replace(served, experiences_since=63))) == [], "less than two batches"
+    assert problems(store(stuck, served=replace(served, seen_at=NOW - 60))) == [], "it came a minute ago"
+    assert problems(store(stuck, untrained=0)) == [], "they were delivered just now"
 
 
 def test_without_a_batch_size_a_large_one_is_assumed(fine: Moment, plant: Plant) -> None:
-    version = {"version": 3, "seen_at": NOW - DAY, "last_commit": 7, "experiences_since": 600}
-    stuck = replace(
-        store(fine, version=version), settings=plant().sidecar, lately=Lately(NOW - STALE, 300, 0, 0, 0, None)
-    )
+    served = Served(version=3, seen_at=NOW - DAY, last_commit=7, experiences_since=600)
+    stuck = replace(store(fine, served=served, untrained=300), settings=plant().sidecar)
     [found] = problems(stuck)
     assert found.found.endswith("a batch of 256 is assumed (explorer.train_batch_size)")
 
 
 def test_leftovers_are_told_after_a_day(fine: Moment) -> None:
-    left = store(fine, experiences_delivered=332)
+    left = store(fine, delivered=332)
     assert problems(left) == []
-    [found] = problems(replace(left, lately=Lately(NOW - 2 * DAY, 0, 0, 0, 0, None)))
+    [found] = problems(store(left, last_delivery=NOW - 2 * DAY))
     assert (found.code, found.found) == (
         "live.leftovers_wait",
         "about 12 experiences; a batch is 32, and the last commit was 48 h ago",
@@ -116,15 +119,15 @@ def test_leftovers_are_told_after_a_day(fine: Moment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lately", "code"),
+    ("lost", "code"),
     [
-        (Lately(NOW, 0, 2, 0, 0, None), "live.commits_lost"),
-        (Lately(NOW, 0, 0, 3, 0, None), "live.groups_dropped"),
-        (Lately(NOW, 0, 0, 0, 1, "the Explorer restarted"), "live.facade_feedback_lost"),
+        ({"commits_lost": 2}, "live.commits_lost"),
+        ({"groups_dropped": 3}, "live.groups_dropped"),
+        ({"facade_lost": 1, "facade_reason": "the Explorer restarted"}, "live.facade_feedback_lost"),
     ],
 )
-def test_what_was_lost_lately(fine: Moment, lately: Lately, code: str) -> None:
-    [found] = problems(replace(fine, lately=lately))
+def test_what_was_lost_lately(fine: Moment, lost: dict[str, Any], code: str) -> None:
+    [found] = problems(store(fine, **lost))
     assert found.code == code
     assert "in the last 60 min" in found.found
 
@@ -136,31 +139,30 @@ def test_calls_that_were_not_captured(fine: Moment) -> None:
 
 
 def test_a_full_queue_of_runs(fine: Moment) -> None:
-    [found] = problems(store(fine, runs={"pending": 997, "scored": 1}))
+    [found] = problems(store(fine, runs_pending=997))
     assert (found.code, found.found) == ("live.runs_queue_full", "997 runs wait, and 1000 may")
 
 
 def test_nothing_is_selected_and_the_reason_is_told(fine: Moment) -> None:
-    none = {"selected": {}, "not_selected": {"sampling": 3, "labels": 30, "undecided": 99}}
-    [found] = problems(store(fine, selection=none))
+    [found] = problems(store(fine, passed_over={"sampling": 3, "labels": 30, "undecided": 99}))
     assert (found.code, found.found) == (
         "live.nothing_selected",
         "none of 33 tasks; the commonest reason is labels (30)",
     )
-    assert problems(store(fine, selection={"selected": {}, "not_selected": {"labels": 3, "undecided": 99}})) == []
+    assert problems(store(fine, passed_over={"labels": 3, "undecided": 99})) == []
 
 
 def test_a_low_rate_of_sampling_is_no_problem(fine: Moment) -> None:
-    assert problems(store(fine, selection={"selected": {}, "not_selected": {"not_sampled": 200}})) == []
+    assert problems(store(fine, passed_over={"not_sampled": 200})) == []
 
 
 def test_nothing_is_scored_and_the_reason_is_told(fine: Moment) -> None:
-    failed = [{"group_id": "g", "run_id": 0, "reason": "no reference"}]
-    [found] = problems(store(fine, runs={"failed": 10}, failed_runs=failed))
+    [found] = problems(store(fine, unscored=10, failure="no reference"))
     assert (found.code, found.found) == (
         "live.nothing_scored",
         "none of 10 runs; the newest failed because: no reference",
     )
+    assert problems(store(fine, unscored=9, failure="no reference")) == []
 
 
 async def test_the_running_sidecar_tells_it_in_status_and_metrics(run_loop: RunLoop) -> None:
@@ -229,17 +231,25 @@ async def test_a_version_that_is_served_again_counts_from_then(tmp_path: Path) -
             await record_version(session, version, now)
         async with database.read() as session:
             recently = await lately(session, version, recent=now, old=now)
-            return recently.untrained, (await overview(session, version))["version"]["experiences_since"]
+            assert recently.served is not None
+            return recently.untrained, recently.served.experiences_since
 
-    delivered = {"state": "delivered", "trigger": "interval", "groups": 1, "experiences": 64, "explorer_ready": 0}
+    async def deliver(now: float) -> None:
+        async with database.write() as session:
+            row = CommitRow(
+                trigger="interval", groups=1, experiences=64, explorer_ready=0, explorer_total=0, explorer_step=0,
+                started_at=1.0,
+            )  # fmt: skip
+            session.add(row)
+            await session.flush()
+            await end(session, row.id, "delivered", now, experiences=64)
+
     assert await counted(3, 1000.0) == (0, 0)
     for ended_at, version in ((2000.0, 5), (4000.0, 6)):
-        async with database.write() as session:
-            session.add(CommitRow(**delivered, explorer_total=0, explorer_step=0, started_at=1.0, ended_at=ended_at))
+        await deliver(ended_at)
         assert await counted(version, ended_at + 1000.0) == (0, 0)
     assert await counted(3, 6000.0) == (0, 0)
-    async with database.write() as session:
-        session.add(CommitRow(**delivered, explorer_total=0, explorer_step=0, started_at=1.0, ended_at=7000.0))
+    await deliver(7000.0)
     assert await counted(3, 8000.0) == (64, 64), "the sidecar was restarted: it is still the same"
     await database.close()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from slipstream.config.settings import Settings
 from slipstream.doctor.findings import Finding, Problem
@@ -120,7 +119,6 @@ class Moment:
         breaker: closed, open or half_open.
         versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
         dropped_at: when a call was last not captured because the queue was full.
-        store: `store.overview.overview`.
     """
 
     now: float
@@ -132,7 +130,6 @@ class Moment:
     versions: tuple[int | None, int | None]
     apart_since: float | None
     dropped_at: float | None
-    store: Mapping[str, Any]
     lately: Lately
 
     @property
@@ -158,16 +155,16 @@ def _explorer(moment: Moment) -> Iterator[Finding]:
 
 
 def _trainer(moment: Moment) -> Iterator[Finding]:
-    version, given = moment.store["version"], moment.settings.explorer.train_batch_size
+    lately, served, given = moment.lately, moment.lately.served, moment.settings.explorer.train_batch_size
     batch = f"a batch is {given}" if given else f"a batch of {_ASSUMED_BATCH} is assumed (explorer.train_batch_size)"
-    if version is not None and moment.now - version["seen_at"] >= STALE:
-        since = version["experiences_since"]
-        if since >= 2 * moment.batch and moment.lately.untrained >= moment.batch:
-            found = f"{since} experiences were delivered since version {version['version']} appeared "
-            found += f"{_span(moment.now - version['seen_at'])} ago, {moment.lately.untrained} of them more than "
+    if served is not None and moment.now - served.seen_at >= STALE:
+        since = served.experiences_since
+        if since >= 2 * moment.batch and lately.untrained >= moment.batch:
+            found = f"{since} experiences were delivered since version {served.version} appeared "
+            found += f"{_span(moment.now - served.seen_at)} ago, {lately.untrained} of them more than "
             yield NOT_CONSUMING.at("the Trainer", f"{found}{_span(STALE)} ago; {batch}")
             return
-    last, left = moment.lately.last_delivery, moment.store["experiences_delivered"] % moment.batch
+    last, left = lately.last_delivery, lately.delivered % moment.batch
     if given and left and last is not None and moment.now - last >= _DAY:
         found = f"about {left} experiences; {batch}, and the last commit was {_span(moment.now - last)} ago"
         yield LEFTOVERS.at("the Trainer", found)
@@ -188,23 +185,20 @@ def _lost(moment: Moment) -> Iterator[Finding]:
 def _queues(moment: Moment) -> Iterator[Finding]:
     if moment.dropped_at is not None and moment.now - moment.dropped_at < _DROPPED_LATELY:
         yield CAPTURE_DROPS.at("capture.queue", f"the last one was dropped {_span(moment.now - moment.dropped_at)} ago")
-    waiting, settings = moment.store["runs"].get("pending", 0), moment.settings.runs
+    waiting, settings = moment.lately.runs_pending, moment.settings.runs
     if waiting + settings.repeat_time > settings.queue:
         yield RUNS_QUEUE_FULL.at("runs.queue", f"{waiting} runs wait, and {settings.queue} may")
 
 
 def _results(moment: Moment) -> Iterator[Finding]:
-    chosen = moment.store["selection"]
-    reasons = {reason: count for reason, count in chosen["not_selected"].items() if reason not in _BY_DESIGN}
-    if not chosen["selected"] and sum(reasons.values()) >= _ENOUGH_TASKS:
+    lately = moment.lately
+    reasons = {reason: count for reason, count in lately.passed_over.items() if reason not in _BY_DESIGN}
+    if sum(reasons.values()) >= _ENOUGH_TASKS:
         commonest = max(reasons, key=lambda reason: reasons[reason])
         found = f"none of {sum(reasons.values())} tasks; the commonest reason is {commonest} ({reasons[commonest]})"
         yield NOTHING_SELECTED.at("selection", found)
-    runs, failed = moment.store["runs"], moment.store["failed_runs"]
-    if not runs.get("scored") and runs.get("failed", 0) >= _ENOUGH_RUNS:
-        found = (
-            f"none of {runs['failed']} runs; the newest failed because: {failed[0]['reason'] if failed else 'unknown'}"
-        )
+    if lately.unscored >= _ENOUGH_RUNS:
+        found = f"none of {lately.unscored} runs; the newest failed because: {lately.failure or 'unknown'}"
         yield NOTHING_SCORED.at("rewards.calculators", found)
 
 

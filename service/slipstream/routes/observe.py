@@ -11,6 +11,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream import __version__
 from slipstream.doctor import live
@@ -18,7 +19,7 @@ from slipstream.doctor.findings import Finding
 from slipstream.errors import RequestError
 from slipstream.routes.context import SidecarDep
 from slipstream.sidecar import Sidecar
-from slipstream.store.lately import lately
+from slipstream.store.lately import Lately, lately
 from slipstream.store.overview import overview, task_overview
 
 router = APIRouter(tags=["operations"])
@@ -46,7 +47,9 @@ async def metrics(sidecar: SidecarDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()
-        codes = {problem.code for problem in (await _look(sidecar, sidecar.watch.version))[1]}
+        async with sidecar.database.read() as session:
+            _, found = await _look(sidecar, session, sidecar.watch.version)
+        codes = {problem.code for problem in found}
         for problem in live.PROBLEMS:
             sidecar.metrics.problems.labels(problem.code).set(problem.code in codes)
     return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -55,20 +58,22 @@ async def metrics(sidecar: SidecarDep) -> Response:
 @router.get("/status")
 async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
-    served = sidecar.watch.version
-    found, problems = await _look(sidecar, served)
+    version = sidecar.watch.version  # read once: it may change while the store is asked
+    async with sidecar.database.read() as session:
+        recently, problems = await _look(sidecar, session, version)
+        found = await overview(session)
     now, settings = time.time(), sidecar.settings
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
-    version = found.pop("version")
+    served = recently.served
     next_at = sidecar.next_commit_at
     return {
         "slipstream": __version__,
         "problems": [problem.as_dict() for problem in problems],
         "explorer": {"up": sidecar.watch.up, "breaker": sidecar.breaker.state, "error": sidecar.watch.error},
         "policy": {
-            "version": served,
-            "changed_at": None if version is None else version["seen_at"],
-            "trained_on_commits_up_to": None if version is None else version["last_commit"],
+            "version": version,
+            "changed_at": None if served is None else served.seen_at,
+            "trained_on_commits_up_to": None if served is None else served.last_commit,
         },
         "next_commit": {
             "in_seconds": None if next_at is None else round(max(0.0, next_at - now), 1),
@@ -77,21 +82,20 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
             "max_pending": settings.commit.max_pending,
         },
         "training": {
-            "experiences_since_version": None if version is None else version["experiences_since"],
+            "experiences_since_version": None if served is None else served.experiences_since,
             "train_batch_size": settings.explorer.train_batch_size,
         },
         "capture": {"waiting": sidecar.recorder.waiting},
         "runs_active": sidecar.shadow.active,
         **found,
+        "experiences_delivered": recently.delivered,
     }
 
 
-async def _look(sidecar: Sidecar, served: int | None) -> tuple[dict[str, Any], list[Finding]]:
-    """What the store holds, and what is wrong. `served` is read once: it may change while the store is asked."""
+async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) -> tuple[Lately, list[Finding]]:
+    """What the store says of late, and what is wrong."""
     now, watch = time.time(), sidecar.watch
-    async with sidecar.database.read() as session:
-        found = await overview(session, served)
-        recently = await lately(session, served, recent=now - live.RECENT, old=now - live.STALE)
+    recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE)
     moment = live.Moment(
         now=now,
         settings=sidecar.settings,
@@ -99,13 +103,12 @@ async def _look(sidecar: Sidecar, served: int | None) -> tuple[dict[str, Any], l
         explorer_error=watch.error,
         explorer_since=watch.since,
         breaker=sidecar.breaker.state,
-        versions=(served, watch.newest),
+        versions=(version, watch.newest),
         apart_since=watch.apart_since,
         dropped_at=sidecar.recorder.dropped_at,
-        store=found,
         lately=recently,
     )
-    return found, live.problems(moment)
+    return recently, live.problems(moment)
 
 
 @router.get("/tasks/{task_id:path}")

@@ -79,6 +79,7 @@ async def end(
 ) -> None:
     """A commit is over: delivered (so many experiences, with effect), failed or lost."""
     commit = await session.get_one(CommitRow, commit_id)
+    commit.delivered = await delivered_experiences(session) + experiences
     commit.state, commit.experiences, commit.reason, commit.ended_at = state, experiences, reason, now
 
 
@@ -126,10 +127,12 @@ async def give_back(
     return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 
-async def delivered_experiences(session: AsyncSession) -> int:
-    """Experiences delivered so far, all together."""
-    query = select(func.sum(CommitRow.experiences)).where(CommitRow.state == "delivered")
-    return await session.scalar(query) or 0
+async def delivered_experiences(session: AsyncSession, before: float | None = None) -> int:
+    """Experiences delivered so far, or before this time, all together: as the last delivered commit has counted."""
+    last = select(CommitRow.delivered).where(CommitRow.state == "delivered")
+    if before is not None:
+        last = last.where(CommitRow.ended_at < before)
+    return await session.scalar(last.order_by(CommitRow.ended_at.desc(), CommitRow.id.desc()).limit(1)) or 0
 
 
 async def record_version(session: AsyncSession, version: int, now: float) -> bool:
@@ -144,6 +147,7 @@ async def record_version(session: AsyncSession, version: int, now: float) -> boo
         if await session.scalar(select(func.max(VersionRow.seen_at))) != known.seen_at:
             known.seen_at, known.experiences = now, experiences
         return False
-    last = await session.scalar(select(func.max(CommitRow.id)).where(CommitRow.state == "delivered"))
+    newest = select(CommitRow.id).where(CommitRow.state == "delivered").order_by(CommitRow.id.desc())
+    last = await session.scalar(newest.limit(1))
     session.add(VersionRow(version=version, seen_at=now, last_commit_id=last, experiences=experiences))
     return True

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import delete, distinct, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.counts import by_state, newest
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import suffixed
 from slipstream.store.tables import FacadeAnswerRow, FacadeGroupRow, GroupRow
@@ -146,23 +147,29 @@ async def waiting(session: AsyncSession) -> int:
 
 
 async def overview(session: AsyncSession) -> dict[str, Any]:
-    """Counts for people: answers by what is known of them, groups by state, and why the newest came to nothing."""
-    whole = FacadeAnswerRow.flaw.is_(None)
-    rewarded = FacadeAnswerRow.reward.is_not(None)
-    answers = dict((await session.execute(select(whole, func.count()).group_by(whole))).all())
-    states = select(FacadeGroupRow.state, func.count()).group_by(FacadeGroupRow.state)
-    failed = select(FacadeGroupRow.id, FacadeGroupRow.state, FacadeGroupRow.reason)
-    failed = failed.where(FacadeGroupRow.state.in_(("lost", "dropped"))).order_by(FacadeGroupRow.updated_at.desc())
+    """Counts for people: the newest answers by what is known of them, groups by state, and why the newest of those
+    that failed did."""
+    whole, rewarded = FacadeAnswerRow.flaw.is_(None), FacadeAnswerRow.reward.is_not(None)
+    recent = newest(FacadeAnswerRow.created_at, whole.label("whole"), rewarded.label("rewarded")).subquery()
+    counted = select(func.count(), func.count().filter(recent.c.whole), func.count().filter(recent.c.rewarded))
+    answers, whole_ones, rewarded_ones = (await session.execute(counted.select_from(recent))).one()
+    under_way = FacadeGroupRow.state.in_((*_WAITING, "committing"))
     return {
-        "answers": {"whole": answers.get(True, 0), "not_whole": answers.get(False, 0)},
-        "rewarded": await session.scalar(select(func.count()).where(rewarded)) or 0,
+        "answers": {"whole": whole_ones, "not_whole": answers - whole_ones},
+        "rewarded": rewarded_ones,
         "experiences_waiting": await waiting(session),
-        "groups": dict((await session.execute(states)).all()),
-        "failed_groups": [
-            {"group_id": name, "state": state, "reason": reason}
-            for name, state, reason in await session.execute(failed.limit(5))
-        ],
+        "groups": await by_state(session, FacadeGroupRow.state, FacadeGroupRow.updated_at, under_way),
+        "failed_groups": await _newest_failures(session),
     }
+
+
+async def _newest_failures(session: AsyncSession) -> list[dict[str, Any]]:
+    found: list[FacadeGroupRow] = []
+    for state in ("lost", "dropped"):  # one by one, each by the index; together they would be sorted
+        query = select(FacadeGroupRow).where(FacadeGroupRow.state == state)
+        found += await session.scalars(query.order_by(FacadeGroupRow.updated_at.desc()).limit(5))
+    found.sort(key=lambda group: group.updated_at, reverse=True)
+    return [{"group_id": group.id, "state": group.state, "reason": group.reason} for group in found[:5]]
 
 
 async def delete_older(session: AsyncSession, before: float, limit: int, now: float) -> tuple[int, int]:

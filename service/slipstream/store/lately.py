@@ -1,33 +1,63 @@
-"""What went wrong in the store lately, and what has waited too long: for the sidecar's view of itself."""
+"""What the sidecar's view of itself needs to know of the store: what went wrong lately, what has waited too long, and
+what comes to nothing. Asked with each scrape, so each question reads a few rows by an index."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, VersionRow
+from slipstream.store import commits
+from slipstream.store.overview import decisions
+from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
+
+_ENOUGH = 1000
+"""Failed runs are not counted beyond: nobody needs to know how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The policy version that is served: since when, the last commit that it can have been trained on, and what was
+    delivered since it appeared."""
+
+    version: int
+    seen_at: float
+    last_commit: int | None
+    experiences_since: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lately:
     """
     Attributes:
+        served: None where no version is known.
+        delivered: experiences, in all.
         last_delivery: Unix seconds; None before the first.
         untrained: experiences that were delivered before `old`, and since the served version appeared.
         commits_lost: commits since `recent` whose groups the Explorer lost.
         groups_dropped: groups since `recent` that a delivery gave up.
         facade_lost: groups of the facade since `recent` that were lost or dropped.
         facade_reason: why, for the newest of them.
+        runs_pending: runs that wait to be sent.
+        passed_over: the newest tasks by the reason why they were not selected; empty where any is run.
+        unscored: failed runs where none was ever scored, up to a thousand.
+        failure: why the newest of them failed.
     """
 
+    served: Served | None
+    delivered: int
     last_delivery: float | None
     untrained: int
     commits_lost: int
     groups_dropped: int
     facade_lost: int
     facade_reason: str | None
+    runs_pending: int
+    passed_over: Mapping[str, int]
+    unscored: int
+    failure: str | None
 
 
 async def lately(session: AsyncSession, served: int | None, *, recent: float, old: float) -> Lately:
@@ -37,22 +67,45 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
         recent, old: Unix seconds.
     """
     version = None if served is None else await session.get(VersionRow, served)
-    since = 0.0 if version is None else version.seen_at
-    delivered = select(func.sum(CommitRow.experiences)).where(CommitRow.state == "delivered")
-    last = select(func.max(CommitRow.ended_at)).where(CommitRow.state == "delivered")
+    delivered = await commits.delivered_experiences(session)
+    before = 0 if version is None else version.experiences
+    ended = select(func.max(CommitRow.ended_at)).where(CommitRow.state == "delivered")
     lost = select(func.count()).where(CommitRow.state.in_(("lost", "failed")), CommitRow.ended_at > recent)
     dropped = select(func.count()).where(
         GroupRow.state == "dropped", GroupRow.commit_id.is_not(None), GroupRow.updated_at > recent
     )
-    facade = select(FacadeGroupRow.reason).where(
-        FacadeGroupRow.state.in_(("lost", "dropped")), FacadeGroupRow.updated_at > recent
-    )
-    reasons = (await session.scalars(facade.order_by(FacadeGroupRow.updated_at.desc()))).all()
+    facade = (FacadeGroupRow.state.in_(("lost", "dropped")), FacadeGroupRow.updated_at > recent)
+    newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)
+    pending = select(func.count()).where(RunRow.state == "pending")
+    unscored, failure = await _unscored(session)
     return Lately(
-        last_delivery=await session.scalar(last),
-        untrained=await session.scalar(delivered.where(CommitRow.ended_at > since, CommitRow.ended_at < old)) or 0,
+        served=None
+        if version is None
+        else Served(version.version, version.seen_at, version.last_commit_id, delivered - before),
+        delivered=delivered,
+        last_delivery=await session.scalar(ended),
+        untrained=max(0, await commits.delivered_experiences(session, old) - before),
         commits_lost=await session.scalar(lost) or 0,
         groups_dropped=await session.scalar(dropped) or 0,
-        facade_lost=len(reasons),
-        facade_reason=reasons[0] if reasons else None,
+        facade_lost=await session.scalar(select(func.count()).where(*facade)) or 0,
+        facade_reason=await session.scalar(newest),
+        runs_pending=await session.scalar(pending) or 0,
+        passed_over=await _passed_over(session),
+        unscored=unscored,
+        failure=failure,
     )
+
+
+async def _passed_over(session: AsyncSession) -> Mapping[str, int]:
+    if await session.scalar(select(GroupRow.id).limit(1)) is not None:
+        return {}
+    found = await decisions(session)
+    return {} if found["selected"] else found["not_selected"]
+
+
+async def _unscored(session: AsyncSession) -> tuple[int, str | None]:
+    if await session.scalar(select(RunRow.id).where(RunRow.state == "scored").limit(1)) is not None:
+        return 0, None
+    failed = select(RunRow.reason).where(RunRow.state == "failed").order_by(RunRow.due_at.desc())
+    reasons = (await session.scalars(failed.limit(_ENOUGH))).all()
+    return len(reasons), reasons[0] if reasons else None

@@ -1,4 +1,4 @@
-"""What the store holds, counted for people."""
+"""What the store holds, counted for people: all that is under way, and the newest of what has ended."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits, facade
-from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow, VersionRow
+from slipstream.store.counts import by_state, newest
+from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
 
 
-async def overview(session: AsyncSession, served: int | None) -> dict[str, Any]:
-    """Counts of everything by state, the served policy version, and what was delivered since it appeared."""
-    reason = func.coalesce(TaskRow.reason, "undecided")
-    decisions = select(TaskRow.selected, reason, func.count()).group_by(TaskRow.selected, reason)
-    by_reason: dict[str, dict[str, int]] = {"selected": {}, "not_selected": {}}
-    for selected, why, count in await session.execute(decisions):
-        by_reason["selected" if selected else "not_selected"][why] = count
+async def overview(session: AsyncSession) -> dict[str, Any]:
+    """Counts of everything by state, and the last of what failed and what was delivered."""
     last = await session.scalar(select(CommitRow).order_by(CommitRow.id.desc()).limit(1))
-    version = None if served is None else await session.get(VersionRow, served)
-    delivered = await commits.delivered_experiences(session)
     return {
-        "tasks": await _by_state(session, TaskRow.state),
-        "selection": by_reason,
-        "groups": await _by_state(session, GroupRow.state),
-        "runs": await _by_state(session, RunRow.state),
+        "tasks": await by_state(session, TaskRow.state, TaskRow.updated_at, TaskRow.decided.is_(False)),
+        "selection": await decisions(session),
+        # the newest groups are those of the newest calls
+        "groups": await by_state(
+            session, GroupRow.state, GroupRow.call_id, GroupRow.state.in_(("running", "ready", "committing"))
+        ),
+        "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(("pending", "running", "answered"))),
         "failed_runs": await _newest_failures(session),
-        "feedback": await _by_state(session, FeedbackTargetRow.state),
-        "commits": await _by_state(session, CommitRow.state),
+        "feedback": await by_state(
+            session, FeedbackTargetRow.state, FeedbackTargetRow.id, FeedbackTargetRow.state == "waiting"
+        ),
+        "commits": await by_state(session, CommitRow.state, CommitRow.id, CommitRow.state.in_(("sending", "asked"))),
         "last_commit": None
         if last is None
         else {
@@ -43,16 +42,18 @@ async def overview(session: AsyncSession, served: int | None) -> dict[str, Any]:
         },
         "facade": await facade.overview(session),
         "experiences_ready": await commits.ready_experiences(session),
-        "experiences_delivered": delivered,
-        "version": None
-        if version is None
-        else {
-            "version": version.version,
-            "seen_at": version.seen_at,
-            "last_commit": version.last_commit_id,
-            "experiences_since": delivered - version.experiences,
-        },
     }
+
+
+async def decisions(session: AsyncSession) -> dict[str, dict[str, int]]:
+    """The newest tasks, `selected` and `not_selected`, by the reason of that."""
+    reason = func.coalesce(TaskRow.reason, "undecided").label("reason")
+    recent = newest(TaskRow.updated_at, TaskRow.selected.label("selected"), reason).subquery()
+    query = select(recent.c.selected, recent.c.reason, func.count()).group_by(recent.c.selected, recent.c.reason)
+    found: dict[str, dict[str, int]] = {"selected": {}, "not_selected": {}}
+    for selected, why, count in await session.execute(query):
+        found["selected" if selected else "not_selected"][why] = count
+    return found
 
 
 async def task_overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
@@ -60,7 +61,7 @@ async def task_overview(session: AsyncSession, task_id: str) -> dict[str, Any] |
     task = await session.get(TaskRow, task_id)
     if task is None:
         return None
-    calls = await session.scalars(select(CallRow).where(CallRow.task_id == task_id).order_by(CallRow.position))
+    calls = select(CallRow.position, CallRow.msg_id, CallRow.latency).where(CallRow.task_id == task_id)
     groups = await session.scalars(select(GroupRow).where(GroupRow.task_id == task_id).order_by(GroupRow.id))
     return {
         "task_id": task.id,
@@ -71,37 +72,29 @@ async def task_overview(session: AsyncSession, task_id: str) -> dict[str, Any] |
         "reason": task.reason,
         "labels": task.labels,
         "metadata": task.meta,
-        "calls": [{"position": call.position, "msg_id": call.msg_id, "latency": call.latency} for call in calls],
+        "calls": [
+            {"position": position, "msg_id": msg_id, "latency": latency}
+            for position, msg_id, latency in await session.execute(calls.order_by(CallRow.position))
+        ],
         "groups": [await _group(session, group) for group in groups],
     }
 
 
 async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
-    runs = await session.scalars(select(RunRow).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
+    told = (
+        RunRow.run_id, RunRow.state, RunRow.msg_id, RunRow.reward, RunRow.breakdown, RunRow.policy_version,
+        RunRow.reason,
+    )  # fmt: skip
+    runs = await session.execute(select(*told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
     return {
         "group_id": group.id,
         "state": group.state,
         "commit": group.commit_id,
-        "runs": [
-            {
-                "run_id": run.run_id,
-                "state": run.state,
-                "msg_id": run.msg_id,
-                "reward": run.reward,
-                "breakdown": run.breakdown,
-                "policy_version": run.policy_version,
-                "reason": run.reason,
-            }
-            for run in runs
-        ],
+        "runs": [dict(run._mapping) for run in runs],
     }
-
-
-async def _by_state(session: AsyncSession, column: Any) -> dict[str, int]:
-    return dict((await session.execute(select(column, func.count()).group_by(column))).all())
 
 
 async def _newest_failures(session: AsyncSession) -> list[dict[str, Any]]:
     query = select(RunRow.group_id, RunRow.run_id, RunRow.reason).where(RunRow.state == "failed")
-    rows = await session.execute(query.order_by(RunRow.updated_at.desc()).limit(5))
+    rows = await session.execute(query.order_by(RunRow.due_at.desc()).limit(5))
     return [{"group_id": group, "run_id": run, "reason": reason} for group, run, reason in rows]

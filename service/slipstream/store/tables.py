@@ -36,10 +36,9 @@ class TaskRow(Base):
     """One user request to the agent."""
 
     __tablename__ = "tasks"
-    __table_args__ = (Index("ix_tasks_state", "state", "decided", "updated_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    session_id: Mapped[str] = mapped_column(String(ID_LENGTH), index=True)
+    session_id: Mapped[str] = mapped_column(String(ID_LENGTH))
     state: Mapped[str] = mapped_column(String(16), default="open")
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each call and mark, so that a decision made on an older picture is made again."""
@@ -51,6 +50,19 @@ class TaskRow(Base):
     reason: Mapped[str | None] = mapped_column(String(128))
     created_at: Mapped[float]
     updated_at: Mapped[float] = mapped_column(index=True)
+    """When its last call was stored."""
+
+    __table_args__ = (
+        Index("ix_tasks_session", "session_id", "updated_at"),
+        # Of those under way alone, so that it stays small and a decision takes the task out of it.
+        Index(
+            "ix_tasks_undecided",
+            "state",
+            "updated_at",
+            sqlite_where=decided.is_(False),
+            postgresql_where=decided.is_(False),
+        ),
+    )
 
 
 class CallRow(Base):
@@ -74,7 +86,7 @@ class GroupRow(Base):
     """The runs that start from one prompt, and are delivered together."""
 
     __tablename__ = "groups"
-    __table_args__ = (Index("ix_groups_state", "state"),)
+    __table_args__ = (Index("ix_groups_state", "state", "updated_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     """What the Explorer is told as task_id."""
@@ -119,9 +131,10 @@ class CommitRow(Base):
     """One delivery: the feedback of whole groups, then the Explorer's commit."""
 
     __tablename__ = "commits"
+    __table_args__ = (Index("ix_commits_state", "state", "ended_at"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(String(16), default="sending", index=True)
+    state: Mapped[str] = mapped_column(String(16), default="sending")
     trigger: Mapped[str] = mapped_column(String(16))
     groups: Mapped[int]
     experiences: Mapped[int]
@@ -129,6 +142,8 @@ class CommitRow(Base):
     explorer_total: Mapped[int]
     explorer_step: Mapped[int]
     """The Explorer's counters before the first feedback: how a restart, or a commit whose answer was lost, shows."""
+    delivered: Mapped[int | None]
+    """Experiences delivered in all when it had ended, so that nobody has to add them up."""
     reason: Mapped[str | None] = mapped_column(Text)
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
@@ -149,7 +164,7 @@ class FacadeGroupRow(Base):
     """Commits that took it."""
     reason: Mapped[str | None] = mapped_column(Text)
     """Why it was lost or dropped, in words."""
-    updated_at: Mapped[float]
+    updated_at: Mapped[float] = mapped_column(index=True)
 
 
 class FacadeAnswerRow(Base):
@@ -189,13 +204,14 @@ class MarkRow(Base):
     """An explicit mark that was posted; it waits for its task where that is not stored yet."""
 
     __tablename__ = "marks"
+    __table_args__ = (Index("ix_marks_state", "state", "expires_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
     labels: Mapped[list[str]] = mapped_column(default=list)
     meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
+    state: Mapped[str] = mapped_column(String(16), default="waiting")
     created_at: Mapped[float] = mapped_column(index=True)
     expires_at: Mapped[float]
 
