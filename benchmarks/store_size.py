@@ -1,0 +1,297 @@
+"""What the sidecar's regular work costs on a store of ten million calls, next to one that is nearly empty.
+
+    python benchmarks/store_size.py FOLDER [--calls 10000000] [--rounds 10]
+
+The large store is made in FOLDER once (about half a kilobyte a call, two minutes for ten million on one core) and
+measured again by later runs; delete the folder when done. Both stores have the same work before them: what differs is
+what lies behind. The stages and routes are the sidecar's own, called in this process without HTTP, and without an
+Explorer. CPU is that of the whole process, all its threads; both columns are the median of the rounds, which
+alternate between the stores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import shutil
+import sqlite3
+import statistics
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+from fastapi import Response
+from prometheus_client import CollectorRegistry
+from sqlalchemy import text
+
+from slipstream.config.settings import Settings
+from slipstream.metrics import Metrics
+from slipstream.retention import Retention
+from slipstream.routes import feedback as feedback_route
+from slipstream.routes import marks as marks_route
+from slipstream.routes import observe
+from slipstream.sidecar import Sidecar
+from slipstream.store import commits, runs, tasks
+from slipstream.store.bodies import pack
+from slipstream.store.database import Database
+from slipstream.store.tables import CommitRow
+
+_BYTES_A_CALL = 600
+_CHUNK = 100_000
+"""Tasks made by one statement: its progress is to be seen."""
+_DAY = 86400.0
+_BATCH = 100
+"""Calls recorded at once, half as many tasks decided, and runs claimed, answered and scored."""
+_SWEEP = 1000
+
+_REQUEST = pack({"model": "prod", "messages": [{"role": "user", "content": "What does the parcel to Oslo cost?"}]})
+_ANSWER = pack({"id": "chatcmpl-0", "choices": [{"message": {"content": "The parcel costs 4.20."}}]})
+
+_ID = "printf('%012x-7%03x-%012x', {begun} + {i} * {step}, {i} % 4096, ({i} * 2654435761) % 1099511627776)"
+"""The id of the i-th task: 32 characters that rise with time, as those that the sidecar makes itself."""
+
+_STATEMENTS = (
+    # Two calls a task, four tasks a session, one in a hundred selected.
+    """INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, reason, created_at,
+                          updated_at)
+       SELECT {id}, printf('s%024x', i / 4), 'complete', 2, 0, '[]', '{{}}', 1, i % 100 = 0,
+              CASE WHEN i % 100 = 0 THEN 'sampling' ELSE 'not_sampled' END, {at}, {at} FROM n""",
+    """INSERT INTO calls (id, task_id, position, msg_id, request, answer, latency, started_at)
+       SELECT 2 * i + p + 1, {id}, p, 'chatcmpl-' || lower(hex(randomblob(16))), :request, :answer, 0.5, {at}
+       FROM n, (SELECT 0 AS p UNION ALL SELECT 1) ORDER BY i, p""",
+    """INSERT INTO groups (id, task_id, call_id, generation, state, commit_id, updated_at)
+       SELECT {id} || '.' || p, {id}, 2 * i + p + 1, 0,
+              CASE WHEN i % 5000 = 0 THEN 'dropped' WHEN i % 7000 = 0 THEN 'rerun' ELSE 'delivered' END,
+              1 + i / 5000, {at} FROM n, (SELECT 0 AS p UNION ALL SELECT 1) WHERE i % 100 = 0""",
+    """INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, msg_id, request, answer, latency,
+                         policy_version, reward, breakdown, reason, updated_at)
+       SELECT {id} || '.' || p, r, CASE WHEN i % 3100 = 0 THEN 'failed' ELSE 'scored' END, 0, 1, {at},
+              'chatcmpl-' || lower(hex(randomblob(16))), :request, :answer, 0.5, i / 50000, 0.5, '{{}}', NULL, {at}
+       FROM n, (SELECT 0 AS p UNION ALL SELECT 1), (SELECT 0 AS r UNION ALL SELECT 1 UNION ALL SELECT 2)
+       WHERE i % 100 = 0""",
+    """INSERT INTO feedback (id, reward, created_at) SELECT 'f' || i, 1.0, {at} FROM n WHERE i % 50 = 0""",
+    """INSERT INTO feedback_targets (feedback_id, kind, ref, state, matched_to, call_pk)
+       SELECT 'f' || i, 'task_id', {id}, 'matched', 'production', 2 * i + 2 FROM n WHERE i % 50 = 0""",
+    """INSERT INTO marks (id, task_id, labels, meta, state, created_at, expires_at)
+       SELECT 'm' || i, {id}, '[]', '{{}}', 'applied', {at}, {at} + 60 FROM n WHERE i % 1000 = 0""",
+    """INSERT INTO facade_groups (id, task_id, state, commit_id, attempts, updated_at)
+       SELECT 'g' || i, 'g' || i, CASE WHEN i % 9000 = 0 THEN 'lost' ELSE 'delivered' END, 1 + i / 5000, 1, {at}
+       FROM n WHERE i % 100 = 0""",
+    """INSERT INTO facade_answers (msg_id, choices, policy_version, group_id, run_id, reward, created_at)
+       SELECT 'chatcmpl-' || lower(hex(randomblob(16))), 1, 0, 'g' || i, r, 0.5, {at}
+       FROM n, (SELECT 0 AS r UNION ALL SELECT 1) WHERE i % 100 = 0""",
+)
+_COMMITS = """
+    INSERT INTO commits (state, trigger, groups, experiences, explorer_ready, explorer_total, explorer_step, started_at,
+                         ended_at)
+    SELECT CASE WHEN i % 100 = 7 THEN 'lost' ELSE 'delivered' END, 'interval', 100, 300, 0, 0, i, {at}, {at} FROM n"""
+_VERSIONS = """
+    INSERT INTO versions (version, seen_at, last_commit_id, experiences)
+    SELECT i, {at}, i * 10 + 1, i * 3000 FROM n"""
+
+
+def _fill(path: Path, calls: int) -> None:
+    """Put so many calls of the last day, with all that hangs on them, into an empty store of the newest schema."""
+    connection = sqlite3.connect(path)
+    for pragma in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-2000000", "foreign_keys=OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    now, amount = time.time(), calls // 2
+    names = {"begun": int((now - _DAY) * 1000), "step": f"{_DAY * 1000 / amount:.6f}"}
+    numbers = "WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :end)"
+
+    def execute(statement: str, first: int, end: int, *, of: int) -> None:
+        filled = statement.format(
+            id=_ID.format(i="i", begun=names["begun"], step=names["step"]), at=f"({now - _DAY} + i * {_DAY} / {of})"
+        )
+        head, rest = filled.split("SELECT", 1)
+        named = {"first": first, "end": end, "request": _REQUEST, "answer": _ANSWER}
+        connection.execute(f"{head} {numbers} SELECT {rest}", named)
+
+    execute(_COMMITS, 0, amount // 5000 + 1, of=amount // 5000 + 1)
+    execute(_VERSIONS, 0, amount // 50000 + 1, of=amount // 50000 + 1)
+    for first in range(0, amount, _CHUNK):
+        for statement in _STATEMENTS:
+            execute(statement, first, min(first + _CHUNK, amount), of=amount)
+        connection.commit()
+        print(f"\r{2 * min(first + _CHUNK, amount):,} calls", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+
+
+@dataclass
+class _Store:
+    """A store under measurement: the sidecar over it, and what each action took, in seconds of CPU and of the clock."""
+
+    sidecar: Sidecar
+    calls: int
+    took: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    @asynccontextmanager
+    async def timed(self, action: str) -> AsyncIterator[None]:
+        began, wall = time.process_time(), time.perf_counter()
+        yield
+        self.took[action].append((time.process_time() - began, time.perf_counter() - wall))
+
+    async def value(self, statement: str, **parameters: object) -> Any:
+        async with self.sidecar.database.read() as session:
+            return await session.scalar(text(statement), parameters)
+
+
+def _new_calls(rng: random.Random) -> list[tasks.NewCall]:
+    """Tasks of two calls each; production's ids are random."""
+    session_id, now = uuid.uuid4().hex, time.time()
+    names = [f"{int(now * 1000):012x}-{rng.getrandbits(72):018x}" for _ in range(_BATCH // 2)]
+    return [
+        tasks.NewCall(
+            session_id=session_id,
+            task_id=name,
+            request=_REQUEST,
+            answer=_ANSWER,
+            msg_id=f"chatcmpl-{rng.getrandbits(128):032x}",
+            latency=0.5,
+            started_at=now,
+            completes=place == 1,
+            marked=False,
+            labels=frozenset(),
+            metadata={},
+            new_task=place == 0,
+        )
+        for name in names
+        for place in range(2)
+    ]
+
+
+async def _round(store: _Store, rng: random.Random) -> None:
+    """Each action once, in the order of the pipeline: one leaves the next its work."""
+    sidecar = store.sidecar
+    fresh = _new_calls(rng)
+    async with store.timed(f"record {_BATCH} calls"), sidecar.database.write() as session:
+        await tasks.add_calls(session, fresh, time.time())
+    async with store.timed(f"Planner step, {_BATCH // 2} tasks"):
+        await sidecar.planner.step()
+    async with store.timed("claim 16 runs"), sidecar.database.write() as session:
+        claimed = await runs.claim(session, 16, time.time())
+    async with store.timed("answer 16 runs"):
+        for run in claimed:
+            async with sidecar.database.write() as session:
+                await runs.answer(
+                    session, run.pk, msg_id=f"chatcmpl-{rng.getrandbits(128):032x}", request=_REQUEST, answer=_ANSWER,
+                    latency=0.1, policy_version=1, now=time.time(), due_at=time.time(),
+                )  # fmt: skip
+    async with store.timed("scoring step, 16 runs"):
+        await sidecar.scorer.step()
+    commit = CommitRow(
+        trigger="interval", groups=0, experiences=0, explorer_ready=0, explorer_total=0, explorer_step=0,
+        started_at=time.time(),
+    )  # fmt: skip
+    async with store.timed("begin a commit"), sidecar.database.write() as session:
+        begun = await commits.begin(session, commit)
+    async with store.timed("end a commit"), sidecar.database.write() as session:
+        await commits.deliver(session, commit.id, time.time())
+        taken = sum(group.size for group in begun)
+        await commits.end(session, commit.id, "delivered", time.time(), experiences=taken)
+    async with store.timed("GET /metrics"):
+        await observe.metrics(sidecar)
+    async with store.timed("GET /status"):
+        await observe.status(sidecar, Response())
+    old = rng.randrange(2 * _SWEEP, store.calls)
+    task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=old)
+    msg_id = await store.value("SELECT msg_id FROM calls WHERE id = :id", id=old)
+    session_id = await store.value("SELECT session_id FROM tasks WHERE id = :id", id=task_id)
+    for kind, name in (("msg_id", msg_id), ("task_id", task_id), ("session_id", session_id)):
+        async with store.timed(f"POST /feedback by {kind}"):
+            body = feedback_route.FeedbackBody.model_validate({kind: name, "reward": 1.0})
+            await feedback_route.post_feedback(body, sidecar)
+    for kind, name in (("msg_id", msg_id), ("task_id", task_id)):
+        async with store.timed(f"POST /marks by {kind}"):
+            await marks_route.post_mark(marks_route.MarkBody.model_validate({kind: name}), sidecar)
+    async with store.timed("GET /tasks/{id}"):
+        await observe.get_task(task_id, sidecar)
+
+
+async def _sweep(store: _Store) -> None:
+    """Have the oldest thousand tasks due, and delete them as the sidecar does."""
+    due = await store.value("SELECT updated_at FROM tasks ORDER BY updated_at LIMIT 1 OFFSET :many", many=_SWEEP)
+    retention = Retention(store.sidecar.database, Metrics(CollectorRegistry()), retention=0.0, clock=lambda: due)
+    async with store.timed(f"retention sweep, {_SWEEP} tasks"):
+        while await retention.step():
+            pass
+
+
+async def _open(path: Path, calls: int) -> _Store:
+    url = f"sqlite+aiosqlite:///{path}"
+    if not await asyncio.to_thread(path.exists):
+        database = Database(url)
+        await database.open()
+        await database.close()
+        await asyncio.to_thread(_fill, path, calls)
+    settings = Settings.model_validate(
+        {
+            "production": {"base_url": "http://127.0.0.1:9/v1"},
+            "explorer": {"base_url": "http://127.0.0.1:9"},
+            "store": {"url": url},
+            "selection": {"sampling": {"rate": 0.2}},
+            "runs": {"repeat_time": 2},
+            "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+        }
+    )
+    sidecar = Sidecar(settings)
+    began = time.perf_counter()
+    await sidecar.database.open()
+    print(f"{path.name}: opened in {time.perf_counter() - began:.2f} s", file=sys.stderr)
+    return _Store(sidecar, calls)
+
+
+async def _measure(folder: Path, calls: int, rounds: int) -> None:
+    few = 10 * _SWEEP
+    stores = [await _open(folder / "empty.db", few), await _open(folder / f"{calls}.db", calls)]
+    rng = random.Random(0)
+    for _ in range(rounds):
+        for store in stores:
+            await _round(store, rng)
+    for _ in range(3):
+        for store in stores:
+            await _sweep(store)
+    for store in stores:
+        await store.sidecar.database.close()
+    empty, large = ({action: _median(took) for action, took in store.took.items()} for store in stores)
+    print(f"| action | CPU ms, {few:,} calls | {calls:,} calls | wall ms, {few:,} calls | {calls:,} calls |")
+    print("|---|---|---|---|---|")
+    for action, (cpu, wall) in empty.items():
+        cpu_large, wall_large = large[action]
+        print(f"| {action} | {cpu:.1f} | {cpu_large:.1f} | {wall:.1f} | {wall_large:.1f} |")
+
+
+def _median(took: list[tuple[float, float]]) -> tuple[float, float]:
+    cpu, wall = zip(*took, strict=True)
+    return statistics.median(cpu) * 1e3, statistics.median(wall) * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--calls", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=10)
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for left in given.folder.glob("empty.db*"):
+        left.unlink()
+    wanted, free = given.calls * _BYTES_A_CALL, shutil.disk_usage(given.folder).free
+    if not (given.folder / f"{given.calls}.db").exists() and free < 2 * wanted:
+        sys.exit(f"{given.folder}: {2 * wanted / 1e9:.0f} GB are to be free, and {free / 1e9:.0f} GB are")
+    asyncio.run(_measure(given.folder, given.calls, given.rounds))
+
+
+if __name__ == "__main__":
+    main()
