@@ -195,7 +195,8 @@ async def _end_group(session: AsyncSession, name: str, now: float) -> None:
     if group.state != "running" or not set(states) <= {"scored", "failed"}:
         return
     alone = states.count("scored") == 1 and len(states) > 1
-    left = update(RunRow).where(RunRow.group_id == name, RunRow.state == "scored")
+    # by the reward: by the state, SQLite would go through all that were ever scored
+    left = update(RunRow).where(RunRow.group_id == name, RunRow.reward.is_not(None))
     await session.execute(left.values(reason=_ALONE if alone else None))
     group.state = "ready" if "scored" in states and not alone else "dropped"
     group.updated_at = now
