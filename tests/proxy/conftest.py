@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,18 +13,35 @@ class ServerContext(ssl.SSLContext):
 
 
 @pytest.fixture(scope="session")
-def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ServerContext:
-    """A TLS server context for 127.0.0.1 whose certificate nobody signed but itself; `certificate` is its file."""
-    folder: Path = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    subprocess.run(
-        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {key} -out {certificate} "
-        "-days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1",
-        shell=True,
-        check=True,
-        capture_output=True,
-    )
-    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    context.certificate = str(certificate)
-    return context
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ServerContext]:
+    """Makes a TLS server context for a name (`DNS:x` or `IP:x`) whose certificate nobody signed but itself;
+    `certificate` is its file."""
+
+    def make(name: str) -> ServerContext:
+        folder = tmp_path_factory.mktemp("tls")
+        key, certificate = folder / "key.pem", folder / "certificate.pem"
+        subprocess.run(
+            f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {key} -out {certificate} "
+            f"-days 2 -subj /CN=production -addext subjectAltName={name}",
+            shell=True,
+            check=True,
+            capture_output=True,
+        )
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        context.certificate = str(certificate)
+        return context
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def self_signed(certified: Callable[[str], ServerContext]) -> ServerContext:
+    return certified("IP:127.0.0.1")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
