@@ -111,11 +111,11 @@ async def _open_tunnel(sock: socket.socket, target: str, authorization: bytes | 
         head += piece
         if not piece or len(head) > _LONGEST_REFUSAL:
             raise ConnectionError("it did not answer CONNECT")
-    status = re.match(rb"HTTP/1\.[01] (\d{3})\b[^\r\n]*", head)
+    status = re.match(rb"HTTP/1\.[01] (\d{3}\b[ -~]{,100})", head)  # printable, as it goes into logs
     if status is None:
         raise ConnectionError("its answer to CONNECT is not HTTP/1.1")
     if not status[1].startswith(b"2"):
-        raise ConnectionError(f"it refused CONNECT: {status[0][9:200].decode('ascii', 'replace')}")
+        raise ConnectionError(f"it refused CONNECT: {status[1].decode('ascii')}")
     if not head.endswith(b"\r\n\r\n"):  # in TLS it is ours to speak first
         raise ConnectionError("it sent more than an answer to CONNECT")
 
