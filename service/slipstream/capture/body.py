@@ -51,6 +51,11 @@ def header_value(headers: Headers, name: bytes) -> bytes:
     return next((value.strip() for key, value in headers if key.lower() == name), b"")
 
 
+def header_fields(headers: Headers) -> dict[bytes, bytes]:
+    """The value of the first header of each name; names in lower case, values as they came."""
+    return {key.lower(): value for key, value in reversed(headers)}
+
+
 def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
     parts: list[bytes] = []
     room = limit + 1
@@ -104,18 +109,18 @@ _DECODERS: dict[bytes, Callable[[bytes, int], bytes]] = {
 _DECODE_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error, ValueError)
 
 
-def decoded(body: bytes, headers: Headers, limit: int) -> bytes:
+def decoded(body: bytes, encodings: bytes, limit: int) -> bytes:
     """The body with its Content-Encoding undone.
 
     Args:
+        encodings: the value of that header, b"" where there is none.
         limit: the most bytes of the body, before, between and after the decoding steps.
 
     Raises:
         Unreadable: `too_large`, or `encoding` for one that is unknown or broken.
     """
     _check_size(body, limit)
-    encodings = header_value(headers, b"content-encoding").lower()
-    for name in reversed([name.strip() for name in encodings.split(b",") if name.strip()]):
+    for name in reversed([name.strip() for name in encodings.lower().split(b",") if name.strip()]):
         decode = _DECODERS.get(name)
         if decode is None:
             raise Unreadable("encoding")

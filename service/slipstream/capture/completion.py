@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.capture.body import Reason, Unreadable, decoded, header_value, parse_json
-from slipstream.capture.headers import SlipstreamHeaders, read_headers
+import xxhash
+
+from slipstream.capture.body import Reason, Unreadable, decoded, header_fields, read_json
+from slipstream.capture.headers import NAMES, SILENT, SlipstreamHeaders, read_headers
 from slipstream.capture.stream import assemble
 from slipstream.proxy.tap import Exchange
 
 _MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
+
+_SEED = secrets.randbits(64)
+"""Of hashes that are compared within this process only, so that nobody can make bodies that share one."""
 
 _IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 _IDENTITY_FIELDS = ("user", "safety_identifier")
@@ -26,6 +32,7 @@ class CapturedCall:
     Attributes:
         request: the request body.
         answer: the whole `chat.completion` object, put together where it was streamed. Choice 0 is what the user saw.
+        request_text, answer_text: their JSON in UTF-8 as it passed; None where it passed in another form.
         msg_id: the completion's id.
         model: the model that the request asked for.
         principal: a hash of the caller's credentials and user field. It keeps users apart in memory, and is not to be
@@ -39,6 +46,8 @@ class CapturedCall:
 
     request: dict[str, Any]
     answer: dict[str, Any]
+    request_text: bytes | None
+    answer_text: bytes | None
     msg_id: str | None
     model: str | None
     headers: SlipstreamHeaders
@@ -73,7 +82,8 @@ def read_call(exchange: Exchange, max_body: int) -> CapturedCall | NotCaptured:
 def _read(exchange: Exchange, max_body: int) -> CapturedCall:
     if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
         raise Unreadable("not_a_chat")
-    headers = read_headers(exchange.request_headers)
+    fields = header_fields(exchange.request_headers)
+    headers = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
     if headers.never:
         raise Unreadable("opted_out")
     if not exchange.complete:
@@ -83,41 +93,52 @@ def _read(exchange: Exchange, max_body: int) -> CapturedCall:
     if exchange.request_body is None or exchange.response_body is None:
         raise Unreadable("too_large")
 
-    request = parse_json(decoded(exchange.request_body, exchange.request_headers, max_body))
+    request_text = decoded(exchange.request_body, fields.get(b"content-encoding", b""), max_body)
+    request, request_plain = read_json(request_text)
     if not isinstance(request, dict) or not _is_conversation(request.get("messages")):
         raise Unreadable("not_a_chat")
     if request.get("store") is False:
         raise Unreadable("opted_out")
 
-    body = decoded(exchange.response_body, exchange.response_headers, max_body)
-    content_type = header_value(exchange.response_headers, b"content-type").lower()
+    said = header_fields(exchange.response_headers)
+    answer_text = decoded(exchange.response_body, said.get(b"content-encoding", b""), max_body)
+    content_type = said.get(b"content-type", b"").strip().lower()
     # A few servers stream without saying so, but none answers JSON in the form of events.
     streamed = content_type.startswith(b"text/event-stream") or (not content_type and request.get("stream") is True)
-    answer = assemble(body) if streamed else parse_json(body)
+    answer, answer_plain = (assemble(answer_text), False) if streamed else read_json(answer_text)
     if not _has_answer(answer):
         raise Unreadable("no_answer")
 
-    principal = _hash(
-        *(header_value(exchange.request_headers, name) for name in _IDENTITY_HEADERS),
-        *(str(request.get(name) or "").encode("utf-8", "replace") for name in _IDENTITY_FIELDS),
-    )
-    names = f"{exchange.method} {exchange.path}\n{headers.session_id}\n{headers.task_id}"
-    retry = header_value(exchange.request_headers, b"x-stainless-retry-count")
+    principal = _principal(fields, request)
+    retry = fields.get(b"x-stainless-retry-count", b"").strip()
     usage = answer.get("usage")
     return CapturedCall(
         request=request,
         answer=answer,
+        request_text=request_text if request_plain else None,
+        answer_text=answer_text if answer_plain else None,
         msg_id=msg_id_of(answer),
         model=_text_or_none(request.get("model")),
         headers=headers,
         principal=principal,
-        digest=_hash(principal, names.encode("utf-8", "replace"), exchange.request_body),
+        digest=_digest(principal, exchange.path, headers, exchange.request_body),
         retry=int(retry[:9]) if retry.isdigit() else 0,
         started_at=exchange.started_at,
         latency=exchange.duration,
         streamed=streamed,
         usage=usage if isinstance(usage, dict) else None,
     )
+
+
+def _principal(fields: Mapping[bytes, bytes], request: Mapping[str, Any]) -> bytes:
+    credentials = [fields.get(name, b"").strip() for name in _IDENTITY_HEADERS]
+    names = [str(request.get(name) or "") for name in _IDENTITY_FIELDS]
+    return hashlib.blake2b(repr((credentials, names)).encode(), digest_size=16).digest()
+
+
+def _digest(principal: bytes, path: str, headers: SlipstreamHeaders, body: bytes) -> bytes:
+    names = repr((path, headers.session_id, headers.task_id)).encode("utf-8", "replace")
+    return xxhash.xxh3_128_digest(principal + names + body, _SEED)
 
 
 def msg_id_of(completion: Mapping[str, Any]) -> str | None:
@@ -151,10 +172,3 @@ def _text_or_none(value: Any, limit: int | None = None) -> str | None:
     """The text where the store's columns can hold it; half of a surrogate pair, which JSON can name, they cannot."""
     good = isinstance(value, str) and value and len(value) <= (limit or len(value)) and value.isprintable()
     return value if good else None
-
-
-def _hash(*parts: bytes) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.digest()

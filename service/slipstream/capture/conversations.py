@@ -7,11 +7,13 @@ the one before (a hash chain, as in a Merkle list), which makes every prefix of 
 
 from __future__ import annotations
 
-import hashlib
-import uuid
+import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from uuid_utils import uuid7
+from xxhash import xxh3_128_digest
 
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.messages import canonical
@@ -20,10 +22,15 @@ from slipstream.trajectory import Message, answer_message, message_tool_calls
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call belongs."""
+    """Where a call belongs.
+
+    Attributes:
+        new_task: the task's id was made for this call.
+    """
 
     session_id: str
     task_id: str
+    new_task: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,10 +60,11 @@ class Conversations:
     Args:
         limit: ends of calls remembered, and tasks named by header; the oldest go first. An end takes about 500
             bytes.
-        new_id: makes an id for a session or a task.
+        new_id: makes an id for a session or a task. Those of version 7 grow with time, so that the store's indexes of
+            them grow at one end, and a new one costs the same however many there are.
     """
 
-    def __init__(self, limit: int, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
+    def __init__(self, limit: int, new_id: Callable[[], str] = lambda: uuid7().hex) -> None:
         self._limit = limit
         self._new_id = new_id
         self._by_age: deque[_End] = deque()
@@ -72,15 +80,17 @@ class Conversations:
         """
         messages: Sequence[Message] = call.request["messages"]
         session_id, task_id = call.headers.session_id, call.headers.task_id
-        states = list(_states(_seed(call.principal, session_id), [*messages, answer_message(call.answer)]))
+        states = _states(_start(call.principal, session_id), [*messages, answer_message(call.answer)])
 
         found, rest = self._claim(states, messages)
         if session_id is None and task_id is not None:
             session_id = self._sessions.get(task_id)
         if session_id is None:
             session_id = found.session_id if found else self._new_id()
+        new_task = False
         if task_id is None:
             goes_on = found is not None and not any(message.get("role") == "user" for message in rest)
+            new_task = not goes_on
             task_id = found.task_id if found and goes_on else self._new_id()
         else:
             self._sessions[task_id] = session_id
@@ -88,7 +98,7 @@ class Conversations:
             if len(self._sessions) > self._limit:
                 self._sessions.popitem(last=False)
 
-        place = Place(session_id, task_id)
+        place = Place(session_id, task_id, new_task)
         self._remember(_End(states[-1], place))
         return place
 
@@ -131,12 +141,14 @@ def completes(call: CapturedCall) -> bool:
     return not message_tool_calls(message) and not message.get("function_call")
 
 
-def _seed(principal: bytes, session_id: str | None) -> bytes:
-    return hashlib.blake2b(principal + (session_id or "").encode(), digest_size=16).digest()
+_SEED = secrets.randbits(64)
+"""Of hashes that live and die with this process; unknown outside, so that nobody can make two messages share one."""
 
 
-def _states(state: bytes, messages: Sequence[Message]) -> Iterator[bytes]:
+def _start(principal: bytes, session_id: str | None) -> bytes:
+    return principal + (session_id or "").encode()
+
+
+def _states(state: bytes, messages: Sequence[Message]) -> list[bytes]:
     """The state after each message."""
-    for message in messages:
-        state = hashlib.blake2b(state + canonical(message), digest_size=16).digest()
-        yield state
+    return [state := xxh3_128_digest(state + canonical(message), _SEED) for message in messages]

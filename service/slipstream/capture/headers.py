@@ -13,6 +13,8 @@ from typing import Any, Literal
 from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.proxy.headers import Headers
 
+NAMES = frozenset(b"x-slipstream-" + name for name in (b"session-id", b"task-id", b"mark", b"metadata", b"select"))
+
 MAX_NAME = 64
 """Characters of a session id, task id or label: what Trinity's task_id column holds."""
 
@@ -36,6 +38,10 @@ class SlipstreamHeaders:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     never: bool = False
     problems: tuple[Problem, ...] = ()
+
+
+SILENT = SlipstreamHeaders()
+"""What a request without such headers says."""
 
 
 def read_headers(headers: Headers) -> SlipstreamHeaders:

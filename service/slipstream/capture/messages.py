@@ -10,24 +10,28 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from slipstream.capture.body import Unreadable, parse_json
 
-_to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_encode = msgspec.json.Encoder(order="sorted").encode
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
 def canonical(message: Mapping[str, Any]) -> bytes:
     """The message's role, text, other content, tool calls and names; all else (refusal, annotations, audio,
     reasoning, unknown fields) is left out, because agents do not send it back reliably."""
-    function_call = message.get("function_call")
-    form = {
-        "role": message.get("role"),
-        "content": _content(message.get("content")),
-        "tool_calls": _tool_calls(message.get("tool_calls")),
-        "function_call": _function(function_call) if function_call else None,
-        "tool_call_id": message.get("tool_call_id"),
-        "name": message.get("name"),
-    }
-    return _to_json({key: value for key, value in form.items() if value}).encode("ascii")
+    get = message.get
+    role, content = get("role"), _content(get("content"))
+    tool_calls, function_call = _tool_calls(get("tool_calls")), get("function_call")
+    rest = (tool_calls, _function(function_call) if function_call else None, get("tool_call_id"), get("name"))
+    if content and type(content) is str and type(role) is str and role in _ROLES and not any(rest):
+        return f"{role}:{content}".encode("utf-8", "surrogatepass")  # most messages, and no JSON begins like it
+    form = [value or None for value in (role, content, *rest)]
+    try:
+        return _encode(form)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(form, sort_keys=True).encode()
 
 
 def _content(content: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
-from slipstream.capture.conversations import Conversations, completes
+from slipstream.capture.conversations import Conversations, Place, completes
 from slipstream.capture.retries import Retries
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
@@ -132,17 +132,20 @@ class Recorder:
             return None
         # every call is placed, kept or not: the next one of its conversation must find its way
         place = self._conversations.place(call)
-        if hash_fraction(place.session_id, "capture") >= self._rate:
+        if self._rate < 1 and hash_fraction(place.session_id, "capture") >= self._rate:
             self._metrics.not_captured.labels("rate").inc()
             return None
-        return self._redacted(call, place.session_id, place.task_id)
+        return self._redacted(call, place)
 
-    def _redacted(self, call: CapturedCall, session_id: str, task_id: str) -> NewCall:
+    def _redacted(self, call: CapturedCall, place: Place) -> NewCall:
+        _, request_text = self._redactor.redact_json(call.request, call.request_text)
+        _, answer_text = self._redactor.redact_json(call.answer, call.answer_text)
         return NewCall(
-            session_id=session_id,
-            task_id=task_id,
-            request=pack(self._redactor.redact(call.request)),
-            answer=pack(self._redactor.redact(call.answer)),
+            session_id=place.session_id,
+            task_id=place.task_id,
+            new_task=place.new_task,
+            request=pack(request_text),
+            answer=pack(answer_text),
             msg_id=call.msg_id,
             latency=call.latency,
             started_at=call.started_at,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.capture.body import Unreadable, decoded, parse_json
+from slipstream.capture.body import Unreadable, decoded, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.capture.stream import assemble, events
 from slipstream.proxy.headers import Headers
@@ -28,7 +28,7 @@ class Answer:
 def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) -> Answer:
     """Read an answer that came to its end."""
     try:
-        plain = decoded(body, headers, limit)
+        plain = decoded(body, header_value(headers, b"content-encoding"), limit)
         completion = assemble(plain) if streamed else parse_json(plain)
     except Unreadable as error:
         return read_piece(body) if streamed else Answer(None, 0, error.reason)
