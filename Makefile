@@ -18,7 +18,11 @@ TRINITY_INSTALLED := $(TRINITY_VENV)/.installed
 FULL_VENV := .trinity-full-venv
 FULL_INSTALLED := $(FULL_VENV)/.installed
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench-pipeline constraints clean
+# What the proxy is measured against, each in an environment of its own.
+BENCH_VENV := .bench-venv
+PEERS := litellm agent-lightning mlflow
+
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -64,6 +68,21 @@ $(FULL_INSTALLED): tests/trinity_full/requirements.txt
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
 
+# A peer that cannot be installed is no error: the report names it.
+bench: $(INSTALLED)  ## the proxy beside nginx and its peers, into docs/benchmarks.md: 15 minutes
+	-$(MAKE) --keep-going $(PEERS:%=$(BENCH_VENV)/%/.installed) $(BENCH_VENV)/trinity/.installed
+	PYTHONPATH=benchmarks $(BIN)/python -m bench $(or $(ARGS),--write docs/benchmarks.md)
+
+$(PEERS:%=$(BENCH_VENV)/%/.installed): $(BENCH_VENV)/%/.installed: benchmarks/peers/%.txt
+	@echo "Setting up $(@D): some minutes the first time, below 1 GB"
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(BENCH_VENV)/trinity/.installed: benchmarks/peers/trinity.txt $(TRINITY_INSTALLED)
+	$(TRINITY_VENV)/bin/python -m pip install --quiet --upgrade --target $(@D) --requirement $<
+	@touch $@
+
 bench-pipeline: $(INSTALLED)  ## from selection to committed feedback, on SQLite and on PostgreSQL: 5 minutes
 	$(BIN)/python benchmarks/pipeline.py
 
@@ -72,5 +91,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

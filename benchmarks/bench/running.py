@@ -1,0 +1,101 @@
+"""A target that runs: started and waited for, woken for its turn, and asked what it has used."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from bench import counters
+from bench.load import LoadFailed
+from bench.machine import Cores, Memory, cpu_seconds, memory
+from bench.processes import Process, Unavailable, free_port
+from bench.steady import open_loop
+from bench.targets import Place, Target
+
+_START = 120.0
+"""Seconds that a target may take to start; LiteLLM takes some 20 on a busy core."""
+
+_LOOK, _IDLE = 0.1, 0.1
+"""Seconds for which a target is looked at, and the share of a core below which it counts as idle."""
+PATIENCE = 5.0
+"""Seconds that a target may work on after the load has ended."""
+
+
+class Running:
+    """One target and its processes; for `direct` there are none."""
+
+    def __init__(self, target: Target, port: int, process: Process | None) -> None:
+        self.target = target
+        self.port = port
+        self.process = process
+
+    def begin(self) -> None:
+        """It is its turn."""
+        if self.process:
+            self.process.go_on()
+
+    def rest(self) -> None:
+        """Its turn is over; what it has to store is stored first."""
+        if self.process:
+            self.settle()
+            self.process.hold()
+
+    def settle(self) -> bool:
+        """Wait until it does nothing any more and no call waits to be stored; False where that takes too long."""
+        if self.process is None:
+            return True
+        deadline = time.monotonic() + PATIENCE
+        pids = self.process.tree()
+        while True:
+            before = cpu_seconds(pids)
+            time.sleep(_LOOK)
+            if cpu_seconds(pids) - before < _IDLE * _LOOK and not self.counters().waiting:
+                return True
+            if time.monotonic() > deadline:
+                return False
+
+    def counters(self) -> counters.Counters:
+        return counters.counters(self.port) if self.target.slipstream else counters.Counters()
+
+    def cpu(self) -> tuple[float, float]:
+        """CPU seconds of all its processes, and of those that are the training side.
+
+        The second is 0 where there is none, and where it is the same process as the proxy.
+        """
+        pids = self.process.tree() if self.process else []
+        training = counters.training_side(pids) if self.target.slipstream else set()
+        return cpu_seconds(pids), cpu_seconds(training if training != set(pids) else ())
+
+    def memory(self) -> Memory:
+        return memory(self.process.tree()) if self.process else Memory()
+
+
+def start(target: Target, folder: Path, upstream: int, cores: Cores, processes: list[Process]) -> Running:
+    """Start a target on the proxy's core, and wait until it hands an answer of the model on.
+
+    Args:
+        processes: gets the target's process, as soon as there is one.
+
+    Raises:
+        Unavailable: it cannot be started, or does not work.
+    """
+    if target.start is None:
+        return Running(target, upstream, None)
+    place = Place(folder / target.key, free_port(), upstream)
+    place.folder.mkdir()
+    command = target.start(place)
+    process = Process(command.arguments, cores.proxy, place.folder / "output.log", command.env)
+    processes.append(process)
+    deadline = time.monotonic() + _START
+    while True:
+        try:
+            open_loop(place.port, 10, 0.2)
+            break
+        except (LoadFailed, OSError) as error:
+            if process.ended:
+                raise Unavailable(f"it ended: {process.said()}") from error
+            if time.monotonic() > deadline:
+                process.end()
+                raise Unavailable(f"no good answer in {_START:.0f} s ({error}): {process.said()}") from error
+            time.sleep(0.2)
+    return Running(target, place.port, process)
