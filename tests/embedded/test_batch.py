@@ -69,6 +69,29 @@ def test_equal_prompts_start_from_the_same_logits(model: PreTrainedModel) -> Non
     assert not torch.equal(logits[0], logits[1])
 
 
+def test_prompts_that_begin_alike_get_the_logits_they_would_get_alone(model: PreTrainedModel) -> None:
+    """What they share is read once; rows of another length are there before, and all go on afterwards."""
+    chance = random.Random(2)
+    system = [chance.randrange(3, 49152) for _ in range(90)]
+    prompts = [[*system, *(chance.randrange(3, 49152) for _ in range(rest))] for rest in (1, 30, 7)]
+    prompts += [[8, 9], system, prompts[1]]
+    batch = Batch(model)
+    batch.join([[5] * 20])
+    read: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    logits = batch.join(prompts)
+    hook.remove()
+
+    assert sum(read) <= 89 + 4 * 31 + 2
+    for prompt, row_logits in zip(prompts, logits, strict=True):
+        assert torch.allclose(row_logits, alone(model, prompt), atol=1e-3)
+    logits = batch.step([7] * 7)
+    for prompt, row_logits in zip([[5] * 20, *prompts], logits, strict=True):
+        assert torch.allclose(row_logits, alone(model, [*prompt, 7]), atol=1e-3)
+
+
 def test_a_batch_can_be_emptied_and_used_again(model: PreTrainedModel) -> None:
     batch = Batch(model)
     batch.join([[4, 5]])

@@ -8,11 +8,15 @@ all. Here the sequences are rows of one key-value cache, padded on the left.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicLayer, PreTrainedModel
+
+from slipstream.embedded.families import Families, Family, Prompt
 
 _SPARE = 128  # cache columns added at a time: growing copies the cache, spare columns cost memory
 
@@ -40,6 +44,16 @@ class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys, self.values
 
 
+@dataclass(frozen=True)
+class _Read:
+    """A family's prompts after their pass through the model: keys and values, which columns count, last logits."""
+
+    family: Family
+    room: Tensor
+    mask: Tensor
+    logits: Tensor
+
+
 class Batch:
     """Rows keep their order: new ones come after the others, and the rest move up when some leave.
 
@@ -63,31 +77,34 @@ class Batch:
         return layers * pair * heads * size * self._room.element_size()
 
     def join(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Reads the prompts as new rows; equal prompts are read once.
+        """Reads the prompts as new rows. Equal prompts are read once, and so is what related ones begin with.
 
         Returns:
             The logits of the first token after each prompt, shape (prompts, vocabulary).
         """
-        distinct = list(dict.fromkeys(map(tuple, prompts)))
-        width = max(map(len, distinct))
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct])
-        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct])
-        layers, pair, rows, heads, _, size = self._room.shape
-        read = self._room.new_zeros(layers, pair, len(distinct), heads, width, size)
-        logits = self._forward(ids, mask, Cache(layers=[_Layer(room, 0) for room in read]))
-        copies = torch.tensor([distinct.index(tuple(prompt)) for prompt in prompts])
+        rows_of: dict[Prompt, list[int]] = {}
+        for row, prompt in enumerate(map(tuple, prompts), start=len(self._mask)):
+            rows_of.setdefault(prompt, []).append(row)
+        read = [self._read(family) for family in reduce(Families.and_also, rows_of, Families()).all]
 
         held = self._mask.shape[1]
-        length = max(held, width)
+        length = max(held, *(each.mask.shape[1] for each in read))
+        layers, pair, rows, heads, _, size = self._room.shape
         # zeros: what lies under the padding is multiplied by an attention of 0, which must not meet a NaN
         room = self._room.new_zeros(layers, pair, rows + len(prompts), heads, length + _SPARE, size)
         room[:, :, :rows, :, length - held : length] = self._room[:, :, :, :, :held]
-        room[:, :, rows:, :, length - width : length] = read[:, :, copies]
-        joined = torch.zeros(rows + len(prompts), length, dtype=torch.long)
-        joined[:rows, length - held :] = self._mask
-        joined[rows:, length - width :] = mask[copies]
-        self._settle(room, joined)
-        return logits[copies]
+        mask = torch.zeros(rows + len(prompts), length, dtype=torch.long)
+        mask[:rows, length - held :] = self._mask
+        logits = torch.empty(len(prompts), read[0].logits.shape[1], dtype=read[0].logits.dtype)
+        for each in read:
+            first = length - each.mask.shape[1]
+            for index, prompt in enumerate(each.family.prompts):
+                places = rows_of[prompt]
+                room[:, :, places, :, first:length] = each.room[:, :, index : index + 1]
+                mask[places, first:] = each.mask[index]
+                logits[[place - rows for place in places]] = each.logits[index]
+        self._settle(room, mask)
+        return logits
 
     def step(self, tokens: Sequence[int]) -> Tensor:
         """Appends one token to each row and returns the logits of the next, shape (rows, vocabulary)."""
@@ -106,14 +123,34 @@ class Batch:
         room = torch.nn.functional.pad(self._room[:, :, list(rows), :, first:length], (0, 0, 0, _SPARE))
         self._settle(room, mask[:, first:])
 
+    def _read(self, family: Family) -> _Read:
+        """Each row is what the family shares, then padding, then what is left of the prompt."""
+        layers, pair, _, heads, _, size = self._room.shape
+        count, shared = len(family.prompts), family.shared
+        rests = [prompt[shared:] for prompt in family.prompts]
+        width = max(map(len, rests))
+        room = self._room.new_zeros(layers, pair, count, heads, shared + width, size)
+        if shared:
+            once = self._room.new_zeros(layers, pair, 1, heads, shared, size)
+            begin = torch.tensor([family.prompts[0][:shared]])
+            self._forward(begin, torch.ones_like(begin), Cache(layers=[_Layer(layer, 0) for layer in once]))
+            room[:, :, :, :, :shared] = once
+        ids = torch.tensor([[0] * (width - len(rest)) + list(rest) for rest in rests])
+        mask = torch.tensor([[1] * shared + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests])
+        logits = self._forward(ids, mask, Cache(layers=[_Layer(layer, shared) for layer in room]))
+        return _Read(family, room, mask, logits)
+
     def _settle(self, room: Tensor, mask: Tensor) -> None:
         self._room, self._mask = room, mask
         self._cache = Cache(layers=[_Layer(layer, mask.shape[1]) for layer in room])
 
     def _forward(self, ids: Tensor, mask: Tensor, cache: Cache) -> Tensor:
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        # A mask of four dimensions is taken as it is. One of two would be left away where nothing is padded, and
+        # without a mask transformers takes an attention kernel that is five times slower for one token a row.
+        attention = mask.bool()[:, None, None] if ids.shape[1] == 1 else mask
         output = self._model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache, logits_to_keep=1
         )
         logits: Tensor = output.logits[:, -1]
         return logits

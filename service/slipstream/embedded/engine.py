@@ -19,6 +19,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.families import Families
+from slipstream.embedded.prepacked import prepack
 from slipstream.embedded.sampling import Sampled, Sampling, sample
 from slipstream.errors import ConfigError, SlipstreamError
 
@@ -26,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 _MAX_ROWS = 64  # more rows still raise the tokens a second of a CPU, and each waits longer for its own
 _PROMPT_TOKENS = 4096  # read at one time: about 5 s of a core for 135M parameters, while the other rows stand still
-_CACHE_BYTES = 2 * 1024**3
+_CACHE_BYTES = 2 * 1024**3  # keys and values of all rows at their longest; what would not fit waits
+_MAX_WAITING = 1024  # answers; at 8192 tokens a prompt they hold 300 MB, and the last of them waits for minutes
 
 
 class EngineError(SlipstreamError):
@@ -35,6 +38,10 @@ class EngineError(SlipstreamError):
 
 class EngineStopped(EngineError):
     """The engine is shutting down."""
+
+
+class EngineBusy(EngineError):
+    """Too many requests wait; this one was not taken, and may come again later."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Engine:
 
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], temperature: float, seed: int) -> None:
         self.version = 0
+        prepack(model)
         self._model = model
         self._eos_ids = frozenset(eos_ids)
         self._temperature = temperature
@@ -96,6 +104,7 @@ class Engine:
         """Yields the response token by token. A caller who stops listening frees the row.
 
         Raises:
+            EngineBusy: too many wait already.
             EngineError: the model failed, or is being stopped.
         """
         loop = asyncio.get_running_loop()
@@ -113,6 +122,7 @@ class Engine:
         with self._changed:
             if self._stopping:
                 raise EngineStopped("the Explorer is shutting down")
+            self.check_room(1)
             self._waiting.append(sequence)
             self._changed.notify()
         try:
@@ -125,6 +135,18 @@ class Engine:
                     return
         finally:
             sequence.finished = True
+            with self._changed:
+                if sequence in self._waiting:
+                    self._waiting.remove(sequence)
+
+    def check_room(self, choices: int) -> None:
+        """Call it before the answer to a request begins, while its status can still say so.
+
+        Raises:
+            EngineBusy: so many choices more than now cannot wait.
+        """
+        if len(self._waiting) + choices > _MAX_WAITING:
+            raise EngineBusy(f"{len(self._waiting)} answers wait already, of at most {_MAX_WAITING}: try again later")
 
     def stage(self, version: int, weights: Mapping[str, Tensor]) -> None:
         """Checks the weights and puts them in place as soon as no request runs; later ones replace what waits.
@@ -185,27 +207,24 @@ class Engine:
             state = self._model.state_dict()
             for name, tensor in weights.items():
                 state[name].copy_(tensor)
+            prepack(self._model)
             log.info("new version in service", version=self.version)
 
     def _admit(self) -> None:
         joining: list[_Sequence] = []
-        prompts: set[tuple[int, ...]] = set()
-        width = 0
+        reading = Families()
         longest = max((sequence.most_tokens for sequence in self._active), default=0)
-        while self._waiting and len(self._active) + len(joining) < _MAX_ROWS:
-            sequence = self._waiting[0]
-            longest = max(longest, sequence.most_tokens)
-            rows = len(self._active) + len(joining) + 1
-            wider = max(width, len(sequence.prompt_ids))
-            read = len(prompts | {tuple(sequence.prompt_ids)}) * wider  # with the padding to the longest
-            full = rows * longest * self._batch.token_bytes > _CACHE_BYTES or (bool(joining) and read > _PROMPT_TOKENS)
-            if full and rows > 1:
-                break
-            self._waiting.popleft()
-            if not sequence.finished:
-                prompts.add(tuple(sequence.prompt_ids))
-                width = wider
-                joining.append(sequence)
+        with self._changed:  # a caller who goes away takes his request out of the queue
+            while self._waiting and len(self._active) + len(joining) < _MAX_ROWS:
+                sequence = self._waiting[0]
+                longest = max(longest, sequence.most_tokens)
+                rows = len(self._active) + len(joining) + 1
+                wider = reading.and_also(tuple(sequence.prompt_ids))
+                too_large = rows * longest * self._batch.token_bytes > _CACHE_BYTES
+                if (too_large and rows > 1) or (joining and wider.tokens > _PROMPT_TOKENS):
+                    break
+                reading = wider
+                joining.append(self._waiting.popleft())
         if joining:
             self._active += joining
             self._advance(joining, self._batch.join([sequence.prompt_ids for sequence in joining]))

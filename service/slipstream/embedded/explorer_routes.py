@@ -13,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from slipstream.embedded.completions import ChatRequest
-from slipstream.embedded.engine import EngineError, EngineStopped
+from slipstream.embedded.engine import EngineBusy, EngineError, EngineStopped
 from slipstream.errors import RequestError, error_body
 
 if TYPE_CHECKING:
     from slipstream.embedded.explorer import Explorer
 
 log = structlog.get_logger(__name__)
+
+_RETRY_AFTER = "1"  # seconds: an answer of the running batch ends about so often
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -51,6 +53,7 @@ def add_routes(app: FastAPI) -> None:
 async def chat(request: Request) -> Response:
     explorer = _explorer(request)
     completion = explorer.completion(await _parsed(request, ChatRequest))
+    explorer.engine.check_room(completion.request.n or 1)
     explorer.requests += 1
     if completion.request.stream:
         return StreamingResponse(explorer.stream(completion), media_type="text/event-stream")
@@ -130,6 +133,9 @@ async def refused(_: Request, error: Exception) -> Response:
 
 
 async def failed(_: Request, error: Exception) -> Response:
+    if isinstance(error, EngineBusy):
+        body = error_body(str(error), kind="rate_limit_error", code="too_many_requests")
+        return JSONResponse(body, 429, {"Retry-After": _RETRY_AFTER})
     return JSONResponse(error_body(str(error), kind="server_error"), 503 if isinstance(error, EngineStopped) else 500)
 
 

@@ -1,0 +1,68 @@
+"""Prompts that begin alike, so that what they share is read once.
+
+The calls of an agent share its system message and its tools, which are mostly longer than the question (prefix sharing
+as in Hydragen, arXiv:2402.05099, and in vLLM's prefix caching; here among the prompts that are read together).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Prompt = tuple[int, ...]
+
+_WORTH = 32  # shared tokens; for fewer, a pass of their own through the model takes as long as reading them again
+
+
+@dataclass(frozen=True)
+class Family:
+    """Different prompts that are read together; all of them begin with the same `shared` tokens, and go on after."""
+
+    shared: int
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def tokens(self) -> int:
+        """How many are read, with the padding to the longest."""
+        return self.shared + len(self.prompts) * (max(map(len, self.prompts), default=0) - self.shared)
+
+
+@dataclass(frozen=True)
+class Families:
+    """What is read at one time: related prompts, and beside them strangers, which share nothing worth a pass."""
+
+    related: tuple[Family, ...] = ()
+    strangers: Family = Family(0, ())
+
+    @property
+    def all(self) -> tuple[Family, ...]:
+        return (*self.related, self.strangers) if self.strangers.prompts else self.related
+
+    @property
+    def tokens(self) -> int:
+        return sum(family.tokens for family in self.all)
+
+    def and_also(self, prompt: Prompt) -> Families:
+        """These and one more prompt, where it costs the least; one that is there already costs nothing."""
+        if any(prompt in family.prompts for family in self.all):
+            return self
+        apart = Families(self.related, Family(0, (*self.strangers.prompts, prompt)))
+        single = (Family(len(stranger) - 1, (stranger,)) for stranger in self.strangers.prompts)
+        candidates = [(_common(family, prompt), family) for family in (*self.related, *single)]
+        shared, nearest = max(candidates, key=lambda candidate: candidate[0], default=(0, self.strangers))
+        if shared < _WORTH:
+            return apart
+        together = Families(
+            (*(family for family in self.related if family is not nearest), Family(shared, (*nearest.prompts, prompt))),
+            Family(0, tuple(other for other in self.strangers.prompts if other not in nearest.prompts)),
+        )
+        return min(together, apart, key=lambda families: families.tokens)
+
+
+def _common(family: Family, prompt: Prompt) -> int:
+    """How many tokens all of them could share. The last token of a prompt is not shared: its logits are wanted."""
+    first = family.prompts[0]
+    low, high = 0, min(family.shared, len(prompt) - 1)
+    while low < high:  # by halves, since comparing slices is fast and comparing tokens one by one is not
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == prompt[low:middle] else (low, middle - 1)
+    return low
