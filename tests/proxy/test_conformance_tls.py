@@ -162,14 +162,18 @@ async def test_each_event_arrives_before_the_next_is_sent_over_tls(localhost: ss
     [b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n", CHUNKED + b"64\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
     ids=["length", "chunked", "close"],
 )
-async def test_cut_connection_breaks_the_answer_off(head: bytes, localhost: ssl.SSLContext) -> None:
+@pytest.mark.parametrize("cut", ["reset", "end"])
+async def test_connection_cut_below_tls_breaks_the_answer_off(head: bytes, cut: str, localhost: ssl.SSLContext) -> None:
     seen = asyncio.Event()
 
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(head + b"partial")
         await seen.wait()
-        peer.reset()  # no close_notify, by which TLS tells a cut from an end
+        if cut == "reset":
+            peer.reset()
+        else:
+            peer.writer.transport.abort()  # no close_notify, by which TLS tells an end from a cut (RFC 9112, 9.8)
 
     async with (
         upstream(script, ssl=localhost) as up,
