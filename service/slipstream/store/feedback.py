@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
 from slipstream.trajectory import Feedback
 
@@ -114,11 +115,13 @@ async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, 
 
 async def give_up_waiting(session: AsyncSession, before: float) -> None:
     """Nothing of that name appeared: what was posted before this time is `unknown`."""
-    old = select(FeedbackRow.id).where(FeedbackRow.created_at < before)
+    # for each that waits, its post is looked up: a list of all old posts would grow with the store
+    old = exists().where(FeedbackRow.id == FeedbackTargetRow.feedback_id, FeedbackRow.created_at < before)
     await session.execute(
         update(FeedbackTargetRow)
-        .where(FeedbackTargetRow.state == "waiting", FeedbackTargetRow.feedback_id.in_(old))
+        .where(FeedbackTargetRow.state == "waiting", old)
         .values(state="unknown")
+        .execution_options(synchronize_session=False)
     )
 
 
@@ -175,15 +178,15 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         run = await session.scalar(select(RunRow).where(RunRow.msg_id == target.ref))
         if run is not None:
             return await _match_run(session, target, run, now)
-    call = await _production_answer(session, target)
-    if call is None:
+    call_pk = await _production_answer(session, target)
+    if call_pk is None:
         return False
-    runs = list(await _open_runs(session, call.id))
+    runs = list(await _open_runs(session, call_pk))
     if target.call_pk is not None:
         runs += await _open_runs(session, target.call_pk)
         await _take_back(session, target)
-    await _supersede(session, FeedbackTargetRow.call_pk == call.id)
-    target.call_pk, target.matched_to, target.state = call.id, "production", "matched"
+    await _supersede(session, FeedbackTargetRow.call_pk == call_pk)
+    target.call_pk, target.matched_to, target.state = call_pk, "production", "matched"
     return await _score_again(session, runs)
 
 
@@ -199,15 +202,16 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     return await _score_again(session, [run])
 
 
-async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> CallRow | None:
+async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> int | None:
     """The answer of production that is meant: of a task or a session, the last one that the user saw."""
-    query = select(CallRow).join(TaskRow, TaskRow.id == CallRow.task_id)
     if target.kind == "msg_id":
-        query = query.where(CallRow.msg_id == target.ref)
-    elif target.kind == "task_id":
-        query = query.where(CallRow.task_id == target.ref)
+        call = await newest_call(session, target.ref)
+        return None if call is None else call.pk
+    query = select(CallRow.id).join(TaskRow, TaskRow.id == CallRow.task_id)
+    if target.kind == "task_id":
+        query = query.where(CallRow.task_id == target.ref).order_by(CallRow.position.desc())
     else:
-        query = query.where(TaskRow.session_id == target.ref)
+        query = query.where(TaskRow.session_id == target.ref).order_by(TaskRow.updated_at.desc())
     return await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
 
 

@@ -15,6 +15,7 @@ from slipstream.selection.decision import Decision
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
 from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 from slipstream.trajectory import Call, Task
 
@@ -190,9 +191,9 @@ async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
     """Store a mark; apply it where what it names is stored. Returns True when a run is to be scored again with it."""
     session.add(mark)
     task_id = mark.task_id
-    if task_id is None:
-        newest = select(CallRow.task_id).where(CallRow.msg_id == mark.msg_id).order_by(CallRow.id.desc())
-        task_id = await session.scalar(newest.limit(1))
+    if mark.msg_id is not None:
+        call = await newest_call(session, mark.msg_id)
+        task_id = None if call is None else call.task_id
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
         return False
@@ -260,7 +261,14 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     due = due.order_by(TaskRow.updated_at).limit(limit)
     ids = (await session.scalars(due)).all()
     await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))
-    await session.execute(delete(MarkRow).where(MarkRow.created_at < before, MarkRow.state != "waiting"))
+    return len(ids)
+
+
+async def delete_older_marks(session: AsyncSession, before: float, limit: int) -> int:
+    """Delete marks posted before this time that no longer wait; returns how many."""
+    spent = select(MarkRow.id).where(MarkRow.created_at < before, MarkRow.state != "waiting")
+    ids = (await session.scalars(spent.order_by(MarkRow.created_at).limit(limit))).all()
+    await session.execute(delete(MarkRow).where(MarkRow.id.in_(ids)))
     return len(ids)
 
 

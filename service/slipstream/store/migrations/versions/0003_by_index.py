@@ -20,6 +20,8 @@ def upgrade() -> None:
         op.drop_index(old, table)
         op.create_index(new, table, columns)
     op.create_index("ix_facade_groups_updated_at", "facade_groups", ["updated_at"])
+    op.drop_index("ix_calls_msg_id", "calls")
+    op.create_index("ix_calls_msg_id", "calls", [sa.text("(id / 16384)"), "msg_id"])
     op.drop_index("ix_tasks_state", "tasks")
     undecided = sa.column("decided", sa.Boolean()).is_(False)
     op.create_index(
@@ -37,6 +39,8 @@ def downgrade() -> None:
     op.drop_column("commits", "delivered")
     op.drop_index("ix_tasks_undecided", "tasks")
     op.create_index("ix_tasks_state", "tasks", ["state", "decided", "updated_at"])
+    op.drop_index("ix_calls_msg_id", "calls")
+    op.create_index("ix_calls_msg_id", "calls", ["msg_id"])
     op.drop_index("ix_facade_groups_updated_at", "facade_groups")
     for table, old, columns, new, _ in _INDEXES:
         op.drop_index(new, table)
