@@ -16,7 +16,6 @@ import asyncio
 import logging
 import random
 import shutil
-import sqlite3
 import statistics
 import sys
 import time
@@ -33,6 +32,10 @@ from fastapi import Response
 from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+
+from filled import ANSWER, REQUEST, fill
+
 from slipstream.config.settings import Settings
 from slipstream.metrics import Metrics
 from slipstream.retention import Retention
@@ -41,91 +44,13 @@ from slipstream.routes import marks as marks_route
 from slipstream.routes import observe
 from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs, tasks
-from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.tables import CommitRow
 
 _BYTES_A_CALL = 600
-_CHUNK = 100_000
-"""Tasks made by one statement: its progress is to be seen."""
-_DAY = 86400.0
 _BATCH = 100
 """Calls recorded at once, half as many tasks decided, and runs claimed, answered and scored."""
 _SWEEP = 1000
-
-_REQUEST = pack({"model": "prod", "messages": [{"role": "user", "content": "What does the parcel to Oslo cost?"}]})
-_ANSWER = pack({"id": "chatcmpl-0", "choices": [{"message": {"content": "The parcel costs 4.20."}}]})
-
-_ID = "printf('%012x-7%03x-%012x', {begun} + {i} * {step}, {i} % 4096, ({i} * 2654435761) % 1099511627776)"
-"""The id of the i-th task: 32 characters that rise with time, as those that the sidecar makes itself."""
-
-_STATEMENTS = (
-    # Two calls a task, four tasks a session, one in a hundred selected.
-    """INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, reason, created_at,
-                          updated_at)
-       SELECT {id}, printf('s%024x', i / 4), 'complete', 2, 0, '[]', '{{}}', 1, i % 100 = 0,
-              CASE WHEN i % 100 = 0 THEN 'sampling' ELSE 'not_sampled' END, {at}, {at} FROM n""",
-    """INSERT INTO calls (id, task_id, position, msg_id, request, answer, latency, started_at)
-       SELECT 2 * i + p + 1, {id}, p, 'chatcmpl-' || lower(hex(randomblob(16))), :request, :answer, 0.5, {at}
-       FROM n, (SELECT 0 AS p UNION ALL SELECT 1) ORDER BY i, p""",
-    """INSERT INTO groups (id, task_id, call_id, generation, state, commit_id, updated_at)
-       SELECT {id} || '.' || p, {id}, 2 * i + p + 1, 0,
-              CASE WHEN i % 5000 = 0 THEN 'dropped' WHEN i % 7000 = 0 THEN 'rerun' ELSE 'delivered' END,
-              1 + i / 5000, {at} FROM n, (SELECT 0 AS p UNION ALL SELECT 1) WHERE i % 100 = 0""",
-    """INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, msg_id, request, answer, latency,
-                         policy_version, reward, breakdown, reason, updated_at)
-       SELECT {id} || '.' || p, r, CASE WHEN i % 3100 = 0 THEN 'failed' ELSE 'scored' END, 0, 1, {at},
-              'chatcmpl-' || lower(hex(randomblob(16))), :request, :answer, 0.5, i / 50000, 0.5, '{{}}', NULL, {at}
-       FROM n, (SELECT 0 AS p UNION ALL SELECT 1), (SELECT 0 AS r UNION ALL SELECT 1 UNION ALL SELECT 2)
-       WHERE i % 100 = 0""",
-    """INSERT INTO feedback (id, reward, created_at) SELECT 'f' || i, 1.0, {at} FROM n WHERE i % 50 = 0""",
-    """INSERT INTO feedback_targets (feedback_id, kind, ref, state, matched_to, call_pk)
-       SELECT 'f' || i, 'task_id', {id}, 'matched', 'production', 2 * i + 2 FROM n WHERE i % 50 = 0""",
-    """INSERT INTO marks (id, task_id, labels, meta, state, created_at, expires_at)
-       SELECT 'm' || i, {id}, '[]', '{{}}', 'applied', {at}, {at} + 60 FROM n WHERE i % 1000 = 0""",
-    """INSERT INTO facade_groups (id, task_id, state, commit_id, attempts, updated_at)
-       SELECT 'g' || i, 'g' || i, CASE WHEN i % 9000 = 0 THEN 'lost' ELSE 'delivered' END, 1 + i / 5000, 1, {at}
-       FROM n WHERE i % 100 = 0""",
-    """INSERT INTO facade_answers (msg_id, choices, policy_version, group_id, run_id, reward, created_at)
-       SELECT 'chatcmpl-' || lower(hex(randomblob(16))), 1, 0, 'g' || i, r, 0.5, {at}
-       FROM n, (SELECT 0 AS r UNION ALL SELECT 1) WHERE i % 100 = 0""",
-)
-_COMMITS = """
-    INSERT INTO commits (state, trigger, groups, experiences, explorer_ready, explorer_total, explorer_step, started_at,
-                         ended_at)
-    SELECT CASE WHEN i % 100 = 7 THEN 'lost' ELSE 'delivered' END, 'interval', 100, 300, 0, 0, i, {at}, {at} FROM n"""
-_VERSIONS = """
-    INSERT INTO versions (version, seen_at, last_commit_id, experiences)
-    SELECT i, {at}, i * 10 + 1, i * 3000 FROM n"""
-
-
-def _fill(path: Path, calls: int) -> None:
-    """Put so many calls of the last day, with all that hangs on them, into an empty store of the newest schema."""
-    connection = sqlite3.connect(path)
-    for pragma in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-2000000", "foreign_keys=OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-    now, amount = time.time(), calls // 2
-    names = {"begun": int((now - _DAY) * 1000), "step": f"{_DAY * 1000 / amount:.6f}"}
-    numbers = "WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :end)"
-
-    def execute(statement: str, first: int, end: int, *, of: int) -> None:
-        filled = statement.format(
-            id=_ID.format(i="i", begun=names["begun"], step=names["step"]), at=f"({now - _DAY} + i * {_DAY} / {of})"
-        )
-        head, rest = filled.split("SELECT", 1)
-        named = {"first": first, "end": end, "request": _REQUEST, "answer": _ANSWER}
-        connection.execute(f"{head} {numbers} SELECT {rest}", named)
-
-    execute(_COMMITS, 0, amount // 5000 + 1, of=amount // 5000 + 1)
-    execute(_VERSIONS, 0, amount // 50000 + 1, of=amount // 50000 + 1)
-    for first in range(0, amount, _CHUNK):
-        for statement in _STATEMENTS:
-            execute(statement, first, min(first + _CHUNK, amount), of=amount)
-        connection.commit()
-        print(f"\r{2 * min(first + _CHUNK, amount):,} calls", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.close()
 
 
 @dataclass
@@ -155,8 +80,8 @@ def _new_calls(rng: random.Random) -> list[tasks.NewCall]:
         tasks.NewCall(
             session_id=session_id,
             task_id=name,
-            request=_REQUEST,
-            answer=_ANSWER,
+            request=REQUEST,
+            answer=ANSWER,
             msg_id=f"chatcmpl-{rng.getrandbits(128):032x}",
             latency=0.5,
             started_at=now,
@@ -185,7 +110,7 @@ async def _round(store: _Store, rng: random.Random) -> None:
         for run in claimed:
             async with sidecar.database.write() as session:
                 await runs.answer(
-                    session, run.pk, msg_id=f"chatcmpl-{rng.getrandbits(128):032x}", request=_REQUEST, answer=_ANSWER,
+                    session, run.pk, msg_id=f"chatcmpl-{rng.getrandbits(128):032x}", request=REQUEST, answer=ANSWER,
                     latency=0.1, policy_version=1, now=time.time(), due_at=time.time(),
                 )  # fmt: skip
     async with store.timed("scoring step, 16 runs"):
@@ -234,7 +159,7 @@ async def _open(path: Path, calls: int) -> _Store:
         database = Database(url)
         await database.open()
         await database.close()
-        await asyncio.to_thread(_fill, path, calls)
+        await asyncio.to_thread(fill, path, calls, say=lambda made: print(f"{made:,} calls", file=sys.stderr))
     settings = Settings.model_validate(
         {
             "production": {"base_url": "http://127.0.0.1:9/v1"},

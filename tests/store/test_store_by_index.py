@@ -1,0 +1,118 @@
+"""The store reads by index: what the stages and routes ask costs the same however much lies behind."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filled import fill
+from loops import Loop, RunLoop
+from serving import until
+from sqlalchemy import Engine, event
+
+from slipstream.store.database import Database
+
+_CALLS = 40_000
+_STEPS = 60_000
+"""Of SQLite's machine, in one statement: the newest thousand rows, or a batch of retention, take some ten thousand; to
+go through a table of this store takes more than these."""
+_SMALL = {"alembic_version", "versions"}
+"""A version comes with a training step, not with a call."""
+
+
+class Asked:
+    """The statements that were executed, each with the most steps that it took."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, int] = {}
+        self.parameters: dict[str, Any] = {}
+        self._counted: dict[int, int] = {}
+
+    def connect(self, connection: Any, record: object) -> None:
+        key = id(connection)
+        self._counted[key] = 0
+
+        def count() -> None:
+            self._counted[key] += 100
+
+        connection.run_async(lambda driver: driver.set_progress_handler(count, 100))
+
+    def before(self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        self._counted[id(connection.connection.dbapi_connection)] = 0
+        self.parameters[statement] = parameters[0] if many else parameters
+
+    def after(self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        took = self._counted[id(connection.connection.dbapi_connection)] // (len(parameters) if many else 1)
+        self.steps[statement] = max(took, self.steps.get(statement, 0))
+
+
+@pytest.fixture
+def asked() -> Iterator[Asked]:
+    asked = Asked()
+    listeners = {"connect": asked.connect, "before_cursor_execute": asked.before, "after_cursor_execute": asked.after}
+    for name, listener in listeners.items():
+        event.listen(Engine, name, listener)
+    yield asked
+    for name, listener in listeners.items():
+        event.remove(Engine, name, listener)
+
+
+async def test_no_statement_goes_through_a_table(tmp_path: Path, run_loop: RunLoop, asked: Asked) -> None:
+    path = tmp_path / "slipstream.db"
+    database = Database(f"sqlite+aiosqlite:///{path}")
+    await database.open()
+    await database.close()
+    fill(path, _CALLS, every=5)
+    asked.steps.clear()  # what the migrations took
+    async with run_loop(capture={"retention": "23h", "task_idle": "100ms"}, runs={"repeat_time": 2}) as loop:
+        await _everything(loop)
+    assert any(statement.startswith("INSERT INTO calls") for statement in asked.steps), "the loop ran elsewhere"
+    assert {statement: steps for statement, steps in asked.steps.items() if steps > _STEPS} == {}
+    assert _scans(path, asked) == []
+
+
+async def _everything(loop: Loop) -> None:
+    """A task's way to its delivery, and each route over the store."""
+    await loop.chat("use the tool and never come back", {"x-slipstream-task-id": "idle"})
+    answer = await loop.chat("hello", {"x-slipstream-task-id": "t", "x-slipstream-session-id": "service"})
+    task = await until(lambda: loop.task("t"))
+    await until(lambda: loop.ready(4))
+    policy = (await loop.task("t") or task)["groups"][0]["runs"][0]["msg_id"]
+    for named in ({"msg_id": answer["id"]}, {"msg_id": policy}, {"task_id": "t"}, {"session_id": "service"},
+                  {"msg_id": "never seen"}):  # fmt: skip
+        posted = await loop.client.post("/feedback", json={**named, "thumbs": "up"})
+        assert posted.status_code == 202, posted.text
+        assert (await loop.client.get(f"/feedback/{posted.json()['id']}")).status_code == 200
+    for named in ({"msg_id": answer["id"]}, {"task_id": "t"}, {"task_id": "never seen"}):
+        assert (await loop.client.post("/marks", json=named)).status_code == 202
+    await until(lambda: loop.ready(4))
+    assert (await loop.commit())["experiences"] == 4
+    for path in ("/metrics", "/status", "/readyz"):
+        assert (await loop.client.get(path)).status_code == 200
+    given = {"msg_ids": [policy], "reward": 1.0, "task_id": "f", "run_id": 0}
+    assert (await loop.client.post("/explorer/feedback", json=given)).status_code == 200
+
+
+def _scans(path: Path, asked: Asked) -> list[tuple[str, str]]:
+    """Plans that begin at a table's beginning. With a limit they may: how far they go is seen by their steps."""
+    found = []
+    with closing(sqlite3.connect(path)) as store:
+        for statement in asked.steps:
+            if re.match(r"SELECT|UPDATE|DELETE|WITH", statement) and " LIMIT " not in statement:
+                plan = store.execute(f"EXPLAIN QUERY PLAN {statement}", asked.parameters[statement])
+                found += [(detail, statement) for *_, detail in plan if _goes_through_a_table(store, detail)]
+    return found
+
+
+def _goes_through_a_table(store: sqlite3.Connection, detail: str) -> bool:
+    scan = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", detail)
+    if scan is None or scan[1] in _SMALL:
+        return False
+    kept = dict(store.execute("SELECT name, sql FROM sqlite_master"))
+    partial = " WHERE " in (kept.get(scan[2]) or "")  # an index of what is under way alone
+    return scan[1] in kept and not partial
