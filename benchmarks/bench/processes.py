@@ -100,20 +100,21 @@ class Process:
 
 @contextlib.contextmanager
 def ending(processes: list[Process]) -> Iterator[None]:
-    """End every process of the list on the way out, SIGTERM's included."""
+    """End every process of the list on the way out, after Ctrl-C and SIGTERM too."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second Ctrl-C would leave processes behind
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # an impatient second Ctrl-C would leave processes behind
         for process in reversed(processes):
             process.end()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def free_port() -> int:

@@ -87,21 +87,22 @@ def open_loop(port: int, rate: float, seconds: float) -> Steady:
         end = begin + seconds + _LAST_ANSWERS
         while (steady.asked < total or busy) and (now := time.perf_counter()) < end:
             due = begin + steady.asked / rate if steady.asked < total else end
-            if now >= due:
-                if len(busy) >= _MOST_CONNECTIONS:
-                    raise LoadFailed(f"{len(busy)} answers outstanding at {rate:.0f} requests a second")
-                steady.asked += 1
-                steady.late += now - due > _LATE
-                try:
-                    connection = idle.pop() if idle else _Connection(port)
-                    connection.ask(head + b"%016x" % next(_numbers) + tail)
-                except OSError:
-                    steady.failed += 1
-                    continue
-                busy[connection.socket.fileno()] = connection
-                continue
-            for ready in select.select(list(busy), [], [], due - now)[0]:
+            # also when it is late: what has been answered meanwhile is free for what is due
+            for ready in select.select(list(busy), [], [], max(0.0, due - now))[0]:
                 _take(busy, ready, idle, steady)
+            if (now := time.perf_counter()) < due or steady.asked == total:
+                continue
+            if len(busy) >= _MOST_CONNECTIONS:
+                raise LoadFailed(f"{len(busy)} answers outstanding at {rate:.0f} requests a second")
+            steady.asked += 1
+            steady.late += now - due > _LATE
+            try:
+                connection = idle.pop() if idle else _Connection(port)
+                connection.ask(head + b"%016x" % next(_numbers) + tail)
+            except OSError:
+                steady.failed += 1
+                continue
+            busy[connection.socket.fileno()] = connection
         steady.failed += len(busy)
     finally:
         gc.enable()
