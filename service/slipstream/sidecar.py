@@ -83,6 +83,7 @@ class Sidecar:
             Retries(settings.capture.chains),
             self.redactor,
             self.metrics,
+            decide=self.selector.decide if self.selector.quick else None,
             rate=settings.capture.rate,
             limit=settings.capture.queue,
             limit_bytes=settings.capture.queue_bytes,

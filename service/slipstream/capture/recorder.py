@@ -13,14 +13,19 @@ from slipstream.capture.retries import Retries
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor
-from slipstream.selection import hash_fraction
+from slipstream.selection import Decision, hash_fraction
+from slipstream.selection.tally import tally
 from slipstream.store import tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.tasks import Added, NewCall
+from slipstream.trajectory import Call, Task
 
 _BATCH = 500
 """Exchanges written in one transaction: enough to share its fsync, few enough to keep feedback's writes prompt."""
+
+
+_NO_LABELS: frozenset[str] = frozenset()
 
 
 class Recorder:
@@ -30,6 +35,8 @@ class Recorder:
     memory. When the queue is full an exchange is dropped and counted.
 
     Args:
+        decide: decides tasks that are complete with their first call, so that nothing need be read again for those
+            that are not selected; None where the Planner is to decide all.
         rate: share of sessions that are stored, by hash of the session id: a session is kept whole or not at all.
         limit, limit_bytes: bounds of the queue.
         max_body: bytes of a body, as sent and decompressed.
@@ -49,6 +56,7 @@ class Recorder:
         redactor: Redactor,
         metrics: Metrics,
         *,
+        decide: Callable[[Task], Decision] | None,
         rate: float,
         limit: int,
         limit_bytes: int,
@@ -62,6 +70,7 @@ class Recorder:
         self._retries = retries
         self._redactor = redactor
         self._metrics = metrics
+        self._decide = decide
         self._rate = rate
         self._limit = limit
         self._limit_bytes = limit_bytes
@@ -113,6 +122,7 @@ class Recorder:
             self._unwritten = [replace(call, new_task=False) for call in self._unwritten]
             raise
         self._metrics.captured.inc(len(self._unwritten))
+        tally(self._metrics, [(call.task_id, call.decision) for call in self._unwritten if call.decision is not None])
         self._unwritten = []
         self._stored(added)
         return bool(self._queue)
@@ -135,11 +145,19 @@ class Recorder:
         if self._rate < 1 and hash_fraction(place.session_id, "capture") >= self._rate:
             self._metrics.not_captured.labels("rate").inc()
             return None
-        return self._redacted(call, place)
+        return self._ready(call, place)
 
-    def _redacted(self, call: CapturedCall, place: Place) -> NewCall:
-        _, request_text = self._redactor.redact_json(call.request, call.request_text)
-        _, answer_text = self._redactor.redact_json(call.answer, call.answer_text)
+    def _ready(self, call: CapturedCall, place: Place) -> NewCall:
+        """The call as it is stored: redacted and packed, and its task decided where that can be done here."""
+        request, request_text = self._redactor.redact_json(call.request, call.request_text)
+        answer, answer_text = self._redactor.redact_json(call.answer, call.answer_text)
+        said = call.headers
+        labels = frozenset(self._redactor.redact(list(said.mark))) if said.mark else _NO_LABELS
+        metadata = self._redactor.redact(dict(said.metadata)) if said.metadata else {}
+        whole, decision = completes(call), None
+        if whole and place.new_task and self._decide is not None:
+            alone = Call(place.task_id, 0, request, answer, call.msg_id, call.latency, call.started_at)
+            decision = self._decide(Task(place.task_id, place.session_id, (alone,), labels, bool(said.mark), metadata))
         return NewCall(
             session_id=place.session_id,
             task_id=place.task_id,
@@ -149,10 +167,11 @@ class Recorder:
             msg_id=call.msg_id,
             latency=call.latency,
             started_at=call.started_at,
-            completes=completes(call),
-            marked=bool(call.headers.mark),
-            labels=frozenset(self._redactor.redact(list(call.headers.mark))),
-            metadata=self._redactor.redact(dict(call.headers.metadata)),
+            completes=whole,
+            marked=bool(said.mark),
+            labels=labels,
+            metadata=metadata,
+            decision=decision,
         )
 
 

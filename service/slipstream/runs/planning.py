@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
+from slipstream.selection.tally import tally
 from slipstream.store import runs, tasks
 from slipstream.store.database import Database
 from slipstream.store.tables import TaskRow
-
-_log = structlog.get_logger(__name__)
 
 _BATCH = 50
 """Tasks decided in one step."""
@@ -81,15 +79,11 @@ class Planner:
                 return  # a call or a mark came meanwhile; the next step decides on the whole picture
             row.decided = True
             if decision is not None:
-                row.selected, row.reason = decision.selected, decision.reason
-                row.labels = sorted(decision.labels.union(row.labels))
-                row.meta = {**decision.metadata, **row.meta}
+                tasks.decide(row, decision)
             selected = row.selected
             dropped = await self._plan(session, task_id) if selected else 0
         if decision is not None:
-            self._metrics.decisions.labels(str(decision.selected).lower(), decision.reason).inc()
-            if selected:
-                _log.info("task_selected", task_id=task_id, reason=decision.reason)
+            tally(self._metrics, [(task_id, decision)])
         if selected:
             self._metrics.dropped.labels("runs_queue_full").inc(dropped)
             self._planned()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,25 +26,31 @@ _Node = Callable[[Task], _Verdict]
 
 
 class Selector:
-    """Decides which tasks are trained on.
+    """Decides which tasks are trained on; one task at a time, whichever thread asks.
 
     Args:
         clock: seconds, never going back. Budgets go by it, and start anew with the process.
 
     Raises:
         ConfigError: a custom strategy cannot be made.
+
+    Attributes:
+        quick: no code of the user's own is asked, so that a decision takes microseconds.
     """
 
     def __init__(self, settings: SelectionSettings, clock: strategies.Clock = time.monotonic) -> None:
         self._root = _node(settings, clock, "selection")
+        self._deciding = threading.Lock()
+        self.quick = not any(node.python for node in settings.walk())
 
     def decide(self, task: Task) -> Decision:
         """The decision on a task. A task decided on twice spends budgets twice."""
-        verdict = self._root(task)
-        if verdict.decision.selected:
-            for budget in verdict.budgets:
-                budget.spend()
-        return verdict.decision
+        with self._deciding:
+            verdict = self._root(task)
+            if verdict.decision.selected:
+                for budget in verdict.budgets:
+                    budget.spend()
+            return verdict.decision
 
 
 def _node(settings: SelectionSettings, clock: strategies.Clock, path: str) -> _Node:

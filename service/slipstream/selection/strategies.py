@@ -17,9 +17,11 @@ _HOUR = 3600.0
 
 
 def sampling(settings: Sampling) -> Strategy:
+    salt = f"sampling:{settings.seed}"
+    taken, left = Decision(True, "sampling"), Decision(False, "not_sampled")
+
     def decide(task: Task) -> Decision:
-        selected = hash_fraction(task.task_id, f"sampling:{settings.seed}") < settings.rate
-        return Decision(selected, "sampling" if selected else "not_sampled")
+        return taken if hash_fraction(task.task_id, salt) < settings.rate else left
 
     return decide
 

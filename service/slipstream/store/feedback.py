@@ -6,9 +6,9 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -70,8 +70,9 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
     return rescore
 
 
-async def awaited(session: AsyncSession, refs: Collection[Ref], since: float) -> set[Ref]:
-    """Those of these names that feedback may wait for; nearly always none, which one small query tells.
+async def awaited(session: AsyncSession, refs: Iterable[Ref], since: float) -> set[tuple[str, str]]:
+    """Names that feedback waits for, all of these among them and perhaps others; nearly always none, which one small
+    query tells.
 
     Args:
         since: when the first of the answers ended that are being stored. Feedback that came later may have been
@@ -85,13 +86,14 @@ async def awaited(session: AsyncSession, refs: Collection[Ref], since: float) ->
     if some_recent:
         queries.append(named.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id).where(recent))
     if some_wait:
-        for kind in get_args(Kind):
-            names = sorted(ref for of, ref in refs if of == kind)
-            for at in range(0, len(names), _AT_ONCE):
-                some = FeedbackTargetRow.ref.in_(names[at : at + _AT_ONCE])
+        names: dict[Kind, list[str]] = {}
+        for kind, ref in dict.fromkeys(refs):
+            names.setdefault(kind, []).append(ref)
+        for kind, several in names.items():
+            for at in range(0, len(several), _AT_ONCE):
+                some = FeedbackTargetRow.ref.in_(several[at : at + _AT_ONCE])
                 queries.append(named.where(FeedbackTargetRow.kind == kind, some, waiting))
-    found = {tuple(row) for query in queries for row in await session.execute(query)}
-    return {ref for ref in refs if ref in found}
+    return {(kind, ref) for query in queries for kind, ref in await session.execute(query)}
 
 
 async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, ended_at: float | None = None) -> bool:

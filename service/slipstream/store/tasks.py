@@ -86,12 +86,13 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         rows.append(_call_row(call, task.calls))
         task.calls += 1
         task.state = "complete" if call.completes else "open"
-        _mark(task, call.marked, call.labels, call.metadata)
+        _note(task, call.marked, call.labels, call.metadata)
         if call.decision is not None and task.revision == 1:
             decide(task, call.decision)
             task.decided = not call.decision.selected  # the runs of a selected one are yet to be planned
-        for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
-            _apply(mark, task)
+        if marks:
+            for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
+                _apply(mark, task)
 
     await _write_tasks(session, pending, now)
     rescore = await _write_calls(session, calls, rows, pending, now)
@@ -146,7 +147,8 @@ async def _waiting_marks(
 async def _write_tasks(session: AsyncSession, pending: Mapping[str, _Pending], now: float) -> None:
     new, changed = [], []
     for task_id, task in pending.items():
-        labels, meta = to_json(task.labels).decode(), to_json(task.meta).decode()
+        labels = to_json(task.labels).decode() if task.labels else "[]"
+        meta = to_json(task.meta).decode() if task.meta else "{}"
         now_so = (task.state, task.revision, task.marked, labels, meta, task.decided)
         if task.stored:
             changed.append((*now_so, now, task_id))
@@ -164,15 +166,19 @@ async def _write_calls(
     Returns:
         True when a run is to be scored again, because of that feedback.
     """
-    refs = [_refs(call, pending[call.task_id].session_id) for call in calls]
-    ends = [call.started_at + call.latency for call in calls]
-    awaited = await feedback.awaited(session, {ref for several in refs for ref in several}, min(ends, default=now))
+
+    def refs(call: NewCall) -> list[feedback.Ref]:
+        given: list[feedback.Ref] = [("task_id", call.task_id), ("session_id", pending[call.task_id].session_id)]
+        return [*given, ("msg_id", call.msg_id)] if call.msg_id else given
+
+    first_end = min((call.started_at + call.latency for call in calls), default=now)
+    awaited = await feedback.awaited(session, (ref for call in calls for ref in refs(call)), first_end)
     rescore, done = False, 0
-    for number, names in enumerate(refs, start=1):
-        if not awaited.isdisjoint(names):
+    for number, call in enumerate(calls, start=1) if awaited else ():
+        if not awaited.isdisjoint(refs(call)):
             await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:number])
             done = number
-            rescore |= await feedback.match_waiting(session, names, now, ends[number - 1])
+            rescore |= await feedback.match_waiting(session, refs(call), now, call.started_at + call.latency)
             await session.flush()
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:])
     return rescore
@@ -180,11 +186,6 @@ async def _write_calls(
 
 def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
     return (call.task_id, position, call.msg_id, call.request, call.answer, call.latency, call.started_at)
-
-
-def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:
-    refs: list[feedback.Ref] = [("task_id", call.task_id), ("session_id", session_id)]
-    return [*refs, ("msg_id", call.msg_id)] if call.msg_id else refs
 
 
 async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
@@ -281,13 +282,15 @@ def decide(task: TaskRow | _Pending, decision: Decision) -> None:
 
 def _apply(mark: MarkRow, task: TaskRow | _Pending) -> None:
     mark.state = "applied"
-    _mark(task, True, frozenset(mark.labels), mark.meta)
+    _note(task, True, frozenset(mark.labels), mark.meta)
 
 
-def _mark(task: TaskRow | _Pending, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
+def _note(task: TaskRow | _Pending, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
     """Add to what is known of a task, and have it decided anew with that."""
     task.marked = task.marked or marked
-    task.labels = sorted(labels.union(task.labels))
-    task.meta = {**task.meta, **metadata}
+    if labels:
+        task.labels = sorted(labels.union(task.labels))
+    if metadata:
+        task.meta = {**task.meta, **metadata}
     task.decided = False
     task.revision += 1
