@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def inference() -> Iterator[None]:
 def alone(model: PreTrainedModel, tokens: list[int]) -> Tensor:
     """The logits after these tokens, without batch and without cache."""
     return model(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1]
+
+
+@contextmanager
+def reading(model: PreTrainedModel) -> Iterator[list[int]]:
+    """How many tokens each pass through the model reads."""
+    read: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    try:
+        yield read
+    finally:
+        hook.remove()
 
 
 def test_rows_that_join_and_leave_do_not_disturb_one_another(model: PreTrainedModel) -> None:
@@ -77,12 +91,8 @@ def test_prompts_that_begin_alike_get_the_logits_they_would_get_alone(model: Pre
     prompts += [[8, 9], system, prompts[1]]
     batch = Batch(model)
     batch.join([[5] * 20])
-    read: list[int] = []
-    hook = model.register_forward_pre_hook(
-        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
-    )
-    logits = batch.join(prompts)
-    hook.remove()
+    with reading(model) as read:
+        logits = batch.join(prompts)
 
     assert sum(read) <= 89 + 4 * 31 + 2
     for prompt, row_logits in zip(prompts, logits, strict=True):
@@ -90,6 +100,26 @@ def test_prompts_that_begin_alike_get_the_logits_they_would_get_alone(model: Pre
     logits = batch.step([7] * 7)
     for prompt, row_logits in zip([[5] * 20, *prompts], logits, strict=True):
         assert torch.allclose(row_logits, alone(model, [*prompt, 7]), atol=1e-3)
+
+
+def test_a_prompt_that_comes_later_is_read_only_where_no_row_holds_it(model: PreTrainedModel) -> None:
+    """The rows have padding by then, and tokens of their answers."""
+    chance = random.Random(3)
+    system = [chance.randrange(3, 49152) for _ in range(90)]
+    batch = Batch(model)
+    batch.join([[5, 6], [*system, 8], [9] * 120])
+    batch.step([7, 7, 7])
+    batch.keep([1, 2])
+    prompts = [[*system, 8], [*system, 10, 11]]
+    with reading(model) as read:
+        logits = batch.join(prompts)
+
+    assert sum(read) <= 4
+    for prompt, row_logits in zip(prompts, logits, strict=True):
+        assert torch.allclose(row_logits, alone(model, prompt), atol=1e-3)
+    logits = batch.step([7] * 4)
+    for row, row_logits in zip([[*system, 8, 7, 7], [*[9] * 120, 7, 7]], logits, strict=False):
+        assert torch.allclose(row_logits, alone(model, row), atol=1e-3)
 
 
 def test_a_batch_can_be_emptied_and_used_again(model: PreTrainedModel) -> None:

@@ -50,3 +50,10 @@ def test_a_prompt_costs_nothing_twice() -> None:
 
 def test_a_few_tokens_in_common_are_no_relation() -> None:
     assert arranged((1, 2, 3, 4), (1, 2, 3, 5)).all == (Family(0, ((1, 2, 3, 4), (1, 2, 3, 5))),)
+
+
+def test_what_a_row_holds_is_not_read_again() -> None:
+    families = reduce(Families.and_also, [(*SYSTEM, 1), (*SYSTEM, 2)], Families.of_rows([OTHER, (*SYSTEM, 1)]))
+
+    assert families.all == (Family(100, ((*SYSTEM, 1), (*SYSTEM, 2)), (*SYSTEM, 1)),)
+    assert families.tokens == 2

@@ -69,6 +69,12 @@ class Batch:
         self._room = torch.zeros(config.num_hidden_layers, 2, 0, heads, 0, size, dtype=model.dtype)
         self._mask = torch.zeros(0, 0, dtype=torch.long)  # rows, columns in use; 0 where padded
         self._cache = Cache(layers=[])
+        self._prompts: list[Prompt] = []
+
+    @property
+    def families(self) -> Families:
+        """What the rows hold, for the arrangement of new prompts."""
+        return Families.of_rows(self._prompts)
 
     @property
     def token_bytes(self) -> int:
@@ -77,7 +83,8 @@ class Batch:
         return layers * pair * heads * size * self._room.element_size()
 
     def join(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Reads the prompts as new rows. Equal prompts are read once, and so is what related ones begin with.
+        """Reads the prompts as new rows. Equal prompts are read once, and so is what related ones begin with;
+        what a row holds of it is not read at all.
 
         Returns:
             The logits of the first token after each prompt, shape (prompts, vocabulary).
@@ -85,7 +92,7 @@ class Batch:
         rows_of: dict[Prompt, list[int]] = {}
         for row, prompt in enumerate(map(tuple, prompts), start=len(self._mask)):
             rows_of.setdefault(prompt, []).append(row)
-        read = [self._read(family) for family in reduce(Families.and_also, rows_of, Families()).all]
+        read = [self._read(family) for family in reduce(Families.and_also, rows_of, self.families).all]
 
         held = self._mask.shape[1]
         length = max(held, *(each.mask.shape[1] for each in read))
@@ -104,6 +111,7 @@ class Batch:
                 mask[places, first:] = each.mask[index]
                 logits[[place - rows for place in places]] = each.logits[index]
         self._settle(room, mask)
+        self._prompts += map(tuple, prompts)
         return logits
 
     def step(self, tokens: Sequence[int]) -> Tensor:
@@ -122,6 +130,7 @@ class Batch:
         first = int(mask.any(dim=0).float().argmax()) if len(rows) else length
         room = torch.nn.functional.pad(self._room[:, :, list(rows), :, first:length], (0, 0, 0, _SPARE))
         self._settle(room, mask[:, first:])
+        self._prompts = [self._prompts[row] for row in rows]
 
     def _read(self, family: Family) -> _Read:
         """Each row is what the family shares, then padding, then what is left of the prompt."""
@@ -130,7 +139,11 @@ class Batch:
         rests = [prompt[shared:] for prompt in family.prompts]
         width = max(map(len, rests))
         room = self._room.new_zeros(layers, pair, count, heads, shared + width, size)
-        if shared:
+        if family.held is not None:
+            row = self._prompts.index(family.held)
+            columns = self._mask[row].nonzero()[:shared, 0]
+            room[:, :, :, :, :shared] = self._room[:, :, row : row + 1, :, columns]
+        elif shared:
             once = self._room.new_zeros(layers, pair, 1, heads, shared, size)
             begin = torch.tensor([family.prompts[0][:shared]])
             self._forward(begin, torch.ones_like(begin), Cache(layers=[_Layer(layer, 0) for layer in once]))

@@ -19,7 +19,6 @@ from transformers.utils.logging import disable_progress_bar
 
 from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.families import Families
 from slipstream.embedded.prepacked import prepack
 from slipstream.embedded.sampling import Sampled, Sampling, sample
 from slipstream.errors import ConfigError, SlipstreamError
@@ -212,7 +211,7 @@ class Engine:
 
     def _admit(self) -> None:
         joining: list[_Sequence] = []
-        reading = Families()
+        reading = self._batch.families
         longest = max((sequence.most_tokens for sequence in self._active), default=0)
         with self._changed:  # a caller who goes away takes his request out of the queue
             while self._waiting and len(self._active) + len(joining) < _MAX_ROWS:

@@ -1,11 +1,13 @@
 """Prompts that begin alike, so that what they share is read once.
 
-The calls of an agent share its system message and its tools, which are mostly longer than the question (prefix sharing
-as in Hydragen, arXiv:2402.05099, and in vLLM's prefix caching; here among the prompts that are read together).
+The calls of an agent share its system message and its tools, which are mostly longer than the question, and the runs
+of a group share all of their prompt (prefix sharing as in Hydragen, arXiv:2402.05099, and in vLLM's prefix caching;
+here among the prompts that are read together and the rows that are being answered).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 Prompt = tuple[int, ...]
@@ -15,15 +17,21 @@ _WORTH = 32  # shared tokens; for fewer, a pass of their own through the model t
 
 @dataclass(frozen=True)
 class Family:
-    """Different prompts that are read together; all of them begin with the same `shared` tokens, and go on after."""
+    """Different prompts that are read together; all of them begin with the same `shared` tokens, and go on after.
+
+    Args:
+        held: the prompt of a row that begins with them too, so that they need not be read.
+    """
 
     shared: int
     prompts: tuple[Prompt, ...]
+    held: Prompt | None = None
 
     @property
     def tokens(self) -> int:
         """How many are read, with the padding to the longest."""
-        return self.shared + len(self.prompts) * (max(map(len, self.prompts), default=0) - self.shared)
+        rest = max(map(len, self.prompts), default=0) - self.shared
+        return len(self.prompts) * rest + (self.shared if self.held is None else 0)
 
 
 @dataclass(frozen=True)
@@ -33,9 +41,14 @@ class Families:
     related: tuple[Family, ...] = ()
     strangers: Family = Family(0, ())
 
+    @classmethod
+    def of_rows(cls, held: Iterable[Prompt]) -> Families:
+        """Nothing to read yet, beside rows with these prompts."""
+        return cls(tuple(Family(len(prompt), (), prompt) for prompt in dict.fromkeys(held)))
+
     @property
     def all(self) -> tuple[Family, ...]:
-        return (*self.related, self.strangers) if self.strangers.prompts else self.related
+        return tuple(family for family in (*self.related, self.strangers) if family.prompts)
 
     @property
     def tokens(self) -> int:
@@ -51,8 +64,9 @@ class Families:
         shared, nearest = max(candidates, key=lambda candidate: candidate[0], default=(0, self.strangers))
         if shared < _WORTH:
             return apart
+        joined = Family(shared, (*nearest.prompts, prompt), nearest.held)
         together = Families(
-            (*(family for family in self.related if family is not nearest), Family(shared, (*nearest.prompts, prompt))),
+            (*(family for family in self.related if family is not nearest), joined),
             Family(0, tuple(other for other in self.strangers.prompts if other not in nearest.prompts)),
         )
         return min(together, apart, key=lambda families: families.tokens)
@@ -60,7 +74,7 @@ class Families:
 
 def _common(family: Family, prompt: Prompt) -> int:
     """How many tokens all of them could share. The last token of a prompt is not shared: its logits are wanted."""
-    first = family.prompts[0]
+    first = family.held or family.prompts[0]
     low, high = 0, min(family.shared, len(prompt) - 1)
     while low < high:  # by halves, since comparing slices is fast and comparing tokens one by one is not
         middle = (low + high + 1) // 2
