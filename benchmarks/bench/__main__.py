@@ -8,7 +8,6 @@ import resource
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,9 @@ from bench.targets import TARGETS, Target, chosen
 from bench.upstreams import start_nginx, start_streams
 
 _INSTALL = "on Debian and Ubuntu: apt-get install --no-install-recommends nginx-light wrk"
+
+_UP_TO_REQUESTS, _UP_TO_STREAMS = 0.65, 0.75
+"""Shares of the time after which no round of requests, and of streams, begins; slow streams and workers come last."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,11 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := [name for name in ("nginx", "wrk") if shutil.which(name) is None]:
         print(f"bench: {' and '.join(missing)} not found; {_INSTALL}", file=sys.stderr)
         return 2
-    until = time.monotonic() + options.minutes * 60
     if options.quick:
-        plan = Plan(1, 1.0, 20, 50, 200, 4, until=0.0)
+        plan = Plan(1, 1.0, 20, 50, 200, 4, options.minutes)
     else:
-        plan = Plan(options.rounds, options.seconds, 50, 100, 1000, 10, until)
+        plan = Plan(options.rounds, options.seconds, 50, 100, 1000, 10, options.minutes)
     try:
         results = _measure(plan, targets)
     except KeyboardInterrupt:
@@ -76,19 +77,15 @@ def _measure(plan: Plan, targets: Sequence[Target]) -> Results:
         folder = Path(name)
         port = free_port()
         processes.append(start_nginx(folder / "upstream", port, cores))
-        running = _start(targets, folder, port, cores, processes, results)
         turns = Turns(plan, results, processes, folder)
-        began = time.monotonic()
-        for turn in range(plan.rounds):
-            if turn and time.monotonic() + (time.monotonic() - began) / turn > plan.until:
-                results.note(f"time was up after {turn} of {plan.rounds} rounds")
-                break
+        running = _start(targets, folder, port, cores, processes, results)
+        for turn in turns.each_round("requests", _UP_TO_REQUESTS):
             results.rounds = turn + 1
             for each in running:
                 turns.requests(each, turn)
         processes[0].end()
         processes[0] = start_streams(folder / "streams", port, cores)
-        for turn in range(plan.rounds):
+        for turn in turns.each_round("streams", _UP_TO_STREAMS):
             for each in running:
                 turns.streams(each, turn)
         for each in running:

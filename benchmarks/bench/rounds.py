@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +24,8 @@ CONNECTIONS = (1, 32, 256)
 RATES = (100, 1000)
 _BUSY = 0.15
 """Cores' worth of other people's work from which on a measurement is repeated. The kernel's own threads take some."""
-_REPEATS = 2
+_REPEATS, _ALL_REPEATS = 2, 40
+"""Repetitions of one measurement, and of all: a machine that is always busy makes no run endless."""
 _HEADROOM = 0.95
 """A fixed rate above this share of a target's highest rate says nothing but that it does not keep up."""
 _MOST_LATE = 0.02
@@ -41,7 +42,7 @@ class Plan:
         seconds: length of a measurement as fast as it goes; one at a fixed rate takes twice as long.
         slow_streams: how many are open at once, with an event a second.
         slow_events: events of each of them.
-        until: on time.monotonic(), after which nothing is repeated and no round begins.
+        minutes: that the whole may take about; no round begins that would not fit.
     """
 
     rounds: int
@@ -50,7 +51,7 @@ class Plan:
     events: int
     slow_streams: int
     slow_events: int
-    until: float
+    minutes: float
 
 
 class Turns:
@@ -61,6 +62,19 @@ class Turns:
         self.results = results
         self.folder = folder
         self._ours = ours
+        self._began = time.monotonic()
+        self._most = _ALL_REPEATS if plan.rounds > 1 else 0
+
+    def each_round(self, of: str, share: float) -> Iterator[int]:
+        """Numbers of the rounds, from 0, as long as they fit into this share of the plan's minutes from the start."""
+        began = time.monotonic()
+        until = self._began + share * self.plan.minutes * 60
+        for turn in range(self.plan.rounds):
+            now = time.monotonic()
+            if turn and now + (now - began) / turn > until:
+                self.results.note(f"time was up after {turn} of {self.plan.rounds} rounds of {of}")
+                return
+            yield turn
 
     def quietly(self, what: str, measure: Callable[[], T]) -> T | None:
         """The measurement made while others used the least, of up to three; None where it failed."""
@@ -75,7 +89,7 @@ class Turns:
             busy = strangers.cores()
             if best is None or busy < best[0]:
                 best = busy, found
-            if busy <= _BUSY or not left or time.monotonic() > self.plan.until:
+            if busy <= _BUSY or not left or self.results.repeated >= self._most:
                 break
             self.results.repeated += 1
         assert best is not None

@@ -44,7 +44,7 @@ def measure(turns: Turns, upstream: int, cores: Cores, processes: list[Process])
     try:
         for each in running:
             each.rest()
-        for turn in range(turns.plan.rounds):
+        for turn in turns.each_round("workers", 1.0):
             for each in running:
                 _turn(turns, each, turn)
     finally:

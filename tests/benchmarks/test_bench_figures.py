@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,7 @@ def test_the_report_has_a_row_for_each_target_and_names_what_is_missing(tmp_path
     results.add("slipstream-100", "training@32", 0, 30e-6)
     results.add("slipstream-100", "stored@32", 0, 0.99999)
     results.note("nginx at 256: no good answer")
-    plan = Plan(1, 1.0, 50, 100, 1000, 10, time.monotonic())
+    plan = Plan(1, 1.0, 50, 100, 1000, 10, 15.0)
     text = report.report(results, chosen("nginx,slipstream-100,litellm"), plan, "--quick")
     requests = text.partition("### Requests")[2].strip().partition("\n\n")[0].splitlines()
     rows = {line.split(" | ")[0].strip("| "): line for line in requests}
