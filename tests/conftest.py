@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,34 @@ import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer, production_app
 from serving import serving
+from stores import postgres_server
 
 from slipstream.app import create_app
 from slipstream.config.settings import Settings
 
 
+@pytest.fixture(scope="session")
+def new_postgres() -> Iterator[Callable[[], str]]:
+    """What makes a fresh database on a PostgreSQL server, and returns its URL."""
+    with postgres_server() as fresh:
+        yield fresh
+
+
 @pytest.fixture
-def run_loop(tmp_path: Path) -> RunLoop:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store for the test: SQLite in its folder, or a PostgreSQL where it is marked with `ON_BOTH_STORES`."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"
+    fresh: str = request.getfixturevalue("new_postgres")()
+    return fresh
+
+
+@pytest.fixture
+def run_loop(store_url: str) -> RunLoop:
     """Start the whole loop with settings given as sections: `run_loop(runs={"repeat_time": 2})`.
 
-    Everything is selected, and each run gets the reward 0.5, unless a section says otherwise. The store stays in the
-    test's folder, so that a second start finds what the first one left. A scripted Explorer of one's own goes first.
+    Everything is selected, and each run gets the reward 0.5, unless a section says otherwise. The store is one for the
+    whole test, so that a second start finds what the first one left. A scripted Explorer of one's own goes first.
     """
 
     @asynccontextmanager
@@ -31,7 +48,7 @@ def run_loop(tmp_path: Path) -> RunLoop:
         async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
             settings = Settings.model_validate(
                 {
-                    "store": {"url": f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"},
+                    "store": {"url": store_url},
                     "selection": {"sampling": {"rate": 1.0}},
                     "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
                     "commit": {"interval": "1h"},

@@ -9,6 +9,9 @@ from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
 from starlette.responses import JSONResponse
+from stores import ON_BOTH_STORES
+
+pytestmark = ON_BOTH_STORES
 
 
 async def _metric(loop: Loop, line: str) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
 from serving import until
+from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.capture.recorder import Recorder
 
 FEEDBACK_REWARD = {"calculators": [{"feedback": {}}], "grace": "1h"}
+
+pytestmark = ON_BOTH_STORES
 
 
 async def _policy_msg_id(loop: Loop, task_id: str) -> str:
@@ -83,7 +84,7 @@ async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: R
 @pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
 @pytest.mark.parametrize("stored_before", [0, 1])
 async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
-    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: dict[str, str], stored_before: int
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, store_url: str, name: dict[str, str], stored_before: int
 ) -> None:
     step, storing = Recorder.step, asyncio.Event()
 
@@ -111,10 +112,8 @@ async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_late
         await loop.chat("what the user has not seen by then", headers)
         storing.set()
         await until(lambda: stored(3))
-        with sqlite3.connect(tmp_path / "slipstream.db") as store:
-            query = "SELECT position FROM calls JOIN feedback_targets ON call_pk = calls.id WHERE feedback_id = ?"
-            assert store.execute(query, [receipt]).fetchall() == [(1,)]
-        store.close()
+        query = "SELECT position FROM calls JOIN feedback_targets ON call_pk = calls.id WHERE feedback_id = :receipt"
+        assert await stored_rows(store_url, query, receipt=receipt) == [(1,)]
         assert (await _target(loop, earlier))["state"] == "matched", "nothing newer is about that answer"
 
 

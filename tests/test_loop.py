@@ -13,12 +13,14 @@ import pytest
 from loops import Loop, RunLoop
 from serving import until
 from sqlalchemy.exc import OperationalError
+from stores import ON_BOTH_STORES
 
 from slipstream.capture.recorder import Recorder
 from slipstream.store import database as store_database
 from slipstream.store import runs
 
 
+@ON_BOTH_STORES
 async def test_a_call_becomes_a_delivered_experience(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 3}) as loop:
         answer = await loop.chat("what is it?", {"x-slipstream-task-id": "t1"}, metadata={"tenant": "7"}, stream=False)
@@ -41,6 +43,7 @@ async def test_a_call_becomes_a_delivered_experience(run_loop: RunLoop) -> None:
         }, "the policy's name, no stream, and nothing that is production's own"
 
 
+@ON_BOTH_STORES
 async def test_each_call_of_a_task_is_a_group_of_its_own(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:
         task_id = await _tool_task(loop, "please use the tool")
@@ -78,6 +81,7 @@ async def test_opted_out_calls_are_not_stored(run_loop: RunLoop) -> None:
         assert (await loop.status())["tasks"] == {"complete": 1}
 
 
+@ON_BOTH_STORES
 async def test_an_idle_task_is_complete(run_loop: RunLoop) -> None:
     async with run_loop(capture={"task_idle": "100ms"}) as loop:
         await loop.chat("use the tool and never come back", {"x-slipstream-task-id": "idle"})
@@ -87,6 +91,7 @@ async def test_an_idle_task_is_complete(run_loop: RunLoop) -> None:
         assert task["state"] == "complete"
 
 
+@ON_BOTH_STORES
 async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {}}) as loop:
         await loop.chat("one", {"x-slipstream-task-id": "t"})
@@ -99,6 +104,7 @@ async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
         assert 'slipstream_selection_decisions_total{reason="no_mark",selected="false"} 1.0' in metrics
 
 
+@ON_BOTH_STORES
 async def test_runs_that_do_not_fit_the_queue_are_dropped_and_counted(run_loop: RunLoop) -> None:
     async with run_loop(runs={"queue": 2, "repeat_time": 2, "concurrency": 1}) as loop:
         loop.explorer.hold.clear()
@@ -210,6 +216,7 @@ async def test_metrics_are_told_though_the_store_does_not_answer(
         assert "slipstream_explorer_up 1.0" in response.text
 
 
+@ON_BOTH_STORES
 async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +234,7 @@ async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(
         assert len(loop.explorer.chats) == 2
 
 
+@ON_BOTH_STORES
 async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await loop.chat("one")
@@ -242,6 +250,7 @@ async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(r
         assert found["trained_on_commits_up_to"] == counts["commit"]
 
 
+@ON_BOTH_STORES
 async def test_retention_deletes_what_is_due(run_loop: RunLoop) -> None:
     async with run_loop(capture={"retention": "300ms"}) as loop:
         await loop.chat("soon gone", {"x-slipstream-task-id": "old"})

@@ -83,7 +83,7 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "production.apikey: unknown key; known here: base_url, api_key, connect_timeout, first_byte_timeout, "
         "idle_timeout",
         "explorer.base_url: expected a URL without user name and password; found a value that is not shown here",
-        "store.url: expected a database URL that starts with sqlite+aiosqlite://; found a value that is not shown here",
+        "store.url: expected a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://; found a value that is not shown here",
         "capture.rate: expected less than or equal to 1; found 2",
         'capture.max_body: expected a size in bytes such as 65536, "64KiB", "8MiB" or "1MB"; found "8 miles"',
         "capture.queue: expected a valid integer, got a number with a fractional part; found 1.5",

@@ -36,17 +36,7 @@ def _base_url(text: str) -> str:
     return text.strip().rstrip("/")
 
 
-def _store_url(text: str) -> str:
-    try:
-        driver = make_url(text).drivername
-    except ArgumentError as error:
-        raise ValueError("a database URL such as sqlite+aiosqlite:///slipstream.db") from error
-    if driver != "sqlite+aiosqlite":
-        raise ValueError("a database URL that starts with sqlite+aiosqlite://")
-    return text
-
-
-def _history_url(text: str) -> str:
+def _database_url(text: str) -> str:
     expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
     try:
         driver = make_url(text).drivername
@@ -62,8 +52,7 @@ def _empty_is_none(value: Any) -> Any:
 
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
-HistoryUrl = Annotated[str, AfterValidator(_history_url)]
-StoreUrl = Annotated[str, AfterValidator(_store_url)]
+DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
 
 
@@ -112,11 +101,11 @@ class Explorer(_Section):
     connect_timeout: PositiveDuration = 5.0
     commit_timeout: PositiveDuration = 600.0
     train_batch_size: Annotated[int, Field(ge=1)] | None = None
-    history_url: Annotated[HistoryUrl | None, EmptyIsNone] = None
+    history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
 
 
 class Store(_Section):
-    url: StoreUrl = "sqlite+aiosqlite:///slipstream.db"
+    url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
 
 
 class Capture(_Section):

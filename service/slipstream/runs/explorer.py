@@ -36,7 +36,7 @@ memory that production's traffic needs."""
 _UNHANDLED = "Internal Server Error"
 """What Trinity's server says where its own code raised; an engine's 500 comes through with the engine's words."""
 
-_LARGEST_COUNTER = 2**63 - 1
+_LARGEST_COUNTER = 2**31 - 1
 """What the store's columns hold."""
 
 

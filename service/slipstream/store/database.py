@@ -12,11 +12,12 @@ from typing import IO, Any
 import alembic.command
 import alembic.config
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from slipstream.errors import ConfigError
+from slipstream.store import postgres
 
 _WRITES = "slipstream_writes"
 """The execution option of connections that write."""
@@ -28,25 +29,34 @@ _BUSY_TIMEOUT_MS = 30_000
 class Database:
     """Sessions on the store.
 
-    SQLite allows one writer at a time, so writers queue here, in order, instead of meeting its lock; readers do not
-    wait (write-ahead log). `synchronous=FULL` makes an acknowledged write survive a power cut as well as a kill.
+    Writers queue here, in order: SQLite allows one at a time, and what they do is written for a store that nobody else
+    changes meanwhile, on PostgreSQL as well. Readers do not wait, and see one state of the store.
+
+    An acknowledged write survives a power cut as well as a kill: `synchronous=FULL`, and PostgreSQL's default.
 
     Args:
         url: an async SQLAlchemy URL such as `sqlite+aiosqlite:///slipstream.db`.
+
+    Raises:
+        ConfigError: the package for that database is not installed.
     """
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
-        # hide_parameters: an error's text goes to the log, and the parameters are bodies, comments and metadata
-        self._engine = create_async_engine(self._url, hide_parameters=True)
-        self._writer = self._engine.execution_options(**{_WRITES: True})
+        try:
+            self._engine, self._writer = (_sqlite if self._is_sqlite else postgres.engines)(self._url)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it"
+            ) from error
         self._readers = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writers = async_sessionmaker(self._writer, expire_on_commit=False)
         self._writing = asyncio.Lock()
         self._lock: IO[str] | None = None
-        if self._url.get_backend_name() == "sqlite":
-            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
-            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
 
     async def open(self) -> None:
         """Bring the schema to the newest revision, creating the file's folder and the tables where missing.
@@ -55,10 +65,12 @@ class Database:
             ConfigError: it cannot be opened or written, or another sidecar has it.
         """
         try:
-            if self._url.get_backend_name() == "sqlite" and self._url.database not in (None, "", ":memory:"):
+            if self._is_sqlite and self._url.database not in (None, "", ":memory:"):
                 self._lock = _claim(Path(str(self._url.database)))
             async with self._writer.begin() as connection:
                 await connection.run_sync(_upgrade)
+        except postgres.StoreTaken as error:
+            raise _taken(repr(self._url)) from error
         except (SQLAlchemyError, OSError) as error:
             reason = getattr(error, "orig", None) or error
             raise ConfigError(
@@ -67,6 +79,7 @@ class Database:
 
     async def close(self) -> None:
         await self._engine.dispose()
+        await self._writer.dispose()
         if self._lock is not None:
             self._lock.close()
 
@@ -91,10 +104,21 @@ def _claim(path: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise ConfigError(
-            f"store.url: expected a store of this sidecar alone, found {path} in use by another"
-        ) from None
+        raise _taken(str(path)) from None
     return lock
+
+
+def _taken(store: str) -> ConfigError:
+    return ConfigError(f"store.url: expected a store of this sidecar alone, found {store} in use by another")
+
+
+def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
+    """An engine for reading and one for writing, on the same connections."""
+    # hide_parameters: an error's text goes to the log, and the parameters are bodies, comments and metadata
+    engine = create_async_engine(url, hide_parameters=True)
+    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine, engine.execution_options(**{_WRITES: True})
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

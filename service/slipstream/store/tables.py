@@ -19,13 +19,17 @@ does one that could not be scored, out of a dropped group too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint, literal_column
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint, literal_column
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 ID_LENGTH = 64
 """Trinity keeps task ids in a column of 64 characters; ours are never longer."""
+
+
+RowId = Annotated[int, "a row's number"]
+"""64 bits: 32 are used up within days by an agent that is busy enough. SQLite numbers rows by no other type."""
 
 CALL_BLOCK = 16384
 """Calls whose msg_ids are together in their index: about a megabyte of it, so that a batch of new ones shares pages.
@@ -33,7 +37,11 @@ With blocks twice as large storing costs more, with smaller ones looking up does
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012 - read by SQLAlchemy as it is
+    type_annotation_map = {  # noqa: RUF012 - read by SQLAlchemy as it is
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        RowId: BigInteger().with_variant(Integer(), "sqlite"),
+    }
 
 
 class TaskRow(Base):
@@ -51,7 +59,7 @@ class TaskRow(Base):
     meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
     decided: Mapped[bool] = mapped_column(default=False)
     selected: Mapped[bool] = mapped_column(default=False)
-    reason: Mapped[str | None] = mapped_column(String(128))
+    reason: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float]
     updated_at: Mapped[float] = mapped_column(index=True)
     """When its last call was stored."""
@@ -75,7 +83,7 @@ class CallRow(Base):
     __tablename__ = "calls"
     __table_args__ = (UniqueConstraint("task_id", "position"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
     position: Mapped[int]
     msg_id: Mapped[str | None] = mapped_column(String(256))
@@ -101,7 +109,7 @@ class GroupRow(Base):
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     """What the Explorer is told as task_id."""
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), index=True)
-    call_id: Mapped[int] = mapped_column(ForeignKey("calls.id", ondelete="CASCADE"), index=True)
+    call_id: Mapped[RowId] = mapped_column(ForeignKey("calls.id", ondelete="CASCADE"), index=True)
     generation: Mapped[int] = mapped_column(default=0)
     """How many groups of the same call the Explorer lost before this one."""
     state: Mapped[str] = mapped_column(String(16), default="running")
@@ -115,7 +123,7 @@ class RunRow(Base):
     __tablename__ = "runs"
     __table_args__ = (UniqueConstraint("group_id", "run_id"), Index("ix_runs_state", "state", "due_at"))
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     group_id: Mapped[str] = mapped_column(ForeignKey("groups.id", ondelete="CASCADE"))
     run_id: Mapped[int]
     state: Mapped[str] = mapped_column(String(16), default="pending")
@@ -236,7 +244,7 @@ class FeedbackRow(Base):
     rating: Mapped[int | None]
     thumbs: Mapped[str | None] = mapped_column(String(8))
     comment: Mapped[str | None] = mapped_column(Text)
-    source: Mapped[str | None] = mapped_column(String(256))
+    source: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float] = mapped_column(index=True)
 
 
@@ -251,7 +259,7 @@ class FeedbackTargetRow(Base):
     __tablename__ = "feedback_targets"
     __table_args__ = (Index("ix_feedback_targets_ref", "kind", "ref"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     feedback_id: Mapped[str] = mapped_column(ForeignKey("feedback.id", ondelete="CASCADE"), index=True)
     kind: Mapped[str] = mapped_column(String(16))
     """msg_id, task_id or session_id."""
@@ -259,5 +267,5 @@ class FeedbackTargetRow(Base):
     state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
     matched_to: Mapped[str | None] = mapped_column(String(16))
     """policy or production."""
-    run_pk: Mapped[int | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
-    call_pk: Mapped[int | None] = mapped_column(ForeignKey("calls.id", ondelete="SET NULL"), index=True)
+    run_pk: Mapped[RowId | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
+    call_pk: Mapped[RowId | None] = mapped_column(ForeignKey("calls.id", ondelete="SET NULL"), index=True)

@@ -6,6 +6,8 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+_ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
     op.create_table(
@@ -33,7 +35,7 @@ def upgrade() -> None:
         sa.Column("rating", sa.Integer(), nullable=True),
         sa.Column("thumbs", sa.String(length=8), nullable=True),
         sa.Column("comment", sa.Text(), nullable=True),
-        sa.Column("source", sa.String(length=256), nullable=True),
+        sa.Column("source", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
@@ -69,7 +71,7 @@ def upgrade() -> None:
         sa.Column("meta", sa.JSON(), nullable=False),
         sa.Column("decided", sa.Boolean(), nullable=False),
         sa.Column("selected", sa.Boolean(), nullable=False),
-        sa.Column("reason", sa.String(length=128), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
@@ -89,7 +91,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "calls",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", _ROW_ID, nullable=False),
         sa.Column("task_id", sa.String(length=64), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("msg_id", sa.String(length=256), nullable=True),
@@ -108,7 +110,7 @@ def upgrade() -> None:
         "groups",
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("task_id", sa.String(length=64), nullable=False),
-        sa.Column("call_id", sa.Integer(), nullable=False),
+        sa.Column("call_id", _ROW_ID, nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("commit_id", sa.Integer(), nullable=True),
@@ -129,7 +131,7 @@ def upgrade() -> None:
 
     op.create_table(
         "runs",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", _ROW_ID, nullable=False),
         sa.Column("group_id", sa.String(length=64), nullable=False),
         sa.Column("run_id", sa.Integer(), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
@@ -155,14 +157,14 @@ def upgrade() -> None:
 
     op.create_table(
         "feedback_targets",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", _ROW_ID, nullable=False),
         sa.Column("feedback_id", sa.String(length=64), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("ref", sa.String(length=256), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("matched_to", sa.String(length=16), nullable=True),
-        sa.Column("run_pk", sa.Integer(), nullable=True),
-        sa.Column("call_pk", sa.Integer(), nullable=True),
+        sa.Column("run_pk", _ROW_ID, nullable=True),
+        sa.Column("call_pk", _ROW_ID, nullable=True),
         sa.ForeignKeyConstraint(["call_pk"], ["calls.id"], ondelete="SET NULL"),
         sa.ForeignKeyConstraint(["feedback_id"], ["feedback.id"], ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["run_pk"], ["runs.id"], ondelete="SET NULL"),

@@ -1,0 +1,148 @@
+"""PostgreSQL as the store: this sidecar's alone, taking any text, and quiet about what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loops import RunLoop
+from serving import until
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from stores import ON_BOTH_STORES
+
+from slipstream.errors import ConfigError
+from slipstream.store import postgres
+from slipstream.store.database import Database
+
+_END_CONNECTIONS = text(
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid != pg_backend_pid()"
+)
+_INSERT = text("INSERT INTO feedback (id, created_at) VALUES (:id, 1.0)")
+
+
+@ON_BOTH_STORES
+async def test_a_second_sidecar_does_not_start_and_a_later_one_does(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "100ms")
+    first, second = Database(store_url), Database(store_url)
+    await first.open()
+    with pytest.raises(ConfigError, match=r"store\.url: expected a store of this sidecar alone, found .* in use"):
+        await second.open()
+    await second.close()
+    await first.close()
+    third = Database(store_url)
+    await third.open()
+    await third.close()
+
+
+async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[[], str]) -> None:
+    url = new_postgres()
+    database, other = Database(url), Database(url)
+    await database.open()
+    async with other.read() as session:
+        await session.execute(_END_CONNECTIONS)
+    with pytest.raises(SQLAlchemyError):
+        async with database.write() as session:
+            await session.execute(_INSERT, {"id": "lost"})
+    async with database.write() as session:
+        await session.execute(_INSERT, {"id": "kept"})
+    async with database.read() as session:
+        assert (await session.scalars(text("SELECT id FROM feedback"))).all() == ["kept"]
+    await database.close()
+    await other.close()
+
+
+async def test_a_sidecar_that_lost_the_store_to_another_writes_no_more(
+    new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "100ms")
+    url = new_postgres()
+    first, second = Database(url), Database(url)
+    await first.open()
+    async with second.read() as session:
+        await session.execute(_END_CONNECTIONS)
+    await second.open()
+    for _ in range(3):
+        with pytest.raises(SQLAlchemyError):
+            async with first.write() as session:
+                await session.execute(_INSERT, {"id": "forbidden"})
+    async with second.read() as session:
+        assert (await session.scalars(text("SELECT id FROM feedback"))).all() == []
+    await first.close()
+    await second.close()
+
+
+async def test_a_server_that_is_not_there_is_told_by_name(new_postgres: Callable[[], str]) -> None:
+    for url, reason in (
+        ("postgresql+asyncpg://somebody:secret@127.0.0.1:1/slipstream", "Connect call failed"),
+        (new_postgres().replace("/store_", "/no_store_"), "does not exist"),
+    ):
+        with pytest.raises(ConfigError, match=reason) as raised:
+            await Database(url).open()
+        assert str(raised.value).startswith("store.url: expected a store that can be opened and written, found")
+        assert "secret" not in str(raised.value)
+
+
+async def test_no_error_holds_anything_of_what_was_to_be_stored(new_postgres: Callable[[], str]) -> None:
+    database = Database(new_postgres())
+    await database.open()
+    for statement in (
+        "INSERT INTO feedback (id, comment) VALUES ('f', :comment)",
+        "INSERT INTO feedback (id, created_at, rating) VALUES (:comment, 1.0, CAST(CAST(:comment AS text) AS integer))",
+        "INSERT INTO feedback (id, created_at, rating) VALUES ('f', 1.0, CAST(:comment AS integer))",
+    ):
+        with pytest.raises(DBAPIError) as raised:
+            async with database.write() as session:
+                await session.execute(text(statement), {"comment": "between us"})
+        error: BaseException | None = raised.value
+        while error is not None:
+            assert "between us" not in str(error) + repr(error)
+            error = error.__cause__
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_feedback_with_a_character_that_no_text_of_postgresql_holds_is_kept(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: loop.ready(1))
+        said = {"task_id": "t", "thumbs": "up", "comment": "cut\0off", "source": "form"}
+        response = await loop.client.post("/feedback", json=said)
+        assert response.status_code == 202
+        receipt = (await loop.client.get(f"/feedback/{response.json()['id']}")).json()
+        assert receipt["comment"].replace("\0", "\ufffd") == "cut\ufffdoff"
+        assert (await loop.client.get("/feedback/%00")).status_code == 404
+
+
+@ON_BOTH_STORES
+async def test_a_reader_sees_one_state_of_the_store(store_url: str, tmp_path: Path) -> None:
+    database = Database(store_url)
+    await database.open()
+    count = text("SELECT count(*) FROM feedback")
+    async with database.read() as reader:
+        assert await reader.scalar(count) == 0
+        async with database.write() as writer:
+            await writer.execute(_INSERT, {"id": "f"})
+        assert await reader.scalar(count) == 0
+    async with database.read() as reader:
+        assert await reader.scalar(count) == 1
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_writers_wait_for_each_other(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+
+    async def add() -> None:
+        async with database.write() as session:
+            number = await session.scalar(text("SELECT count(*) FROM feedback"))
+            await session.execute(_INSERT, {"id": f"f{number}"})
+
+    await asyncio.gather(*(add() for _ in range(20)))
+    await database.close()
