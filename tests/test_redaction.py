@@ -1,4 +1,5 @@
 import json
+import random
 
 import pytest
 
@@ -293,3 +294,84 @@ def test_a_million_unlucky_characters_are_read_in_one_pass(piece, found):
 def test_bad_rules_are_refused(rule, told):
     with pytest.raises(ValueError, match=told):
         RedactRule.model_validate(rule)
+
+
+SECRETS = [
+    "sk-abcdefghijklmnop1234", "rk_test_abcdefgh12345678", "gsk_abcdefghijklmnopqrst1234", "AKIAIOSFODNN7EXAMPLE",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "github_pat_11ABCDEFG0abcdefghijkl_mnop", "xapp-1-A0123456789-1234",
+    "glpat-abcdefghij1234567890", "xoxb-1234567890-abcdef", "AIzaSyA-1234567890abcdefghijklmnopqrstu", JWT, PEM,
+    "hf_abcdefghijklmnopqrstuvwxyz", "xai-" + "aB1" * 26, "nvapi-" + "aB-1_" * 12, "npm_" + "aB1" * 12, PEM[:40],
+    "pypi-AgEIcHlwaS5vcmcC" + "aB-1_" * 20, "SG." + "aB-1_" * 4 + "xy." + "aB1" * 14 + "x", "Bearer abc/ef.1234567890",
+    "bearer   1/+/~=._-abcdef", "a.b+c@mail.example.co.uk", "+1 (415) 555-2671", "0086 13812345678", "199-1234-5678",
+    "4111 1111 1111 1111", "3782 822463 10005", "30569309025904", "6205500000000000004", "10.0.0.1", "fe80::1",
+    "::1", "1::", "2001:0db8:0000:0000:0000:ff00:0042:8329", "ORD-123",
+]  # fmt: skip
+AROUND = [
+    "",
+    " ",
+    "\n",
+    "\b",
+    "\x1b",
+    "\\",
+    "\\n",
+    "\\u4f60",
+    '"',
+    "/",
+    "<",
+    "你",
+    "é",
+    "\U0001f600",
+    "x",
+    "7",
+    "-",
+    ":",
+    ".",
+]
+
+
+def _escaped(text):
+    """JSON with every sign of a string as an escape, as an encoder may write it."""
+    return json.dumps(text)[:1] + "".join(f"\\u{ord(sign):04x}" for sign in text) + '"'
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "rules", [("api_key",), BUILT_IN, BUILT_IN[::-1], (*BUILT_IN, {"name": "order", "pattern": r"ORD-\d+"})]
+)
+def test_nothing_is_overlooked_in_json_however_it_is_written(rules, seed):
+    dice = random.Random(seed)
+    rule_set = redactor(*rules)
+    found = 0
+    for _ in range(600):
+        parts = dice.choices(AROUND, k=dice.randint(0, 4)) + dice.choices(SECRETS, k=dice.randint(0, 2))
+        dice.shuffle(parts)
+        text = "".join(parts)
+        if dice.random() < 0.3:  # nearly the thing
+            at = dice.randrange(len(text) + 1)
+            text = text[:at] + dice.choice(AROUND) + text[at + 1 :]
+        value = {"messages": [{"content": text}, {"content": "plain words"}]}
+        expected = rule_set.redact(value)
+        compact = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        hidden = json.dumps(value).replace(json.dumps(text), _escaped(text)).encode() if text.isascii() else None
+        slashed = json.dumps(value).replace("/", "\\/").encode()
+        for written in (None, compact, json.dumps(value).encode(), slashed, hidden):
+            redacted, as_json = rule_set.redact_json(value, written)
+            assert redacted == expected
+            assert json.loads(as_json) == expected
+        found += expected != value
+    assert found > 100
+
+
+def test_json_without_anything_to_redact_stays_the_very_same():
+    value = {"messages": [{"content": "3 words, 120 of 4.5 at 10:30: see step-2 & <b>"}], "n": 1750000000}
+    text = b'{ "messages":[{"content":"3 words, 120 of 4.5 at 10:30: see step-2 \\u0026 \\u003cb>"}],"n":1750000000}'
+    redacted, as_json = redactor(*BUILT_IN).redact_json(value, text)
+    assert redacted is value
+    assert as_json is text
+
+
+def test_json_with_half_of_a_surrogate_pair_is_redacted():
+    value = {"content": "\ud800 a@b.com"}
+    redacted, as_json = redactor("email").redact_json(value)
+    assert redacted == {"content": "\ud800 [redacted:email]"}
+    assert json.loads(as_json) == redacted
