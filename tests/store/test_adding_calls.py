@@ -1,0 +1,186 @@
+"""Calls come into the store a batch at a time, and are as they would be one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from stores import ON_BOTH_STORES
+
+from slipstream.selection import Decision
+from slipstream.store import feedback, tasks
+from slipstream.store.bodies import pack, unpack
+from slipstream.store.database import Database
+from slipstream.store.feedback import NewFeedback
+from slipstream.store.tables import CallRow, MarkRow, TaskRow
+from slipstream.store.tasks import Added, NewCall
+
+NOW = 1_000_000.0
+LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})
+
+pytestmark = ON_BOTH_STORES
+
+
+@pytest.fixture
+async def database(store_url: str) -> AsyncIterator[Database]:
+    database = Database(store_url)
+    await database.open()
+    yield database
+    await database.close()
+
+
+def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:
+    given: dict[str, Any] = {
+        "session_id": "s", "task_id": task_id, "request": pack({"of": msg_id}), "answer": pack({"id": msg_id}),
+        "msg_id": msg_id, "latency": 1.0, "started_at": NOW, "completes": True, "marked": False,
+        "labels": frozenset(), "metadata": {},
+    }  # fmt: skip
+    return NewCall(**given | fields)
+
+
+async def add(database: Database, *calls: NewCall, now: float = NOW) -> Added:
+    async with database.write() as session:
+        return await tasks.add_calls(session, calls, now)
+
+
+async def task(database: Database, task_id: str) -> TaskRow:
+    async with database.read() as session:
+        return await session.get_one(TaskRow, task_id)
+
+
+async def calls(database: Database, task_id: str) -> list[tuple[int, str | None]]:
+    async with database.read() as session:
+        query = select(CallRow).where(CallRow.task_id == task_id).order_by(CallRow.id)
+        rows = (await session.scalars(query)).all()
+    assert all(unpack(row.request) == {"of": row.msg_id} for row in rows)
+    return [(row.position, row.msg_id) for row in rows]
+
+
+async def test_calls_of_many_tasks_go_to_the_end_of_each(database: Database) -> None:
+    left = await add(database, new("a", "1", completes=False), new("b", "2"), new("a", "3", completes=False))
+    assert left == Added(undecided=True, rescore=False)
+    await add(database, new("a", "4"), new("c", None, new_task=True, session_id="other"), now=NOW + 5)
+
+    assert await calls(database, "a") == [(0, "1"), (1, "3"), (2, "4")]
+    assert await calls(database, "b") == [(0, "2")]
+    assert await calls(database, "c") == [(0, None)]
+    a, b, c = [await task(database, name) for name in "abc"]
+    assert (a.state, a.revision, a.created_at, a.updated_at) == ("complete", 3, NOW, NOW + 5)
+    assert (b.state, b.revision, b.updated_at, b.session_id) == ("complete", 1, NOW, "s")
+    assert (c.session_id, c.created_at) == ("other", NOW + 5)
+
+
+async def test_a_task_opens_again_and_keeps_its_session_and_what_was_said_of_it(database: Database) -> None:
+    await add(database, new("t", marked=True, labels=frozenset({"b"}), metadata={"x": 1, "y": 1}))
+    await add(database, new("t", session_id="later", completes=False, labels=frozenset({"a"}), metadata={"y": "é"}))
+    row = await task(database, "t")
+    assert (row.state, row.session_id, row.marked, row.labels) == ("open", "s", True, ["a", "b"])
+    assert row.meta == {"x": 1, "y": "é"}
+
+
+async def test_a_decision_comes_with_the_call(database: Database) -> None:
+    left = await add(database, new("no", new_task=True, decision=LEFT))
+    assert left == Added(undecided=False, rescore=False)
+    left = await add(database, new("yes", new_task=True, decision=TAKEN, labels=frozenset({"math"}), metadata={"a": 1}))
+    assert left.undecided, "its runs are to be planned"
+
+    row = await task(database, "no")
+    assert (row.decided, row.selected, row.reason) == (True, False, "not_sampled")
+    row = await task(database, "yes")
+    assert (row.decided, row.selected, row.reason) == (False, True, "sampling")
+    assert (row.labels, row.meta) == (["drawn", "math"], {"why": "luck", "a": 1})
+    async with database.read() as session:
+        assert await tasks.undecided(session, 10) == ["yes"]
+
+
+async def test_a_second_call_has_the_task_decided_anew(database: Database) -> None:
+    await add(database, new("t", new_task=True, decision=LEFT), new("t"))
+    row = await task(database, "t")
+    assert (row.decided, row.selected, row.revision) == (False, False, 2)
+
+
+async def test_a_batch_that_was_stored_after_all_can_be_tried_again(database: Database) -> None:
+    await add(database, new("t", "1", new_task=True, decision=TAKEN))
+    await add(database, new("t", "1", new_task=False, decision=TAKEN))
+    assert await calls(database, "t") == [(0, "1"), (1, "1")]
+    assert (await task(database, "t")).selected
+
+
+async def test_marks_that_waited_are_applied(database: Database) -> None:
+    def mark(name: str, **fields: Any) -> MarkRow:
+        expires = fields.pop("expires_at", NOW + 60)
+        return MarkRow(id=name, labels=[name], meta={name: 1}, created_at=NOW, expires_at=expires, **fields)
+
+    async with database.write() as session:
+        for waiting in (
+            mark("by_task", task_id="t"), mark("by_answer", msg_id="m2"), mark("late", task_id="t", expires_at=NOW),
+            mark("elsewhere", task_id="u"), mark("again", task_id="t"),
+        ):  # fmt: skip
+            await tasks.add_mark(session, waiting)
+    left = await add(
+        database,
+        new("t", "m1", new_task=True, decision=LEFT),
+        new("v", "m3", new_task=True, decision=LEFT),
+        new("w", "m2", new_task=True, decision=LEFT),
+    )
+    assert left.undecided, "the marked ones"
+    t, v, w = [await task(database, name) for name in "tvw"]
+    assert (t.marked, t.labels, t.meta) == (True, ["again", "by_task"], {"again": 1, "by_task": 1})
+    assert (w.marked, w.labels, w.decided, w.revision) == (True, ["by_answer"], False, 2)
+    assert (v.marked, v.decided) == (False, True)
+    async with database.read() as session:
+        states = {row.id: row.state for row in await session.scalars(select(MarkRow))}
+    assert states == {
+        "by_task": "applied", "again": "applied", "by_answer": "applied", "late": "waiting", "elsewhere": "waiting",
+    }  # fmt: skip
+
+
+async def _said(database: Database, name: str, kind: feedback.Kind, now: float) -> None:
+    async with database.write() as session:
+        await feedback.add(session, NewFeedback(name, kind, (name,), 1.0), now)
+
+
+async def _about(database: Database, name: str) -> tuple[str, str | None]:
+    """What became of a feedback: its state, and the msg_id of the answer that it is about."""
+    async with database.read() as session:
+        target = (await session.scalars(select(feedback.FeedbackTargetRow).filter_by(feedback_id=name))).one()
+        call = await session.get(CallRow, target.call_pk) if target.call_pk is not None else None
+    return target.state, call.msg_id if call else None
+
+
+async def test_feedback_that_waited_is_about_the_answer_that_had_been_seen(database: Database) -> None:
+    """Two answers of a session in one batch: what was said between them is about the first."""
+    await _said(database, "s", "session_id", NOW + 5)
+    await _said(database, "m2", "msg_id", NOW + 30)
+    await _said(database, "nothing", "task_id", NOW + 30)
+    await add(
+        database,
+        new("x", "m0", session_id="r"),
+        new("t", "m1", started_at=NOW, latency=1.0),
+        new("u", "m2", started_at=NOW + 10, latency=1.0),
+        new("x", "m3", session_id="r"),
+        now=NOW + 40,
+    )
+    assert await _about(database, "s") == ("matched", "m1")
+    assert await _about(database, "m2") == ("matched", "m2")
+    assert await _about(database, "nothing") == ("waiting", None)
+    assert await calls(database, "x") == [(0, "m0"), (1, "m3")]
+
+
+async def test_feedback_goes_on_to_a_later_answer_that_had_been_seen(database: Database) -> None:
+    await add(database, new("t", "m1"))
+    await _said(database, "t", "task_id", NOW + 20)
+    assert await _about(database, "t") == ("matched", "m1")
+    await add(database, new("t", "m2", started_at=NOW + 10), new("t", "m3", started_at=NOW + 30), now=NOW + 40)
+    assert await _about(database, "t") == ("matched", "m2")
+
+
+async def test_more_calls_than_a_statement_takes_names(database: Database) -> None:
+    await _said(database, "m1199", "msg_id", NOW)
+    await add(database, *(new(f"t{number}", f"m{number}") for number in range(1200)))
+    await add(database, *(new(f"t{number}", f"n{number}") for number in range(1200)))
+    assert await _about(database, "m1199") == ("matched", "m1199")
+    assert await calls(database, "t0") == [(0, "m0"), (1, "n0")]
+    assert await calls(database, "t1199") == [(0, "m1199"), (1, "n1199")]
