@@ -363,3 +363,19 @@ def _as_sent_back(answer: dict[str, Any], dice: random.Random) -> dict[str, Any]
     if isinstance(message.get("content"), str) and dice.random() < 0.5:
         message["content"] = [{"type": "text", "text": message["content"]}]
     return message
+
+
+def test_ids_of_its_own_grow_with_time() -> None:
+    """So the store's indexes of them grow at one end, however many they hold."""
+    placed = Conversations(10)
+    places = [placed.place(call([user(f"hi {number}")], assistant("hello"))) for number in range(100)]
+    ids = [name for place in places for name in (place.session_id, place.task_id)]
+    assert ids == sorted(ids)
+
+
+def test_a_task_is_new_where_its_id_was_made_for_the_call() -> None:
+    placed = conversations()
+    steps = list(agent_turns("ann", turns=2))
+    assert [placed.place(step).new_task for step in steps] == [True, False, True, False]
+    assert not placed.place(call([user("hi")], assistant("hello"), task_id="theirs")).new_task
+    assert placed.place(call([user("hi")], assistant("hello"), session_id="theirs")).new_task
