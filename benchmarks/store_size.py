@@ -129,19 +129,20 @@ async def _round(store: _Store, rng: random.Random) -> None:
         await observe.metrics(sidecar)
     async with store.timed("GET /status"):
         await observe.status(sidecar, Response())
-    old = rng.randrange(2 * _SWEEP, store.calls)
-    task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=old)
-    msg_id = await store.value("SELECT msg_id FROM calls WHERE id = :id", id=old)
-    session_id = await store.value("SELECT session_id FROM tasks WHERE id = :id", id=task_id)
-    for kind, name in (("msg_id", msg_id), ("task_id", task_id), ("session_id", session_id)):
-        async with store.timed(f"POST /feedback by {kind}"):
-            body = feedback_route.FeedbackBody.model_validate({kind: name, "reward": 1.0})
-            await feedback_route.post_feedback(body, sidecar)
-    for kind, name in (("msg_id", msg_id), ("task_id", task_id)):
-        async with store.timed(f"POST /marks by {kind}"):
-            await marks_route.post_mark(marks_route.MarkBody.model_validate({kind: name}), sidecar)
-    async with store.timed("GET /tasks/{id}"):
-        await observe.get_task(task_id, sidecar)
+    newest = await store.value("SELECT max(id) FROM calls")
+    for age, pk in (("new", newest - rng.randrange(_BATCH)), ("old", rng.randrange(_SWEEP * 8, store.calls))):
+        task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=pk)
+        msg_id = await store.value("SELECT msg_id FROM calls WHERE id = :id", id=pk)
+        session_id = await store.value("SELECT session_id FROM tasks WHERE id = :id", id=task_id)
+        for kind, name in (("msg_id", msg_id), ("task_id", task_id), ("session_id", session_id)):
+            async with store.timed(f"POST /feedback by {kind}, {age}"):
+                body = feedback_route.FeedbackBody.model_validate({kind: name, "reward": 1.0})
+                await feedback_route.post_feedback(body, sidecar)
+        for kind, name in (("msg_id", msg_id), ("task_id", task_id)):
+            async with store.timed(f"POST /marks by {kind}, {age}"):
+                await marks_route.post_mark(marks_route.MarkBody.model_validate({kind: name}), sidecar)
+        async with store.timed(f"GET /tasks/{{id}}, {age}"):
+            await observe.get_task(task_id, sidecar)
 
 
 async def _sweep(store: _Store) -> None:

@@ -207,8 +207,7 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
 async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> int | None:
     """The answer of production that is meant: of a task or a session, the last one that the user saw."""
     if target.kind == "msg_id":
-        call = await newest_call(session, target.ref)
-        return None if call is None else call.pk
+        return await newest_call(session, target.ref)
     query = select(CallRow.id).join(TaskRow, TaskRow.id == CallRow.task_id)
     if target.kind == "task_id":
         query = query.where(CallRow.task_id == target.ref).order_by(CallRow.position.desc())

@@ -94,10 +94,8 @@ class CallRow(Base):
     started_at: Mapped[float]
 
 
-call_block = CallRow.id.op("/")(literal_column(str(CALL_BLOCK)))
-"""The number of a call's block. Written as in the index, which is not used for anything else."""
-
-Index("ix_calls_msg_id", call_block, CallRow.msg_id)
+Index("ix_calls_msg_id", CallRow.id.op("/")(literal_column(str(CALL_BLOCK))), CallRow.msg_id)
+"""Written as in `msg_ids`, where alone it is used."""
 
 
 class GroupRow(Base):

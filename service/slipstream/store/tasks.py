@@ -193,8 +193,8 @@ async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
     session.add(mark)
     task_id = mark.task_id
     if mark.msg_id is not None:
-        call = await newest_call(session, mark.msg_id)
-        task_id = None if call is None else call.task_id
+        call_pk = await newest_call(session, mark.msg_id)
+        task_id = await session.scalar(select(CallRow.task_id).where(CallRow.id == call_pk))
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
         return False
