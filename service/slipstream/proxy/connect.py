@@ -50,7 +50,7 @@ class Connector:
 
     def __init__(self, base_url: str, connect_timeout: float, environment: Mapping[str, str]) -> None:
         url = urlsplit(str(AnyHttpUrl(base_url)))  # by way of pydantic: all ASCII, however it was written
-        self._host = (url.hostname or "").strip("[]")
+        self._host = url.hostname or ""
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._timeout = connect_timeout
         self._tls: ssl.SSLContext | None = None
