@@ -15,28 +15,40 @@ import msgspec
 from slipstream.capture.body import Unreadable, parse_json
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_REST = ("tool_calls", "function_call", "tool_call_id", "name")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
 def canonical(message: Mapping[str, Any]) -> bytes:
     """The message's role, text, other content, tool calls and names; all else (refusal, annotations, audio,
     reasoning, unknown fields) is left out, because agents do not send it back reliably."""
-    get = message.get
-    role, content = get("role"), _content(get("content"))
-    tool_calls, function_call = _tool_calls(get("tool_calls")), get("function_call")
-    rest = (tool_calls, _function(function_call) if function_call else None, get("tool_call_id"), get("name"))
-    if content and type(content) is str and type(role) is str and role in _ROLES and not any(rest):
+    role, content = message.get("role"), _content(message.get("content"))
+    if content and type(content) is str and type(role) is str and role in _ROLES and _says_no_more(message):
         return f"{role}:{content}".encode("utf-8", "surrogatepass")  # most messages, and no JSON begins like it
-    form = [value or None for value in (role, content, *rest)]
+    function_call = message.get("function_call")
+    form = [
+        role or None,
+        content or None,
+        _tool_calls(message.get("tool_calls")) or None,
+        _function(function_call) if function_call else None,
+        message.get("tool_call_id") or None,
+        message.get("name") or None,
+    ]
     try:
         return _encode(form)
     except UnicodeEncodeError:  # half of a surrogate pair
         return json.dumps(form, sort_keys=True).encode()
 
 
+def _says_no_more(message: Mapping[str, Any]) -> bool:
+    return len(message) == 2 or not any(map(message.get, _REST))
+
+
 def _content(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.strip()
     if not isinstance(content, list):
-        return content.strip() if isinstance(content, str) else content
+        return content
     text = "".join(part["text"] for part in content if _is_text(part)).strip()
     others = [part for part in content if not _is_text(part)]
     return [text, *others] if others else text

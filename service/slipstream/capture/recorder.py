@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
 from slipstream.capture.conversations import Conversations, Place, completes
@@ -119,7 +118,7 @@ class Recorder:
                 added = await tasks.add_calls(session, self._unwritten, self._clock())
         except BaseException:
             # the batch stays and is tried again; it may yet be in the store, so none of its tasks is new for certain
-            self._unwritten = [replace(call, new_task=False) for call in self._unwritten]
+            self._unwritten = [call._replace(new_task=False) for call in self._unwritten]
             raise
         self._metrics.captured.inc(len(self._unwritten))
         tally(self._metrics, [(call.task_id, call.decision) for call in self._unwritten if call.decision is not None])

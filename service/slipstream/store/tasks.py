@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -20,8 +20,7 @@ from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 from slipstream.trajectory import Call, Task
 
 
-@dataclass(frozen=True, slots=True)
-class NewCall:
+class NewCall(NamedTuple):
     """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
 
     Attributes:
