@@ -171,8 +171,7 @@ def _score_of(tasks: Sequence[dict[str, Any]]) -> Score:
 def _counts(status: dict[str, Any], calls: int, plan: Plan) -> dict[str, int]:
     return {
         "calls": calls,
-        "runs": status["runs"].get("scored", 0),
-        "experiences": status["experiences_delivered"],
+        "runs": status["experiences_delivered"],  # each that was scored is one
         "commits": status["commits"].get("delivered", 0),
         "steps": plan.steps,
     }

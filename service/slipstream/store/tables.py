@@ -15,6 +15,11 @@
 
 A scored run goes back to `answered` (and its group to `running`) when feedback or a mark arrives before delivery; so
 does one that could not be scored, out of a dropped group too.
+
+Indexes cost each captured call, so there are few: of a task its id, its session (whose last answer feedback means), the
+time (what retention deletes, what is newest) and, until it is decided, that it is; of a call its place in its task and
+its msg_id. All of them rise with time, so that a batch of calls shares pages however large the store is; `msg_ids` says
+how the last one does. Runs and groups come with a call of the policy, which costs more than any index of them.
 """
 
 from __future__ import annotations
