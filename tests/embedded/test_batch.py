@@ -117,7 +117,9 @@ def test_a_prompt_that_comes_later_is_read_only_where_no_row_holds_it(model: Pre
     assert sum(read) <= 4
     for prompt, row_logits in zip(prompts, logits, strict=True):
         assert torch.allclose(row_logits, alone(model, prompt), atol=1e-3)
-    logits = batch.step([7] * 4)
+    unpadded = [*system, 12, 13, 14]
+    assert torch.allclose(batch.join([unpadded])[0], alone(model, unpadded), atol=1e-3)
+    logits = batch.step([7] * 5)
     for row, row_logits in zip([[*system, 8, 7, 7], [*[9] * 120, 7, 7]], logits, strict=False):
         assert torch.allclose(row_logits, alone(model, row), atol=1e-3)
 
