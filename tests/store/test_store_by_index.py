@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import facade_client
 import pytest
 from filled import fill
 from loops import Loop, RunLoop
@@ -92,10 +93,12 @@ async def _everything(loop: Loop) -> None:
         assert (await loop.client.post("/marks", json=named)).status_code == 202
     await until(lambda: loop.ready(4))
     assert (await loop.commit())["experiences"] == 4
-    for path in ("/metrics", "/status", "/readyz"):
+    for path in ("/metrics", "/readyz"):
         assert (await loop.client.get(path)).status_code == 200
-    given = {"msg_ids": [policy], "reward": 1.0, "task_id": "f", "run_id": 0}
-    assert (await loop.client.post("/explorer/feedback", json=given)).status_code == 200
+    for task_id in ("f", None):
+        await facade_client.run(loop, task_id)
+    await facade_client.commit(loop)
+    assert (await loop.client.get("/status")).status_code == 200
 
 
 def _scans(path: Path, asked: Asked) -> list[tuple[str, str]]:

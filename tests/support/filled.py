@@ -23,7 +23,7 @@ _STATEMENTS = (
     # Two calls a task; four tasks a session, and a service that keeps one for ever.
     """INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, reason, created_at,
                           updated_at)
-       SELECT {id}, CASE WHEN i % 10 = 0 THEN 'service' ELSE printf('s%024x', i / 4) END, 'complete', 2, 0, '[]',
+       SELECT {id}, CASE WHEN i % 4 = 0 THEN 'service' ELSE printf('s%024x', i / 4) END, 'complete', 2, 0, '[]',
               '{{}}', 1, i % :every = 0, CASE WHEN i % :every = 0 THEN 'sampling' ELSE 'not_sampled' END, {at}, {at}
        FROM n""",
     """INSERT INTO calls (id, task_id, position, msg_id, request, answer, latency, started_at)
