@@ -185,6 +185,25 @@ async def test_the_running_sidecar_tells_it_in_status_and_metrics(run_loop: RunL
     assert values == {each.code: float(each.code == "live.nothing_scored") for each in live.PROBLEMS}
 
 
+async def test_that_nothing_is_selected_is_told_until_something_is(run_loop: RunLoop) -> None:
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        for number in range(20):
+            await loop.chat(f"question {number}")
+
+        async def told() -> list[dict[str, str]]:
+            problems: list[dict[str, str]] = (await loop.status())["problems"]
+            return problems
+
+        [problem] = await until(told)
+        assert (problem["code"], problem["found"]) == (
+            "live.nothing_selected",
+            "none of 20 tasks; the commonest reason is no_mark (20)",
+        )
+        await loop.chat("question 20", {"x-slipstream-mark": "good"})
+        await until(lambda: loop.ready(1))
+        assert await told() == []
+
+
 async def test_commits_that_the_explorer_loses_are_told(run_loop: RunLoop) -> None:
     async with run_loop(ExplorerWithEngines()) as loop:
         await loop.chat("hello")
