@@ -43,8 +43,9 @@ from slipstream.routes import feedback as feedback_route
 from slipstream.routes import marks as marks_route
 from slipstream.routes import observe
 from slipstream.sidecar import Sidecar
-from slipstream.store import commits, runs, tasks
+from slipstream.store import commits, runs
 from slipstream.store.database import Database
+from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.tables import CommitRow
 
 _BYTES_A_CALL = 800
@@ -72,12 +73,12 @@ class _Store:
             return await session.scalar(text(statement), parameters)
 
 
-def _new_calls(rng: random.Random) -> list[tasks.NewCall]:
+def _new_calls(rng: random.Random) -> list[NewCall]:
     """Tasks of two calls each; production's ids are random."""
     session_id, now = uuid.uuid4().hex, time.time()
     names = [f"{int(now * 1000):012x}-{rng.getrandbits(72):018x}" for _ in range(_BATCH // 2)]
     return [
-        tasks.NewCall(
+        NewCall(
             session_id=session_id,
             task_id=name,
             request=REQUEST,
@@ -101,7 +102,7 @@ async def _round(store: _Store, rng: random.Random) -> None:
     sidecar = store.sidecar
     fresh = _new_calls(rng)
     async with store.timed(f"record {_BATCH} calls"), sidecar.database.write() as session:
-        await tasks.add_calls(session, fresh, time.time())
+        await add_calls(session, fresh, time.time())
     async with store.timed(f"Planner step, {_BATCH // 2} tasks"):
         await sidecar.planner.step()
     async with store.timed("claim 16 runs"), sidecar.database.write() as session:

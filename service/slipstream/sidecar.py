@@ -38,7 +38,7 @@ from slipstream.runs.shadow import ShadowCaller
 from slipstream.selection import Selector
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
-from slipstream.store.tasks import Added
+from slipstream.store.recording import Added
 from slipstream.watch import ExplorerWatch
 from slipstream.worker import Worker
 

@@ -21,8 +21,8 @@ from slipstream.redaction import Redactor, RedactRule
 from slipstream.selection import Decision
 from slipstream.store import tasks
 from slipstream.store.database import Database
+from slipstream.store.recording import Added
 from slipstream.store.tables import CallRow, TaskRow
-from slipstream.store.tasks import Added
 from slipstream.trajectory import Task
 
 JSON = [(b"content-type", b"application/json")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -14,14 +15,17 @@ from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
-from slipstream.store import tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
-from slipstream.store.tasks import Added, NewCall
+from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.trajectory import Call, Task
 
 _BATCH = 500
-"""Exchanges written in one transaction: enough to share its fsync, few enough to keep feedback's writes prompt."""
+"""Exchanges written in one transaction: enough to share its cost, few enough to keep feedback's writes prompt."""
+
+_GATHER = 0.05
+"""Seconds that the first exchanges wait for others, because a transaction costs as much as storing twenty calls. What
+is said of an answer in the meantime waits for it."""
 
 
 _NO_LABELS: frozenset[str] = frozenset()
@@ -79,6 +83,7 @@ class Recorder:
         self._wake = wake
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
+        self._enough = asyncio.Event()
         self._unwritten: list[NewCall] = []
         self.dropped_at: float | None = None
 
@@ -97,6 +102,8 @@ class Recorder:
             return
         self._queue.append(exchange)
         self._bytes += size
+        if len(self._queue) >= _BATCH:
+            self._enough.set()
         self._wake()
 
     @property
@@ -106,16 +113,20 @@ class Recorder:
 
     async def step(self) -> bool:
         """Store a batch. Returns True when more is waiting."""
-        if not self._unwritten:
+        if not self._unwritten and self._queue:
+            if len(self._queue) < _BATCH:
+                self._enough.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._enough.wait(), _GATHER)
             batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
             self._bytes -= sum(map(_size, batch))
-            # parsing, redaction and packing are the costly part, and production shares this event loop
+            # parsing, redaction and packing are the costly part, and the control API shares this event loop
             self._unwritten = await asyncio.to_thread(self._read, batch)
         if not self._unwritten:
             return bool(self._queue)
         try:
             async with self._database.write() as session:
-                added = await tasks.add_calls(session, self._unwritten, self._clock())
+                added = await add_calls(session, self._unwritten, self._clock())
         except BaseException:
             # the batch stays and is tried again; it may yet be in the store, so none of its tasks is new for certain
             self._unwritten = [call._replace(new_task=False) for call in self._unwritten]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import delete, exists, select, update
+from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.msg_ids import newest_call
@@ -70,30 +70,36 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
     return rescore
 
 
+def may_wait(since: float) -> tuple[Exists, Exists]:
+    """What says whether feedback may wait for any answer at all, as `awaited` means it."""
+    return exists().where(_waiting()), exists().where(_recent(since))
+
+
 async def awaited(session: AsyncSession, refs: Iterable[Ref], since: float) -> set[tuple[str, str]]:
-    """Names that feedback waits for, all of these among them and perhaps others; nearly always none, which one small
-    query tells.
+    """Names that feedback may wait for: all of these that are such, and perhaps others.
 
     Args:
         since: when the first of the answers ended that are being stored. Feedback that came later may have been
             matched to an earlier answer, as `match_waiting` says.
     """
-    waiting = FeedbackTargetRow.state == "waiting"
-    recent = FeedbackRow.created_at >= since
-    some_wait, some_recent = (await session.execute(select(exists().where(waiting), exists().where(recent)))).one()
     named = select(FeedbackTargetRow.kind, FeedbackTargetRow.ref)
-    queries = []
-    if some_recent:
-        queries.append(named.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id).where(recent))
-    if some_wait:
-        names: dict[Kind, list[str]] = {}
-        for kind, ref in dict.fromkeys(refs):
-            names.setdefault(kind, []).append(ref)
-        for kind, several in names.items():
-            for at in range(0, len(several), _AT_ONCE):
-                some = FeedbackTargetRow.ref.in_(several[at : at + _AT_ONCE])
-                queries.append(named.where(FeedbackTargetRow.kind == kind, some, waiting))
+    queries = [named.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id).where(_recent(since))]
+    names: dict[Kind, list[str]] = {}
+    for kind, ref in dict.fromkeys(refs):
+        names.setdefault(kind, []).append(ref)
+    for kind, several in names.items():
+        for at in range(0, len(several), _AT_ONCE):
+            some = FeedbackTargetRow.ref.in_(several[at : at + _AT_ONCE])
+            queries.append(named.where(FeedbackTargetRow.kind == kind, some, _waiting()))
     return {(kind, ref) for query in queries for kind, ref in await session.execute(query)}
+
+
+def _waiting() -> ColumnElement[bool]:
+    return FeedbackTargetRow.state == "waiting"
+
+
+def _recent(since: float) -> ColumnElement[bool]:
+    return FeedbackRow.created_at >= since
 
 
 async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, ended_at: float | None = None) -> bool:

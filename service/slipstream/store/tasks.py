@@ -1,64 +1,26 @@
-"""Tasks in the store: captured calls come in, marks are applied, complete tasks are read for a decision."""
+"""Tasks in the store: marks are applied, complete tasks are read for a decision."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import delete, exists, func, or_, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
-from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 from slipstream.trajectory import Call, Task
 
 
-class NewCall(NamedTuple):
-    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
-
-    Attributes:
-        new_task: nothing of its task can be in the store: its id was made for this call.
-        decision: on the task as it is with this first call; None where it is left to be made.
-    """
-
-    session_id: str
-    task_id: str
-    request: bytes
-    answer: bytes
-    msg_id: str | None
-    latency: float
-    started_at: float
-    completes: bool
-    marked: bool
-    labels: frozenset[str]
-    metadata: Mapping[str, Any]
-    new_task: bool = False
-    decision: Decision | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What storing calls leaves to be done.
-
-    Attributes:
-        undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
-        rescore: runs are to be scored again, because of feedback that had waited for these calls.
-    """
-
-    undecided: bool
-    rescore: bool
-
-
 @dataclass(slots=True)
-class _Pending:
-    """A task while calls are added to it."""
+class PendingTask:
+    """A task's row while calls are added to it, and how many it has. `stored`: there is a row of it in the store."""
 
     session_id: str
     calls: int
@@ -73,120 +35,6 @@ class _Pending:
     reason: str | None = None
 
 
-async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
-    """Store calls, each at the end of its task, with the marks and the feedback that waited for them."""
-    pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
-    marks = await _waiting_marks(session, calls, now)
-    rows = []
-    for call in calls:
-        task = pending.get(call.task_id)
-        if task is None:
-            task = pending[call.task_id] = _Pending(call.session_id, calls=0, stored=False)
-        rows.append(_call_row(call, task.calls))
-        task.calls += 1
-        task.state = "complete" if call.completes else "open"
-        _note(task, call.marked, call.labels, call.metadata)
-        if call.decision is not None and task.revision == 1:
-            decide(task, call.decision)
-            task.decided = not call.decision.selected  # the runs of a selected one are yet to be planned
-        if marks:
-            for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
-                _apply(mark, task)
-
-    await _write_tasks(session, pending, now)
-    rescore = await _write_calls(session, calls, rows, pending, now)
-    undecided = any(task.state == "complete" and not task.decided for task in pending.values())
-    return Added(undecided, rescore)
-
-
-_TASK_COLUMNS = ("id", "session_id", "state", "revision", "marked", "labels", "meta", "decided", "selected", "reason",
-                 "created_at", "updated_at")  # fmt: skip
-_CHANGING = ("state", "revision", "marked", "labels", "meta", "decided", "updated_at")
-_CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
-
-_AT_ONCE = 500
-"""Names in one query: databases bound the parameters of a statement."""
-
-
-async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, _Pending]:
-    last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
-    query = select(
-        TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
-        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason,
-    )  # fmt: skip
-    found = {}
-    names = sorted(task_ids)
-    for at in range(0, len(names), _AT_ONCE):
-        some = query.where(TaskRow.id.in_(names[at : at + _AT_ONCE]))
-        for task_id, session_id, position, *rest in await session.execute(some):
-            found[task_id] = _Pending(session_id, -1 if position is None else position, True, *rest)
-            found[task_id].calls += 1
-    return found
-
-
-async def _waiting_marks(
-    session: AsyncSession, calls: Sequence[NewCall], now: float
-) -> dict[tuple[str, str | None], list[MarkRow]]:
-    """The marks that wait for these calls, by what they name."""
-    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
-    waiting = (MarkRow.state == "waiting", MarkRow.expires_at > now)
-    if not await session.scalar(select(exists().where(*waiting))):
-        return marks
-    for at in range(0, len(calls), _AT_ONCE):
-        some = calls[at : at + _AT_ONCE]
-        task_ids, msg_ids = {call.task_id for call in some}, {call.msg_id for call in some if call.msg_id}
-        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
-        for mark in await session.scalars(select(MarkRow).where(names, *waiting)):
-            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
-            if mark not in marks.setdefault(name, []):
-                marks[name].append(mark)
-    return marks
-
-
-async def _write_tasks(session: AsyncSession, pending: Mapping[str, _Pending], now: float) -> None:
-    new, changed = [], []
-    for task_id, task in pending.items():
-        labels = to_json(task.labels).decode() if task.labels else "[]"
-        meta = to_json(task.meta).decode() if task.meta else "{}"
-        now_so = (task.state, task.revision, task.marked, labels, meta, task.decided)
-        if task.stored:
-            changed.append((*now_so, now, task_id))
-        else:
-            new.append((task_id, task.session_id, *now_so, task.selected, task.reason, now, now))
-    await insert_rows(session, TaskRow, _TASK_COLUMNS, new)
-    await update_rows(session, TaskRow, _CHANGING, changed)
-
-
-async def _write_calls(
-    session: AsyncSession, calls: Sequence[NewCall], rows: Rows, pending: Mapping[str, _Pending], now: float
-) -> bool:
-    """Insert the calls. Feedback that waits for one is matched as soon as that one is the newest of its session.
-
-    Returns:
-        True when a run is to be scored again, because of that feedback.
-    """
-
-    def refs(call: NewCall) -> list[feedback.Ref]:
-        given: list[feedback.Ref] = [("task_id", call.task_id), ("session_id", pending[call.task_id].session_id)]
-        return [*given, ("msg_id", call.msg_id)] if call.msg_id else given
-
-    first_end = min((call.started_at + call.latency for call in calls), default=now)
-    awaited = await feedback.awaited(session, (ref for call in calls for ref in refs(call)), first_end)
-    rescore, done = False, 0
-    for number, call in enumerate(calls, start=1) if awaited else ():
-        if not awaited.isdisjoint(refs(call)):
-            await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:number])
-            done = number
-            rescore |= await feedback.match_waiting(session, refs(call), now, call.started_at + call.latency)
-            await session.flush()
-    await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:])
-    return rescore
-
-
-def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
-    return (call.task_id, position, call.msg_id, call.request, call.answer, call.latency, call.started_at)
-
-
 async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
     """Store a mark; apply it where what it names is stored. Returns True when a run is to be scored again with it."""
     session.add(mark)
@@ -197,7 +45,7 @@ async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
         return False
-    _apply(mark, task)
+    apply_mark(mark, task)
     return await feedback.score_task_again(session, task.id)
 
 
@@ -272,19 +120,19 @@ async def delete_older_marks(session: AsyncSession, before: float, limit: int) -
     return len(ids)
 
 
-def decide(task: TaskRow | _Pending, decision: Decision) -> None:
+def decide(task: TaskRow | PendingTask, decision: Decision) -> None:
     """Write down what was decided on a task."""
     task.selected, task.reason = decision.selected, decision.reason
     task.labels = sorted(decision.labels.union(task.labels))
     task.meta = {**decision.metadata, **task.meta}
 
 
-def _apply(mark: MarkRow, task: TaskRow | _Pending) -> None:
+def apply_mark(mark: MarkRow, task: TaskRow | PendingTask) -> None:
     mark.state = "applied"
-    _note(task, True, frozenset(mark.labels), mark.meta)
+    note(task, True, frozenset(mark.labels), mark.meta)
 
 
-def _note(task: TaskRow | _Pending, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
+def note(task: TaskRow | PendingTask, marked: bool, labels: frozenset[str], metadata: Mapping[str, Any]) -> None:
     """Add to what is known of a task, and have it decided anew with that."""
     task.marked = task.marked or marked
     if labels:

@@ -14,8 +14,8 @@ from slipstream.store import feedback, tasks
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
+from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.tables import CallRow, MarkRow, TaskRow
-from slipstream.store.tasks import Added, NewCall
 
 NOW = 1_000_000.0
 LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})
@@ -42,7 +42,7 @@ def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:
 
 async def add(database: Database, *calls: NewCall, now: float = NOW) -> Added:
     async with database.write() as session:
-        return await tasks.add_calls(session, calls, now)
+        return await add_calls(session, calls, now)
 
 
 async def task(database: Database, task_id: str) -> TaskRow:

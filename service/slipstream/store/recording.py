@@ -1,0 +1,180 @@
+"""Captured calls come into the store, a batch at a time: each at the end of its task, with what waited for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.jsontext import to_json
+from slipstream.selection.decision import Decision
+from slipstream.store import feedback
+from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.tables import CallRow, MarkRow, TaskRow
+from slipstream.store.tasks import PendingTask, apply_mark, decide, note
+
+
+class NewCall(NamedTuple):
+    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
+
+    Attributes:
+        new_task: nothing of its task can be in the store: its id was made for this call.
+        decision: on the task as it is with this first call; None where it is left to be made.
+    """
+
+    session_id: str
+    task_id: str
+    request: bytes
+    answer: bytes
+    msg_id: str | None
+    latency: float
+    started_at: float
+    completes: bool
+    marked: bool
+    labels: frozenset[str]
+    metadata: Mapping[str, Any]
+    new_task: bool = False
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What storing calls leaves to be done.
+
+    Attributes:
+        undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
+        rescore: runs are to be scored again, because of feedback that had waited for these calls.
+    """
+
+    undecided: bool
+    rescore: bool
+
+
+async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
+    """Store calls, each at the end of its task, with the marks and the feedback that waited for them."""
+    pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
+    first_end = min((call.started_at + call.latency for call in calls), default=now)
+    # nearly always nothing waits, which one small query tells
+    waits = select(exists().where(*_waiting(now)), *feedback.may_wait(first_end))
+    some_marks, *some_feedback = (await session.execute(waits)).one()
+    marks = await _waiting_marks(session, calls, now) if some_marks else {}
+    rows = []
+    for call in calls:
+        task = pending.get(call.task_id)
+        if task is None:
+            task = pending[call.task_id] = PendingTask(call.session_id, calls=0, stored=False)
+        rows.append(_call_row(call, task.calls))
+        task.calls += 1
+        task.state = "complete" if call.completes else "open"
+        note(task, call.marked, call.labels, call.metadata)
+        if call.decision is not None and task.revision == 1:
+            decide(task, call.decision)
+            task.decided = not call.decision.selected  # the runs of a selected one are yet to be planned
+        if marks:
+            for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
+                apply_mark(mark, task)
+
+    await _write_tasks(session, pending, now)
+    rescore = False
+    if any(some_feedback):
+        refs = [_refs(call, pending[call.task_id].session_id) for call in calls]
+        awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
+        rows, rescore = await _match_feedback(session, calls, rows, refs, awaited, now)
+    await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
+    undecided = any(task.state == "complete" and not task.decided for task in pending.values())
+    return Added(undecided, rescore)
+
+
+_TASK_COLUMNS = ("id", "session_id", "state", "revision", "marked", "labels", "meta", "decided", "selected", "reason",
+                 "created_at", "updated_at")  # fmt: skip
+_CHANGING = ("state", "revision", "marked", "labels", "meta", "decided", "updated_at")
+_CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
+
+_AT_ONCE = 500
+"""Names in one query: databases bound the parameters of a statement."""
+
+
+async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, PendingTask]:
+    last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
+    query = select(
+        TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
+        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason,
+    )  # fmt: skip
+    found = {}
+    names = sorted(task_ids)
+    for at in range(0, len(names), _AT_ONCE):
+        some = query.where(TaskRow.id.in_(names[at : at + _AT_ONCE]))
+        for task_id, session_id, position, *rest in await session.execute(some):
+            found[task_id] = PendingTask(session_id, -1 if position is None else position, True, *rest)
+            found[task_id].calls += 1
+    return found
+
+
+async def _waiting_marks(
+    session: AsyncSession, calls: Sequence[NewCall], now: float
+) -> dict[tuple[str, str | None], list[MarkRow]]:
+    """The marks that wait for these calls, by what they name."""
+    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
+    for at in range(0, len(calls), _AT_ONCE):
+        some = calls[at : at + _AT_ONCE]
+        task_ids, msg_ids = {call.task_id for call in some}, {call.msg_id for call in some if call.msg_id}
+        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
+        for mark in await session.scalars(select(MarkRow).where(names, *_waiting(now))):
+            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
+            if mark not in marks.setdefault(name, []):
+                marks[name].append(mark)
+    return marks
+
+
+async def _write_tasks(session: AsyncSession, pending: Mapping[str, PendingTask], now: float) -> None:
+    new, changed = [], []
+    for task_id, task in pending.items():
+        labels = to_json(task.labels).decode() if task.labels else "[]"
+        meta = to_json(task.meta).decode() if task.meta else "{}"
+        now_so = (task.state, task.revision, task.marked, labels, meta, task.decided)
+        if task.stored:
+            changed.append((*now_so, now, task_id))
+        else:
+            new.append((task_id, task.session_id, *now_so, task.selected, task.reason, now, now))
+    await insert_rows(session, TaskRow, _TASK_COLUMNS, new)
+    await update_rows(session, TaskRow, _CHANGING, changed)
+
+
+async def _match_feedback(
+    session: AsyncSession,
+    calls: Sequence[NewCall],
+    rows: Rows,
+    refs: Sequence[Sequence[feedback.Ref]],
+    awaited: Set[tuple[str, str]],
+    now: float,
+) -> tuple[Rows, bool]:
+    """Insert the calls that feedback waits for, and those before them: each is matched while it is the newest.
+
+    Returns:
+        The rows that are left to be inserted, and whether a run is to be scored again.
+    """
+    rescore, done = False, 0
+    for number, (call, names) in enumerate(zip(calls, refs, strict=True), start=1):
+        if not awaited.isdisjoint(names):
+            await insert_rows(session, CallRow, _CALL_COLUMNS, rows[done:number])
+            done = number
+            rescore |= await feedback.match_waiting(session, names, now, call.started_at + call.latency)
+            await session.flush()
+    return rows[done:], rescore
+
+
+def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
+    return MarkRow.state == "waiting", MarkRow.expires_at > now
+
+
+def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
+    return (call.task_id, position, call.msg_id, call.request, call.answer, call.latency, call.started_at)
+
+
+def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:
+    refs: list[feedback.Ref] = [("task_id", call.task_id), ("session_id", session_id)]
+    return [*refs, ("msg_id", call.msg_id)] if call.msg_id else refs
