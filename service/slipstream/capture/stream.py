@@ -14,9 +14,6 @@ from slipstream.capture.body import Unreadable, parse_json
 TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
 """Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""
 
-_TRANSPORT_FIELDS = frozenset({"object", "choices", "obfuscation"})
-"""Fields of a chunk that belong to the stream and not to the completion."""
-
 
 def events(body: bytes) -> Iterator[tuple[str, bytes]]:
     """The events of an event stream, as (event name, data), by the WHATWG's rules for interpreting one.
@@ -51,6 +48,7 @@ def assemble(body: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     done = False
+    before: dict[str, Any] = {}
     for name, data in events(body):
         if data.strip() == b"[DONE]":
             done = True
@@ -58,13 +56,17 @@ def assemble(body: bytes) -> dict[str, Any]:
         if name == "error":
             raise Unreadable("error_in_stream")
         chunk = _object(parse_json(data))
-        if chunk.get("error"):
-            raise Unreadable("error_in_stream")
-        for key, value in chunk.items():
-            # Azure begins with a chunk of empty id and model; the id that the agent sees is the first real one.
-            if value not in (None, "") and key not in _TRANSPORT_FIELDS and not (key == "id" and "id" in answer):
-                answer[key] = value
-        for part in _objects(chunk.get("choices")):
+        parts = chunk.pop("choices", None)
+        chunk.pop("obfuscation", None)  # noise, another one in each chunk
+        if chunk != before:  # most say again what the one before said
+            before = chunk
+            if chunk.get("error"):
+                raise Unreadable("error_in_stream")
+            for key, value in chunk.items():
+                # Azure begins with a chunk of empty id and model; the id that the agent sees is the first real one.
+                if value not in (None, "") and key != "object" and not (key == "id" and "id" in answer):
+                    answer[key] = value
+        for part in _objects(parts):
             index = part.get("index") or 0
             if type(index) is not int:
                 raise Unreadable("no_answer")
@@ -89,7 +91,10 @@ def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
             logprobs = choice["logprobs"] = choice["logprobs"] or {}
             for kind, tokens in _object(value).items():
                 earlier = logprobs.get(kind)
-                logprobs[kind] = earlier + tokens if isinstance(earlier, list) and isinstance(tokens, list) else tokens
+                if isinstance(earlier, list) and isinstance(tokens, list):
+                    earlier += tokens
+                else:
+                    logprobs[kind] = tokens
         elif key not in ("index", "delta", "logprobs", "message") and value is not None:
             choice[key] = value
 
