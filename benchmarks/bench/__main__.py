@@ -92,7 +92,7 @@ def _measure(plan: Plan, targets: Sequence[Target]) -> Results:
             turns.slow_streams(each)
         while len(processes) > 1:
             processes.pop().end()
-        if any(target.slipstream for target in targets):
+        if any(target.capture is not None for target in targets):
             processes[0].end()
             processes[0] = start_nginx(folder / "scaling", port, cores)
             scaling.measure(turns, port, cores, processes)

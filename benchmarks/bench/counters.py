@@ -22,11 +22,16 @@ class Counters:
             self.stored - then.stored, self.dropped - then.dropped, self.left_out - then.left_out, self.waiting
         )
 
-    @property
-    def share_stored(self) -> float | None:
-        """Of the calls that capture wanted; None without any."""
-        wanted = self.stored + self.dropped + self.waiting
-        return self.stored / wanted if wanted else None
+    def share_stored(self, rate: float) -> float | None:
+        """Of the calls that capture at this rate wants, the share that is stored; None without any.
+
+        What is dropped may be dropped before it is known whether it was wanted, so the rate says how many were.
+        """
+        seen = self.stored + self.dropped + self.left_out + self.waiting
+        if not seen * rate:
+            return None
+        lost = self.dropped + self.waiting
+        return min(1.0, self.stored / (seen * rate)) if lost else 1.0
 
 
 def parse(exposition: str) -> Counters:

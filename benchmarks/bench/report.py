@@ -29,7 +29,7 @@ def report(results: Results, targets: Sequence[Target], plan: Plan, arguments: s
         "### Streams",
         _streams(results, targets, plan),
     ]
-    if any(target.slipstream for target in targets):
+    if any(target.capture is not None for target in targets):
         parts += ["### Workers", _workers(results)]
     parts += ["### Remarks", _remarks(results, targets)]
     return "\n\n".join(part for part in parts if part)
@@ -147,7 +147,7 @@ def _requests(results: Results, targets: Sequence[Target]) -> str:
 def _stored(results: Results, targets: Sequence[Target]) -> str:
     rows = []
     for target in _measured(results, targets):
-        if not target.slipstream or not results.values(target.key, "cpu@32"):
+        if target.capture is None or not results.values(target.key, "cpu@32"):
             continue
         key = target.key
         stored = [_percent(results.median(key, f"stored@{load}")) for load in ("1", "32", "256", "100/s", "1000/s")]
@@ -167,15 +167,14 @@ def _streams(results: Results, targets: Sequence[Target], plan: Plan) -> str:
         key = target.key
         row = [target.name, number(results.median(key, "first"), 1e6)]
         if target.start is None:
-            row += [_NONE] * 4
+            row += [_NONE] * 3
         else:
             row.append(number(results.added(key, "first"), 1e6))
             row.append(number(results.median(key, "event"), 1e6, 1))
             row.append(_pair(results.median(key, "slow_pss"), results.median(key, "slow_rss"), 1e-6))
-            row.append(number(results.median(key, "slow_each"), 1e-3, 1))
         rows.append(row)
     header = ["", "first event, p50, µs", "added, µs", "CPU per 1,000 events, ms"]
-    header += [f"memory with {plan.slow_streams:,} slow streams, PSS / RSS, MB", "of it for each stream, kB"]
+    header += [f"memory with {plan.slow_streams:,} slow streams, PSS / RSS, MB"]
     said = (
         f"{plan.streams} streams at once, each of {plan.events} events 10 ms apart; and {plan.slow_streams:,} at once, "
         f"each of {plan.slow_events} events 1 s apart."
@@ -199,7 +198,7 @@ def _workers(results: Results) -> str:
         f"{scaling.CONNECTIONS} connections; each worker has a CPU quota of {scaling.WORKER:.0%} of a core, "
         f"the training side one of {scaling.TRAINING:.0%}."
     )
-    header = ["workers", "req/s", "of one worker", "CPU per request, µs", "of it training side, µs", "stored"]
+    header = ["", "req/s", "of one worker", "CPU per request, µs", "of it training side, µs", "stored"]
     return f"{said}\n\n{table(header, rows)}"
 
 

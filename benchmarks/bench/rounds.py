@@ -145,7 +145,7 @@ class Turns:
                 "cpu": (now[0] - cpu[0]) / load.answered,
                 "training": (now[1] - cpu[1]) / load.answered,
             }
-            if (share := running.counters().since(then).share_stored) is not None:
+            if (share := running.stored_since(then)) is not None:
                 found["stored"] = share
             if load.refused or load.failed:
                 what = f"{running.target.name} at {connections} connections"
@@ -168,7 +168,7 @@ class Turns:
             self._settle(running)
             cuts = statistics.quantiles(steady.taken, n=100, method="inclusive")
             found = {"p50": cuts[49], "p99": cuts[98]}
-            if (share := running.counters().since(then).share_stored) is not None:
+            if (share := running.stored_since(then)) is not None:
                 found["stored"] = share
             if steady.failed:
                 self.results.note(f"{name} at {rate} requests a second: {steady.failed} of {steady.asked} failed")
@@ -209,13 +209,11 @@ class Turns:
             return
         key, plan, add = running.target.key, self.plan, self.results.add
         running.begin()
-        before = running.memory()
 
         def look() -> None:
             used = running.memory()
             add(key, "slow_pss", 0, used.pss)
             add(key, "slow_rss", 0, used.rss)
-            add(key, "slow_each", 0, (used.pss - before.pss) / plan.slow_streams)
 
         opening = plan.slow_streams / 500
         after = opening + plan.slow_events - 2  # all are open, and have been for as long as it goes

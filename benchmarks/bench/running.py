@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from bench import counters
+from bench.counters import Counters, counters, training_side
 from bench.load import LoadFailed
 from bench.machine import Cores, Memory, cpu_seconds, memory
 from bench.processes import Process, Unavailable, free_port
@@ -54,8 +54,8 @@ class Running:
             if time.monotonic() > deadline:
                 return False
 
-    def counters(self) -> counters.Counters:
-        return counters.counters(self.port) if self.target.slipstream else counters.Counters()
+    def counters(self) -> Counters:
+        return counters(self.port) if self.target.capture is not None else Counters()
 
     def cpu(self) -> tuple[float, float]:
         """CPU seconds of all its processes, and of those that are the training side.
@@ -63,8 +63,12 @@ class Running:
         The second is 0 where there is none, and where it is the same process as the proxy.
         """
         pids = self.process.tree() if self.process else []
-        training = counters.training_side(pids) if self.target.slipstream else set()
+        training = training_side(pids) if self.target.capture is not None else set()
         return cpu_seconds(pids), cpu_seconds(training if training != set(pids) else ())
+
+    def stored_since(self, then: Counters) -> float | None:
+        """The share of the calls that were to be captured since then which is stored; None where none was."""
+        return self.counters().since(then).share_stored(self.target.capture or 0.0)
 
     def memory(self) -> Memory:
         return memory(self.process.tree()) if self.process else Memory()

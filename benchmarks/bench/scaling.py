@@ -19,9 +19,9 @@ WORKER, TRAINING = 0.25, 0.8
 """Cores for each worker, and for the training side: it must not be what holds two workers back."""
 CONNECTIONS = 64
 VARIANTS = tuple(
-    Target(f"workers-{workers}-{percent}", f"{workers}, capture {percent}%", slipstream(percent / 100, workers), True)
-    for percent in (0, 100)
-    for workers in (1, 2)
+    Target(f"workers-{workers}-{rate:.0%}", f"{name}, capture {rate:.0%}", slipstream(rate, workers), rate)
+    for rate in (0.0, 1.0)
+    for workers, name in ((1, "1 worker"), (2, "2 workers"))
 )
 
 
@@ -65,5 +65,5 @@ def _turn(turns: Turns, running: Running, turn: int) -> None:
         turns.warm(running)
         turns.fast(running, turn, CONNECTIONS)
     except (LoadFailed, OSError) as error:
-        turns.results.note(f"{running.target.name} workers: {error}")
+        turns.results.note(f"{running.target.name}: {error}")
     running.rest()

@@ -1,4 +1,8 @@
-"""A model that only streams: as many events as the request names, so far apart as it names. Run with a port."""
+"""A model for streams: as many events as the request names, so far apart as it names.
+
+Who asks for no stream (a proxy may, in the name of one who did) gets a ready answer after the same time. Arguments: the
+port, that answer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import cast
 import uvloop
 
 _PACE = re.compile(rb"events=(\d+) every_ms=(\d+) end")
+_STREAMED = re.compile(rb'"stream": ?true')
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
@@ -42,6 +47,7 @@ class Stub(asyncio.Protocol):
     """One connection; its requests come one after the other."""
 
     streams = 0
+    answer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -56,9 +62,17 @@ class Stub(asyncio.Protocol):
         self._received += data
         if not (pace := _PACE.search(self._received)) or not self._whole():
             return
+        streamed = _STREAMED.search(self._received)
         self._received = b""
         self._events, every_ms = int(pace[1]), int(pace[2])
         self._every = every_ms / 1000
+        if not streamed:
+            whole = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(self.answer) + self.answer
+            wait = self._events * self._every
+            self._timer = asyncio.get_running_loop().call_later(
+                wait, self._transport.write, b"HTTP/1.1 200 OK\r\n" + whole
+            )
+            return
         Stub.streams += 1
         first, middle, last = (_event(number, self._events, Stub.streams) for number in (0, 1, self._events - 1))
         self._first, self._middle, self._last = first, middle, last + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
@@ -90,4 +104,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
+    Stub.answer = sys.argv[2].encode()
     uvloop.run(main(int(sys.argv[1])))

@@ -47,12 +47,16 @@ class Command:
 
 @dataclass(frozen=True)
 class Target:
-    """One row of the report. `start` raises Unavailable; without it requests go to the model directly."""
+    """One row of the report. `start` raises Unavailable; without it requests go to the model directly.
+
+    Attributes:
+        capture: of Slipstream, the share of the calls that it is told to capture; None for all others.
+    """
 
     key: str
     name: str
     start: Callable[[Place], Command] | None
-    slipstream: bool = False
+    capture: float | None = None
 
 
 def _nginx(place: Place) -> Command:
@@ -148,10 +152,10 @@ def _mlflow(place: Place) -> Command:
 TARGETS = (
     Target("direct", "direct", None),
     Target("nginx", "nginx", _nginx),
-    Target("slipstream-0", "Slipstream, capture off", slipstream(0.0), slipstream=True),
-    Target("slipstream-10", "Slipstream, capture 10%", slipstream(0.1), slipstream=True),
-    Target("slipstream-100", "Slipstream, capture 100%", slipstream(1.0), slipstream=True),
-    Target("slipstream-100-2", "Slipstream, capture 100%, 2 workers", slipstream(1.0, 2), slipstream=True),
+    Target("slipstream-0", "Slipstream, capture off", slipstream(0.0), 0.0),
+    Target("slipstream-10", "Slipstream, capture 10%", slipstream(0.1), 0.1),
+    Target("slipstream-100", "Slipstream, capture 100%", slipstream(1.0), 1.0),
+    Target("slipstream-100-2", "Slipstream, capture 100%, 2 workers", slipstream(1.0, 2), 1.0),
     Target("trinity", "Trinity-RFT's proxy", _trinity),
     Target("mlflow", "MLflow gateway", _mlflow),
     Target("agent-lightning", "Agent Lightning's LLM proxy", _agent_lightning),

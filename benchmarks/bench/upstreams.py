@@ -103,6 +103,7 @@ def start_streams(folder: Path, port: int, cores: Cores) -> Process:
     """The upstream of streams."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(Path(__file__).with_name("stream_stub.py")), str(port)]
+    command.append(answer().replace("$request_id", "0" * 32))
     return _listening(Process(command, cores.others, folder / "output.log", {}), port)
 
 
