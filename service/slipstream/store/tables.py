@@ -260,7 +260,7 @@ class FeedbackTargetRow(Base):
     """
 
     __tablename__ = "feedback_targets"
-    __table_args__ = (Index("ix_feedback_targets_ref", "kind", "ref"),)
+    __table_args__ = (Index("ix_feedback_targets_ref", "kind", "ref", "state"),)
 
     id: Mapped[RowId] = mapped_column(primary_key=True)
     feedback_id: Mapped[str] = mapped_column(ForeignKey("feedback.id", ondelete="CASCADE"), index=True)

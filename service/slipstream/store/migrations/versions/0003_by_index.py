@@ -10,6 +10,13 @@ _INDEXES = (
     ("tasks", "ix_tasks_session_id", ["session_id"], "ix_tasks_session", ["session_id", "updated_at"]),
     ("groups", "ix_groups_state", ["state"], "ix_groups_state", ["state", "updated_at"]),
     ("commits", "ix_commits_state", ["state"], "ix_commits_state", ["state", "ended_at"]),
+    (
+        "feedback_targets",
+        "ix_feedback_targets_ref",
+        ["kind", "ref"],
+        "ix_feedback_targets_ref",
+        ["kind", "ref", "state"],
+    ),
     ("marks", "ix_marks_state", ["state"], "ix_marks_state", ["state", "expires_at"]),
 )
 """For each table the index that goes, and the one that comes."""
