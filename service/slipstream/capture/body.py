@@ -120,6 +120,8 @@ def decoded(body: bytes, encodings: bytes, limit: int) -> bytes:
         Unreadable: `too_large`, or `encoding` for one that is unknown or broken.
     """
     _check_size(body, limit)
+    if not encodings:
+        return body
     for name in reversed([name.strip() for name in encodings.lower().split(b",") if name.strip()]):
         decode = _DECODERS.get(name)
         if decode is None:

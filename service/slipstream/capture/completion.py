@@ -132,8 +132,9 @@ def _read(exchange: Exchange, max_body: int) -> CapturedCall:
 
 def _principal(fields: Mapping[bytes, bytes], request: Mapping[str, Any]) -> bytes:
     credentials = [fields.get(name, b"").strip() for name in _IDENTITY_HEADERS]
-    names = [str(request.get(name) or "") for name in _IDENTITY_FIELDS]
-    return hashlib.blake2b(b"%r%r" % (credentials, names), digest_size=16).digest()
+    if names := [(name, request[name]) for name in _IDENTITY_FIELDS if request.get(name)]:
+        credentials.append(repr(names).encode())
+    return hashlib.blake2b(b"\n".join(credentials), digest_size=16).digest()
 
 
 def _digest(principal: bytes, path: str, headers: SlipstreamHeaders, body: bytes) -> bytes:

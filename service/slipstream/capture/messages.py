@@ -22,8 +22,10 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "functio
 def canonical(message: Mapping[str, Any]) -> bytes:
     """The message's role, text, other content, tool calls and names; all else (refusal, annotations, audio,
     reasoning, unknown fields) is left out, because agents do not send it back reliably."""
-    role, content = message.get("role"), _content(message.get("content"))
-    if content and type(content) is str and type(role) is str and role in _ROLES and _says_no_more(message):
+    role, content = message.get("role"), message.get("content")
+    content = content.strip() if type(content) is str else _content(content)
+    is_text = content and type(content) is str and type(role) is str and role in _ROLES
+    if is_text and (len(message) == 2 or not any(map(message.get, _REST))):
         return f"{role}:{content}".encode("utf-8", "surrogatepass")  # most messages, and no JSON begins like it
     function_call = message.get("function_call")
     form = [
@@ -40,13 +42,7 @@ def canonical(message: Mapping[str, Any]) -> bytes:
         return json.dumps(form, sort_keys=True).encode()
 
 
-def _says_no_more(message: Mapping[str, Any]) -> bool:
-    return len(message) == 2 or not any(map(message.get, _REST))
-
-
 def _content(content: Any) -> Any:
-    if isinstance(content, str):
-        return content.strip()
     if not isinstance(content, list):
         return content
     text = "".join(part["text"] for part in content if _is_text(part)).strip()

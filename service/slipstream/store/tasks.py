@@ -123,8 +123,10 @@ async def delete_older_marks(session: AsyncSession, before: float, limit: int) -
 def decide(task: TaskRow | PendingTask, decision: Decision) -> None:
     """Write down what was decided on a task."""
     task.selected, task.reason = decision.selected, decision.reason
-    task.labels = sorted(decision.labels.union(task.labels))
-    task.meta = {**decision.metadata, **task.meta}
+    if decision.labels:
+        task.labels = sorted(decision.labels.union(task.labels))
+    if decision.metadata:
+        task.meta = {**decision.metadata, **task.meta}
 
 
 def apply_mark(mark: MarkRow, task: TaskRow | PendingTask) -> None:
