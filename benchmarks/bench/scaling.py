@@ -15,7 +15,7 @@ from bench.rounds import Turns
 from bench.running import Running, start
 from bench.targets import Target, slipstream
 
-WORKER, TRAINING = 0.25, 0.8
+WORKER, TRAINING = 0.2, 0.8
 """Cores for each worker, and for the training side: it must not be what holds two workers back."""
 CONNECTIONS = 64
 VARIANTS = tuple(
