@@ -22,7 +22,7 @@ from bench.upstreams import start_nginx, start_streams
 
 _INSTALL = "on Debian and Ubuntu: apt-get install --no-install-recommends nginx-light wrk"
 
-_UP_TO_REQUESTS, _UP_TO_STREAMS = 0.65, 0.75
+_UP_TO_REQUESTS, _UP_TO_STREAMS = 0.72, 0.82
 """Shares of the time after which no round of requests, and of streams, begins; slow streams and workers come last."""
 
 

@@ -49,10 +49,9 @@ class Results:
         return max(self.values(key, measure), default=None)
 
     def spread(self, key: str, measure: str) -> float | None:
-        """Half the range over the median: 0.05 is plus and minus 5%."""
+        """Half the range over the median, of at least two rounds: 0.05 is plus and minus 5%."""
         values = self.values(key, measure)
-        middle = self.median(key, measure)
-        return (max(values) - min(values)) / 2 / middle if middle else None
+        return (max(values) - min(values)) / 2 / statistics.median(values) if len(values) > 1 else None
 
     def added(self, key: str, measure: str, base: str = "direct") -> float | None:
         """Median over the rounds of the difference to `base`."""

@@ -14,7 +14,7 @@ from bench.load import LoadFailed, closed_loop
 from bench.machine import Strangers
 from bench.processes import Process
 from bench.results import Results
-from bench.running import PATIENCE, Running
+from bench.running import PATIENCE, Cpu, Running
 from bench.steady import open_loop
 from bench.streams import run_streams
 
@@ -105,12 +105,15 @@ class Turns:
         """
         closed_loop(running.port, 8, 1, self.folder)
 
-    def _settle(self, running: Running) -> None:
-        if not running.settle():
+    def _settled(self, running: Running) -> Cpu:
+        """What a target has spent once it does nothing any more."""
+        cpu, done = running.settle()
+        if not done:
             self.results.note(
                 f"{running.target.name}: still at work {PATIENCE:.0f} s after a load: its CPU is more than the table "
                 "says, and what came next was slowed down"
             )
+        return cpu
 
     def requests(self, running: Running, turn: int) -> None:
         """A target's turn in a round of requests."""
@@ -135,15 +138,14 @@ class Turns:
         seconds = max(self.plan.seconds, min(_LONGEST, _TURNS * connections / known[-1]))
 
         def measure() -> dict[str, float]:
-            cpu, then = running.cpu(), running.counters()
+            then, cpu = running.counters(), running.cpu()
             load = closed_loop(running.port, connections, seconds, self.folder)
-            self._settle(running)
-            now = running.cpu()
+            now = self._settled(running)
             found = {
                 "rate": load.rate,
                 "p50": load.p50,
-                "cpu": (now[0] - cpu[0]) / load.answered,
-                "training": (now[1] - cpu[1]) / load.answered,
+                "cpu": (now.all - cpu.all) / load.answered,
+                "training": (now.training - cpu.training) / load.answered,
             }
             if (share := running.stored_since(then)) is not None:
                 found["stored"] = share
@@ -165,7 +167,7 @@ class Turns:
         def measure() -> dict[str, float]:
             then = running.counters()
             steady = open_loop(running.port, rate, 2 * self.plan.seconds)
-            self._settle(running)
+            self._settled(running)
             cuts = statistics.quantiles(steady.taken, n=100, method="inclusive")
             found = {"p50": cuts[49], "p99": cuts[98]}
             if (share := running.stored_since(then)) is not None:
@@ -188,12 +190,11 @@ class Turns:
             cpu = running.cpu()
             # they begin one after the other, so that the first event of one does not wait for that of another
             streams = run_streams(running.port, plan.streams, plan.events, 10, opening=1.0)
-            self._settle(running)
-            now = running.cpu()
+            now = self._settled(running)
             if streams.whole < plan.streams:
                 self.results.note(f"{running.target.name}: {streams.whole} of {plan.streams} streams came whole")
             events = plan.events * len(streams.first)
-            return {"first": statistics.median(streams.first), "event": (now[0] - cpu[0]) / events}
+            return {"first": statistics.median(streams.first), "event": (now.all - cpu.all) / events}
 
         try:
             run_streams(running.port, 4, 10, 10, opening=0.1)  # warm

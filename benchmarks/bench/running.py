@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.counters import Counters, counters, training_side
@@ -19,6 +20,17 @@ _LOOK, _IDLE = 0.1, 0.1
 """Seconds for which a target is looked at, and the share of a core below which it counts as idle."""
 PATIENCE = 5.0
 """Seconds that a target may work on after the load has ended."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU seconds of all processes of a target, and of those that are the training side.
+
+    The second is 0 where there is none, and where it is the same process as the proxy.
+    """
+
+    all: float
+    training: float
 
 
 class Running:
@@ -40,31 +52,31 @@ class Running:
             self.settle()
             self.process.hold()
 
-    def settle(self) -> bool:
-        """Wait until it does nothing any more and no call waits to be stored; False where that takes too long."""
-        if self.process is None:
-            return True
+    def settle(self) -> tuple[Cpu, bool]:
+        """Wait until it does nothing any more and no call waits to be stored.
+
+        Returns: what it had spent by then, without what it costs to ask it; and False where it took too long.
+        """
         deadline = time.monotonic() + PATIENCE
-        pids = self.process.tree()
-        while True:
-            before = cpu_seconds(pids)
+        now = self.cpu()
+        while self.process:
+            before = now
             time.sleep(_LOOK)
-            if cpu_seconds(pids) - before < _IDLE * _LOOK and not self.counters().waiting:
-                return True
+            now = self.cpu()
+            if now.all - before.all < _IDLE * _LOOK and not self.counters().waiting:
+                return now, True
             if time.monotonic() > deadline:
-                return False
+                return now, False
+        return now, True
 
     def counters(self) -> Counters:
         return counters(self.port) if self.target.capture is not None else Counters()
 
-    def cpu(self) -> tuple[float, float]:
-        """CPU seconds of all its processes, and of those that are the training side.
-
-        The second is 0 where there is none, and where it is the same process as the proxy.
-        """
+    def cpu(self) -> Cpu:
+        """What its processes have spent since they were started."""
         pids = self.process.tree() if self.process else []
         training = training_side(pids) if self.target.capture is not None else set()
-        return cpu_seconds(pids), cpu_seconds(training if training != set(pids) else ())
+        return Cpu(cpu_seconds(pids), cpu_seconds(training if training != set(pids) else ()))
 
     def stored_since(self, then: Counters) -> float | None:
         """The share of the calls that were to be captured since then which is stored; None where none was."""
