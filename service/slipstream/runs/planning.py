@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -14,7 +14,7 @@ from slipstream.store import runs, tasks
 from slipstream.store.database import Database
 from slipstream.store.tables import TaskRow
 
-_BATCH = 50
+_BATCH = 200
 """Tasks decided in one step."""
 
 
@@ -55,7 +55,10 @@ class Planner:
         async with self._database.write() as session:
             await tasks.complete_idle(session, self._clock() - self._task_idle)
             ids = await tasks.undecided(session, _BATCH)
-        for task_id in ids:
+            selected = await tasks.take_selected(session, ids)
+            dropped = await self._plan(session, selected)
+        self._tell(selected, dropped)
+        for task_id in set(ids).difference(selected):
             await self._decide(task_id)
         return len(ids) == _BATCH
 
@@ -64,35 +67,32 @@ class Planner:
             row = await session.get(TaskRow, task_id)
             if row is None:
                 return
-            revision, selected = row.revision, row.selected
+            revision = row.revision
             task = await tasks.picture(session, row)
-        decision = None
-        if not selected:  # a task stays selected: a later call or mark does not ask (and spend a budget) again
-            # in a thread: a strategy of the user's own may be slow, and production shares this event loop
-            decision = await asyncio.to_thread(self._selector.decide, task)
+        # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
+        decision = await asyncio.to_thread(self._selector.decide, task)
         await self._record(task_id, revision, decision)
 
-    async def _record(self, task_id: str, revision: int, decision: Decision | None) -> None:
+    async def _record(self, task_id: str, revision: int, decision: Decision) -> None:
         async with self._database.write() as session:
             row = await session.get(TaskRow, task_id)
             if row is None or row.revision != revision:
                 return  # a call or a mark came meanwhile; the next step decides on the whole picture
             row.decided = True
-            if decision is not None:
-                tasks.decide(row, decision)
-            selected = row.selected
-            dropped = await self._plan(session, task_id) if selected else 0
-        if decision is not None:
-            tally(self._metrics, [(task_id, decision)])
+            tasks.decide(row, decision)
+            selected = [task_id] if decision.selected else []
+            dropped = await self._plan(session, selected)
+        tally(self._metrics, [(task_id, decision)])
+        self._tell(selected, dropped)
+
+    async def _plan(self, session: AsyncSession, selected: Sequence[str]) -> int:
+        """Plan the runs of these tasks' calls that have none yet; returns how many calls did not fit the queue."""
+        if not selected:
+            return 0
+        room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
+        return await runs.plan_tasks(session, selected, room, self._repeat_time, self._clock())
+
+    def _tell(self, selected: Sequence[str], dropped: int) -> None:
         if selected:
             self._metrics.dropped.labels("runs_queue_full").inc(dropped)
             self._planned()
-
-    async def _plan(self, session: AsyncSession, task_id: str) -> int:
-        """Plan the runs of a task's calls that have none yet; returns how many calls did not fit the queue."""
-        now = self._clock()
-        calls = await runs.calls_without_group(session, task_id)
-        room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
-        for call in calls[:room]:
-            await runs.plan(session, call, self._repeat_time, now)
-        return len(calls[room:])

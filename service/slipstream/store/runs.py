@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback, tasks
 from slipstream.store.bodies import unpack
+from slipstream.store.bulk import Rows, insert_rows
 from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow
 from slipstream.trajectory import PolicyCall, Run
 
@@ -52,19 +53,39 @@ async def waiting(session: AsyncSession) -> int:
     return await session.scalar(count) or 0
 
 
-async def calls_without_group(session: AsyncSession, task_id: str) -> Sequence[CallRow]:
-    """The captured calls of a task for which nothing is planned yet, in order."""
-    planned = select(GroupRow.call_id).where(GroupRow.task_id == task_id)
-    query = select(CallRow).where(CallRow.task_id == task_id, CallRow.id.not_in(planned))
-    return (await session.scalars(query.order_by(CallRow.position))).all()
+async def plan_tasks(session: AsyncSession, task_ids: Sequence[str], room: int, repeat_time: int, now: float) -> int:
+    """Plan the groups of those calls of these tasks that have none yet, the oldest first.
+
+    Args:
+        room: groups that may be planned.
+
+    Returns:
+        How many calls there was no room for.
+    """
+    planned = exists().where(GroupRow.call_id == CallRow.id)
+    query = select(CallRow.id, CallRow.task_id, CallRow.position).where(CallRow.task_id.in_(task_ids), ~planned)
+    calls = [(pk, task_id, position) for pk, task_id, position in await session.execute(query.order_by(CallRow.id))]
+    await _plan(session, calls[:room], repeat_time, now, generation=0)
+    return len(calls[room:])
 
 
-async def plan(session: AsyncSession, call: CallRow, repeat_time: int, now: float, generation: int = 0) -> None:
-    """Plan the group of one call: `repeat_time` runs that all start from its prompt."""
-    name = group_id(call.task_id, call.position, generation)
-    session.add(GroupRow(id=name, task_id=call.task_id, call_id=call.id, generation=generation, updated_at=now))
-    await session.flush()
-    session.add_all(RunRow(group_id=name, run_id=run_id, due_at=now, updated_at=now) for run_id in range(repeat_time))
+async def plan(session: AsyncSession, call: CallRow, repeat_time: int, now: float, generation: int) -> None:
+    """Plan another group of a call whose last one was lost."""
+    await _plan(session, [(call.id, call.task_id, call.position)], repeat_time, now, generation)
+
+
+async def _plan(
+    session: AsyncSession, calls: Sequence[tuple[int, str, int]], repeat_time: int, now: float, generation: int
+) -> None:
+    """For each call, given by its row, task and position, a group: `repeat_time` runs that start from its prompt."""
+    groups: Rows = []
+    for call_id, task_id, position in calls:
+        name = group_id(task_id, position, generation)
+        groups.append((name, task_id, call_id, generation, "running", now))
+    planned: Rows = [(name, run_id, "pending", 0, 0, now, now) for name, *_ in groups for run_id in range(repeat_time)]
+    await insert_rows(session, GroupRow, ("id", "task_id", "call_id", "generation", "state", "updated_at"), groups)
+    run_columns = ("group_id", "run_id", "state", "attempts", "revision", "due_at", "updated_at")
+    await insert_rows(session, RunRow, run_columns, planned)
 
 
 async def release_running(session: AsyncSession) -> None:

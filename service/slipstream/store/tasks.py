@@ -68,6 +68,17 @@ async def undecided(session: AsyncSession, limit: int) -> Sequence[str]:
     return (await session.scalars(query.order_by(TaskRow.updated_at).limit(limit))).all()
 
 
+async def take_selected(session: AsyncSession, task_ids: Sequence[str]) -> Sequence[str]:
+    """Those of these tasks that were selected before; they stay so and are decided from here on, with nobody asked
+    (and no budget spent) again."""
+    query = select(TaskRow.id).where(TaskRow.id.in_(task_ids), TaskRow.selected.is_(True))
+    selected = (await session.scalars(query)).all()
+    if selected:
+        taken = update(TaskRow).where(TaskRow.id.in_(selected)).values(decided=True)
+        await session.execute(taken.execution_options(synchronize_session=False))
+    return selected
+
+
 async def load(session: AsyncSession, task_id: str) -> Task:
     """A task with all its calls."""
     return await picture(session, await session.get_one(TaskRow, task_id))
