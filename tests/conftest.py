@@ -11,10 +11,9 @@ import httpx
 import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer, production_app
-from serving import serving
+from serving import serving, sidecar
 from stores import postgres_server
 
-from slipstream.app import create_app
 from slipstream.config.settings import Settings
 
 
@@ -62,7 +61,7 @@ def run_loop(store_url: str) -> RunLoop:
                 }
             )
             async with (
-                serving(create_app(settings)) as url,
+                sidecar(settings) as url,
                 httpx.AsyncClient(base_url=url, timeout=30) as client,
             ):
                 yield Loop(url, explorer, client)

@@ -9,9 +9,8 @@ import httpx
 import pytest
 from broken import WAYS, broken_explorer
 from scripted import production_app
-from serving import serving, until
+from serving import serving, sidecar, until
 
-from slipstream.app import create_app
 from slipstream.config.settings import Settings
 
 CALLS = 100
@@ -32,7 +31,7 @@ async def test_every_answer_is_productions_own(tmp_path: Path, way: str) -> None
                 "commit": {"interval": "100ms"},
             }
         )
-        async with serving(create_app(settings)) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with sidecar(settings) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
 
             async def ask(number: int) -> None:
                 messages = [{"role": "user", "content": f"question {number}"}]

@@ -1,161 +1,256 @@
-"""The application: the proxy in front, the control routes behind it, the training side beside them."""
+"""`slipstream serve`: the proxy's workers and the training side, as processes of one program.
+
+        agents ──▶ worker 0 … worker N-1 ──▶ production
+                      │            │
+             captures │            │ everything that is not /v1/        (two Unix sockets)
+                      ▼            ▼
+                      training side: stages, control API, store
+
+Nothing that the training side does can hold a worker's interpreter, and nothing that happens to it, its death
+included, ends an answer of production.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import os
+import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
-import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from sqlalchemy.exc import SQLAlchemyError
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+import uvloop
 
-from slipstream import __version__
+from slipstream import prefork
 from slipstream.config.settings import Listen, Settings
-from slipstream.errors import ConfigError, RequestError, SlipstreamError, error_body
-from slipstream.proxy.asgi import Proxy
-from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.server import UVICORN_OPTIONS, server_config
-from slipstream.routes import commit, facade, feedback, marks, observe
-from slipstream.routes.body import Refusal
-from slipstream.sidecar import Sidecar
-from slipstream.store.database import Database
+from slipstream.errors import ConfigError
+from slipstream.prefork import Program
+from slipstream.proxy.channel import Receiver, Sender
+from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.metrics import Board, ProxyMetrics
+from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
+from slipstream.proxy.upstreams import control_route, production_route
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 _log = structlog.get_logger(__name__)
 
-_RETRY_AFTER = "5"
-"""Seconds: a locked or full store is worth another try soon, and not in a tight loop."""
+_CONTROL, _CAPTURES = "control", "captures"
+
+_HAND_OVER = 5.0
+"""Seconds that a worker which stops gives the training side to take what was captured."""
+
+_DRAIN = 50.0
+"""Seconds that the training side has to end: its runs and its last commit have 20 s each."""
 
 
-_HEADERS = {
-    401: {"WWW-Authenticate": 'Bearer, Basic realm="slipstream"'},
-    503: {"Retry-After": _RETRY_AFTER},
-}
-"""What an error of this status tells the client to do."""
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Where the parts of one sidecar meet.
+
+    Attributes:
+        agents: one for each worker, listening on the same address.
+        folder: of the Unix sockets; this user alone can enter it.
+        control, captures: bound at `folder/control` and `folder/captures`.
+    """
+
+    agents: tuple[socket.socket, ...]
+    folder: Path
+    control: socket.socket
+    captures: socket.socket
 
 
-def serve(settings: Settings) -> None:
-    """Run the sidecar until SIGTERM or SIGINT, and end it in order.
+def serve(settings: Settings) -> int:
+    """Run the sidecar until SIGTERM or SIGINT, and end it in order; returns the exit code.
 
     Raises:
-        ConfigError: the address cannot be listened on, or the store cannot be opened.
+        ConfigError: the address cannot be listened on, or production cannot be reached as configured.
     """
-    listen = settings.listen
-    # the socket first: of two sidecars started by mistake, the second must not touch the store
-    with _listening(listen) as listener:
-        asyncio.run(_try_store(settings.store.url))
-        app = create_app(settings)
+    workers = settings.proxy.workers
+    with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
+        board = Board(workers)
+        production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
+        programs = [
+            Program(f"proxy-{number}", partial(_worker, settings, sockets, board, number), GRACE + _HAND_OVER + 1)
+            for number in range(workers)
+        ]
+        programs.append(Program("training", partial(_training, settings, sockets, board), _DRAIN))
+        host, port = sockets.agents[0].getsockname()[:2]
+        _log.info("listening", host=host, port=port, workers=workers)
         gc.collect()
-        gc.freeze()  # the modules stay for good: each full collection that went through them held traffic up for 90 ms
-        _log.info("listening", host=listen.host, port=listener.getsockname()[1])
-        server = uvicorn.Server(server_config(app, listen.host, listen.port))
-        server.run(sockets=[listener])
-    if not server.started:
-        raise SlipstreamError("the sidecar did not start, see above")
+        gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
+        return prefork.run(programs)
 
 
-def _listening(listen: Listen) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+@contextlib.contextmanager
+def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
+    """Bind everything.
+
+    Raises:
+        ConfigError: the address is not free.
+    """
+    with contextlib.ExitStack() as stack:
+        agents = [stack.enter_context(_bound(listen.host, listen.port, shared=False))]
+        if workers > 1:  # the address is free; now with a queue for each worker, among which the kernel shares out
+            port = agents[0].getsockname()[1]
+            agents[0].close()
+            agents = [stack.enter_context(_bound(listen.host, port, shared=True)) for _ in range(workers)]
+        for listener in agents:
+            listener.listen(BACKLOG)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-")))
+        inner = []
+        for name in (_CONTROL, _CAPTURES):
+            inner.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+            inner[-1].bind(str(folder / name))
+            inner[-1].listen(BACKLOG)
+        yield Sockets(tuple(agents), folder, *inner)
+
+
+def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        return socket.create_server((listen.host, listen.port), family=family, backlog=UVICORN_OPTIONS["backlog"])
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((host, port))
     except OSError as error:
+        listener.close()
         raise ConfigError(
-            f"listen: expected an address that is free on this machine, found {listen.host}:{listen.port} "
-            f"({error.strerror or error})"
+            f"listen: expected an address that is free on this machine, found {host}:{port} ({error.strerror or error})"
         ) from error
+    return listener
 
 
-async def _try_store(url: str) -> None:
-    """Open the store once before anything runs: what is wrong with it becomes one message instead of a traceback."""
-    database = Database(url)
-    try:
-        await database.open()
-    finally:
-        await database.close()
+async def run_worker(
+    settings: Settings,
+    sockets: Sockets,
+    number: int,
+    metrics: ProxyMetrics,
+    environment: Mapping[str, str],
+    stop: asyncio.Event,
+    grace: float = GRACE,
+) -> None:
+    """One worker of the proxy, until `stop` is set.
+
+    Args:
+        metrics: its row of the board.
+        grace: seconds for answers that are under way at the end.
+    """
+    capture = settings.capture
+    tap = Sender(
+        sockets.folder / _CAPTURES,
+        metrics,
+        wanted=capture.rate > 0,
+        limit=capture.queue,
+        limit_bytes=capture.queue_bytes,
+    )
+    gateway = Gateway(
+        production_route(settings.production, environment, metrics),
+        control_route(sockets.folder / _CONTROL),
+        tap,
+        metrics,
+        max_body=capture.max_body,
+        room=capture.queue_bytes,
+    )
+    await serve_agents(gateway, sockets.agents[number], stop, grace)
+    await tap.drain(_HAND_OVER)
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """The whole sidecar as one ASGI application; its lifespan starts and stops everything."""
-    sidecar = Sidecar(settings)
+async def run_training(settings: Settings, sockets: Sockets, board: Board, stop: asyncio.Event) -> None:
+    """The stages and the control API, until `stop` is set.
 
-    @asynccontextmanager
+    Raises:
+        ConfigError: the store cannot be opened.
+    """
+    import uvicorn
+
+    from slipstream.control import create_control
+    from slipstream.sidecar import Sidecar
+
+    sidecar = Sidecar(settings, board)
+
+    @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await sidecar.start()
+        recorder = sidecar.recorder
+        captures = await asyncio.get_running_loop().create_unix_server(
+            lambda: Receiver(recorder.record, recorder.full), sock=sockets.captures
+        )
         yield
-        proxy.close()
+        captures.close()
         await sidecar.stop()
 
-    control = create_control(sidecar, lifespan)
-    metrics = ProxyMetrics(sidecar.metrics.registry)
-    proxy = Proxy(control, settings.production, settings.capture, sidecar.recorder, metrics)
-    return proxy
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # whoever runs this decides when it ends
 
-
-def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
-    """The control routes, with every error in OpenAI's format."""
-    refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
-    control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
-    control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, observe, facade):
-        control.include_router(module.router)
-    control.add_exception_handler(RequestError, _request_error)
-    control.add_exception_handler(RequestValidationError, _validation_error)
-    control.add_exception_handler(HTTPException, _http_error)
-    control.add_exception_handler(SQLAlchemyError, _store_error)
-    control.add_exception_handler(OSError, _store_error)  # what the driver of a database over the network raises
-    control.add_exception_handler(Exception, _fault)
-    return control
-
-
-async def _request_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestError)
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    body = error_body(str(error), kind=kind, code=error.code, param=error.param)
-    return JSONResponse(body, error.status, headers=_HEADERS.get(error.status))
-
-
-async def _validation_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    problems = error.errors()
-    if any(problem["type"] == "json_invalid" for problem in problems):
-        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
-    fields = [_field(problem["loc"]) for problem in problems]
-    if fields == [""] and problems[0]["type"] in ("missing", "model_attributes_type"):
-        text = "expected a JSON object as the body, with the header content-type: application/json"
-        return JSONResponse(error_body(text, code="invalid_request"), 422)
-    texts = [str(problem["msg"]).removeprefix("Value error, ") for problem in problems]
-    message = "; ".join(f"{field}: {text}" if field else text for field, text in zip(fields, texts, strict=True))
-    return JSONResponse(error_body(message, code="invalid_request", param=fields[0] or None), 422)
-
-
-def _field(location: Sequence[Any]) -> str:
-    """The path of a field without the part of the request that it is in."""
-    return ".".join(str(part) for part in location[1:])
-
-
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return JSONResponse(error_body(str(error.detail), code="http_error"), error.status_code, headers=error.headers)
-
-
-async def _store_error(request: Request, error: Exception) -> JSONResponse:
-    """Nothing was stored, so nothing is acknowledged."""
-    _log.error("store_failed", path=request.url.path, error=repr(error))
-    return JSONResponse(
-        error_body("the store does not take writes at the moment; try again", kind="server_error", code="store_failed"),
-        503,
-        headers={"Retry-After": _RETRY_AFTER},
+    server = Server(
+        uvicorn.Config(
+            create_control(sidecar, lifespan),
+            http="httptools",
+            ws="none",
+            server_header=False,
+            date_header=False,
+            access_log=False,
+            proxy_headers=False,
+            log_config=None,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=20,
+        )
     )
+    await sidecar.database.open()  # before the server, which would hide what is wrong with it
+    await sidecar.database.close()
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    await server.serve(sockets=[sockets.control])
+    ending.cancel()
 
 
-async def _fault(request: Request, error: Exception) -> JSONResponse:
-    """A fault of ours; the server logs its traceback."""
-    return JSONResponse(error_body("a fault of the sidecar; its log says more", kind="server_error", code="fault"), 500)
+def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
+    for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
+        other.close()
+
+    async def main() -> None:
+        stop = _stops_on(parent, lambda: None)
+        await run_worker(settings, sockets, number, board.row(number), os.environ, stop)
+
+    uvloop.run(main())
+
+
+def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -> None:
+    for listener in sockets.agents:
+        listener.close()
+
+    async def main() -> None:
+        # Without a parent another sidecar may be starting on this store; what is under way goes on from there.
+        stop = _stops_on(parent, lambda: os._exit(1))
+        await run_training(settings, sockets, board, stop)
+
+    uvloop.run(main())
+
+
+def _stops_on(parent: int, orphaned: Callable[[], None]) -> asyncio.Event:
+    """An event that SIGTERM sets, and the parent's death after calling `orphaned`."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def gone() -> None:
+        loop.remove_reader(parent)
+        orphaned()
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(parent, gone)
+    return stop

@@ -86,8 +86,7 @@ def serve(
     settings = load_settings(config, os.environ)
     given: LogOptions = context.obj
     logs.configure(given.level or settings.log.level, given.format or settings.log.format)
-    _exit_0_on_signals()
-    run(settings)
+    raise typer.Exit(run(settings))
 
 
 @app.command()

@@ -26,6 +26,7 @@ from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
 from slipstream.facade.chats import Chats
 from slipstream.metrics import Metrics
+from slipstream.proxy.metrics import Board
 from slipstream.redaction import Redactor
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
@@ -55,14 +56,20 @@ _RETENTION_TICK = 60.0
 class Sidecar:
     """Everything but the proxy: its stages, from the settings.
 
+    Args:
+        board: what the proxy's workers count.
+
     Attributes:
         recorder: what the proxy tells of each exchange.
         the other parts: for the routes.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, board: Board) -> None:
         self.settings = settings
+        self.board = board
         self.metrics = Metrics(CollectorRegistry())
+        self.metrics.registry.register(board)
+        self._dropped_before = 0
         self.database = Database(settings.store.url)
         self.breaker = CircuitBreaker(time.monotonic)
         self.selector = Selector(settings.selection, time.monotonic)
@@ -85,7 +92,6 @@ class Sidecar:
             self.metrics,
             decide=self.selector.decide if self.selector.quick else None,
             rate=settings.capture.rate,
-            limit=settings.capture.queue,
             limit_bytes=settings.capture.queue_bytes,
             max_body=settings.capture.max_body,
             clock=time.time,
@@ -227,7 +233,15 @@ class Sidecar:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.experiences_ready.set(await commits.ready_experiences(session))
         self.metrics.runs_active.set(self.shadow.active)
-        self.metrics.capture_queue.set(self.recorder.waiting)
+        self.metrics.capture_queue.set(self.waiting)
+        dropped = self.board.dropped
+        self.metrics.dropped.labels("capture_queue_full").inc(dropped - self._dropped_before)
+        self._dropped_before = dropped
+
+    @property
+    def waiting(self) -> int:
+        """Exchanges that are not stored yet, those in the proxy's workers included."""
+        return self.board.waiting + self.recorder.waiting
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

@@ -39,7 +39,7 @@ class Recording:
         self.decision = Decision(False, "not_sampled")
         self.recorder = Recorder(
             database, Conversations(100), Retries(100), Redactor([RedactRule(name="api_key")]), self.metrics,
-            decide=self._decide, rate=1.0, limit=1000, limit_bytes=2**20, max_body=MAX_BODY, clock=lambda: 1_000_000.0,
+            decide=self._decide, rate=1.0, limit_bytes=2**20, max_body=MAX_BODY, clock=lambda: 1_000_000.0,
             stored=self.stored.append, wake=lambda: None,
         )  # fmt: skip
 

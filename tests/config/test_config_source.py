@@ -83,7 +83,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "production.apikey: unknown key; known here: base_url, api_key, connect_timeout, first_byte_timeout, "
         "idle_timeout",
         "explorer.base_url: expected a URL without user name and password; found a value that is not shown here",
-        "store.url: expected a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://; found a value that is not shown here",
+        "store.url: expected a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://; "
+        "found a value that is not shown here",
         "capture.rate: expected less than or equal to 1; found 2",
         'capture.max_body: expected a size in bytes such as 65536, "64KiB", "8MiB" or "1MB"; found "8 miles"',
         "capture.queue: expected a valid integer, got a number with a fractional part; found 1.5",
@@ -96,8 +97,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "commit.max_pending: expected greater than or equal to 1; found 0",
         'commit.on_shutdown: expected a valid boolean, unable to interpret input; found "perhaps"',
         "log.level: expected 'debug', 'info', 'warning' or 'error'; found \"loud\"",
-        "lisen: unknown key; known here: listen, production, explorer, store, capture, selection, runs, rewards, "
-        "commit, facade, log",
+        "lisen: unknown key; known here: listen, proxy, production, explorer, store, capture, selection, runs, "
+        "rewards, commit, facade, log",
     )
 
 
@@ -275,7 +276,7 @@ def test_an_empty_variable_is_null(load):
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("SLIPSTREAM_LISEN", "x", "lisen: unknown key; known here: listen,"),
+        ("SLIPSTREAM_LISEN", "x", "lisen: unknown key; known here: listen, proxy,"),
         ("SLIPSTREAM_COMMIT__INTERVALL", "5s", "commit.intervall: unknown key; known here: interval,"),
         ("SLIPSTREAM_COMMIT__INTERVAL", "soon", "commit.interval: expected a duration"),
         ("SLIPSTREAM_CAPTURE__REDACT", "email", "capture.redact: expected a list; found"),

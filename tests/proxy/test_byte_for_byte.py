@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from wire import Peer, Request, answer, ask, post, sidecar, upstream
+from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, upstream
 
 
 async def through(request: bytes, response: bytes | Sequence[bytes], **production: object) -> tuple[Request, object]:
@@ -57,15 +57,15 @@ async def test_request_headers_keep_order_duplicates_and_bytes() -> None:
         answer(),
     )
     assert request.fields[1:] == [
-        (b"authorization", b"Bearer caller"),
-        (b"x-twice", b"one"),
-        (b"accept-encoding", b"gzip;q=0.5, br"),
-        (b"x-twice", b"two"),
-        (b"x-latin", b"caf\xe9"),
-        (b"x-utf8", b"\xe2\x82\xac"),
-        (b"x-empty", b""),
-        (b"user-agent", b"agent/1"),
-        (b"cookie", b'a=1; b="2"'),
+        (b"Authorization", b"Bearer caller"),
+        (b"X-Twice", b"one"),
+        (b"Accept-Encoding", b"gzip;q=0.5, br"),
+        (b"X-Twice", b"two"),
+        (b"X-Latin", b"caf\xe9"),
+        (b"X-Utf8", b"\xe2\x82\xac"),
+        (b"X-Empty", b""),
+        (b"User-Agent", b"agent/1"),
+        (b"Cookie", b'a=1; b="2"'),
         (b"content-length", b"2"),
     ]
 
@@ -90,7 +90,7 @@ async def test_hop_by_hop_and_own_headers_stay_here() -> None:
         ),
         answer(),
     )
-    assert [name for name, _ in request.fields] == [b"host", b"x-slip", b"content-length"]
+    assert [name for name, _ in request.fields] == [b"host", b"X-Slip", b"content-length"]
 
 
 async def test_host_is_productions() -> None:
@@ -163,13 +163,13 @@ async def test_response_headers_keep_order_duplicates_and_bytes() -> None:
         ),
     )
     assert response.fields == [
-        (b"set-cookie", b"a=1; Path=/"),
-        (b"x-request-id", b"req_1"),
-        (b"set-cookie", b"b=2"),
-        (b"x-latin", b"caf\xe9"),
-        (b"x-empty", b""),
-        (b"server", b"upstream/1"),
-        (b"date", b"Thu, 01 Jan 1970 00:00:00 GMT"),
+        (b"Set-Cookie", b"a=1; Path=/"),
+        (b"X-Request-Id", b"req_1"),
+        (b"Set-Cookie", b"b=2"),
+        (b"X-Latin", b"caf\xe9"),
+        (b"X-Empty", b""),
+        (b"Server", b"upstream/1"),
+        (b"Date", b"Thu, 01 Jan 1970 00:00:00 GMT"),
         (b"content-length", b"2"),
         (b"connection", b"close"),
     ]
@@ -281,10 +281,16 @@ async def test_trailers_do_not_leak_into_the_next_response() -> None:
 
 
 async def test_expect_100_continue_is_answered_here_and_not_sent_on() -> None:
-    request, response = await through(post(b"{}", b"expect: 100-continue"), answer(b"ok"))
-    assert request.values(b"expect") == []
-    assert b"100 Continue" in response.head
-    assert b"200 OK" in response.rest
+    async def script(peer: Peer) -> None:
+        request = await peer.request()
+        await peer.send(answer(b"%d %b" % (len(request.values(b"expect")), request.body)))
+
+    async with upstream(script) as up, sidecar(up.port) as side, dial(side.port) as client, asyncio.timeout(LIMIT):
+        head, _, body = post(b"{}", b"expect: 100-continue").partition(b"\r\n\r\n")
+        await client.send(head + b"\r\n\r\n")
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(body)
+        assert (await client.reader.read()).endswith(b"\r\n\r\n0 {}")
 
 
 async def test_multipart_upload() -> None:

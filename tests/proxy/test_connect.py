@@ -18,7 +18,7 @@ from wire import LIMIT, Peer, until, upstream
 
 from slipstream.errors import ConfigError
 from slipstream.proxy.connect import Connector
-from slipstream.proxy.http1 import UpstreamError
+from slipstream.proxy.errors import UpstreamError
 
 HTTP, HTTPS = "http://production.example:8000/v1", "https://production.example/v1"
 

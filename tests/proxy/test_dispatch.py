@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
-from wire import LIMIT, ListTap, Peer, Request, answer, ask, control, dial, sidecar, upstream
-
-from slipstream.config.settings import Capture, Production
-from slipstream.proxy.asgi import Proxy
-from slipstream.proxy.metrics import ProxyMetrics
+from wire import LIMIT, Peer, Request, answer, ask, dial, sidecar, upstream
 
 
 def get(path: bytes, *fields: bytes) -> bytes:
@@ -95,17 +89,3 @@ async def test_the_http2_offer_of_javas_client_is_ignored(framing: bytes) -> Non
                 await client.send(piece)
             async with asyncio.timeout(LIMIT):
                 assert (await client.reader.readuntil(b"production")).startswith(b"HTTP/1.1 200 ")
-
-
-async def test_websocket_scope_of_another_server_is_closed() -> None:
-    proxy = Proxy(control, Production(), Capture(), ListTap(), ProxyMetrics(CollectorRegistry()))
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await proxy({"type": "websocket", "raw_path": b"/v1/realtime"}, receive, send)
-    assert (sent[0]["type"], sent[0]["code"]) == ("websocket.close", 1008)

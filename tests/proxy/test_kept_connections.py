@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from wire import LIMIT, Peer, answer, ask, post, sidecar, until, upstream
 
-from slipstream.proxy import upstream as upstream_module
+from slipstream.proxy import pool as pool_module
 
 GET = b"GET /v1/models HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
 
@@ -132,7 +132,7 @@ async def test_idle_connection_closed_by_production_is_noticed() -> None:
 
 
 async def test_connection_is_not_kept_longer_than_upstreams_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_module, "IDLE_LIFE", 0.0)
+    monkeypatch.setattr(pool_module, "IDLE_LIFE", 0.0)
     async with upstream(echo) as up, sidecar(up.port) as side:
         for number in range(3):
             assert (await ask(side.port, post(b"%d" % number))).body == b"%d" % number
@@ -146,7 +146,7 @@ async def test_connections_of_a_burst_do_not_stay_open(monkeypatch: pytest.Monke
                 await burst.wait()
             await peer.send(answer())
 
-    monkeypatch.setattr(upstream_module, "IDLE_LIFE", 0.5)
+    monkeypatch.setattr(pool_module, "IDLE_LIFE", 0.5)
     burst = asyncio.Barrier(3)
     async with upstream(script) as up, sidecar(up.port) as side, asyncio.timeout(LIMIT):
         await asyncio.gather(*(ask(side.port, post(b"burst")) for _ in range(3)))

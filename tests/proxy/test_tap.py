@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
-from slipstream.proxy.tap import Exchange
+from slipstream.proxy.tap import Exchange, Recording
 
 CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -32,7 +32,7 @@ async def test_exchange_is_what_passed() -> None:
         await ask(side.port, post(b"question", b"X-Slipstream-Task-Id: t", path=b"/v1/chat/completions?x=1"))
         exchange: Exchange = await side.tap.next()
     assert (exchange.method, exchange.path) == ("POST", "/v1/chat/completions")
-    assert (b"x-slipstream-task-id", b"t") in exchange.request_headers
+    assert (b"X-Slipstream-Task-Id", b"t") in exchange.request_headers
     assert exchange.request_body == b"question"
     assert exchange.status == 201
     assert (b"x-request-id", b"r") in exchange.response_headers
@@ -68,7 +68,7 @@ async def test_tap_that_raises_changes_nothing(call: str) -> None:
                 raise RuntimeError("wants")
             return True
 
-        def record(self, exchange: Exchange) -> None:
+        def record(self, recording: Recording) -> None:
             raise RuntimeError("record")
 
     async with upstream(echo) as up, sidecar(up.port, tap=Broken()) as side:
@@ -82,9 +82,9 @@ async def test_slow_tap_takes_its_time_after_the_answer_has_left() -> None:
     go_on = threading.Event()
 
     class Slow(ListTap):
-        def record(self, exchange: Exchange) -> None:
+        def record(self, recording: Recording) -> None:
             go_on.wait(LIMIT)
-            super().record(exchange)
+            super().record(recording)
 
     async with upstream(echo) as up, sidecar(up.port, tap=Slow()) as side:
         async with asyncio.timeout(LIMIT):

@@ -1,27 +1,31 @@
 """Both ends of the wire by hand: an upstream that a test scripts byte by byte, a client that sees every byte, and the
-proxy between them in a real uvicorn with a loop and a thread of its own."""
+proxy between them on a loop and a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import queue
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import uvicorn
+import uvloop
 from prometheus_client import CollectorRegistry
 
-from slipstream.config.settings import Capture, Production
-from slipstream.proxy.asgi import Proxy
-from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.server import server_config
-from slipstream.proxy.tap import Exchange
-from slipstream.proxy.upstream import HttpUpstream
+from slipstream.config.settings import Production
+from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.metrics import Board
+from slipstream.proxy.pool import Pool
+from slipstream.proxy.server import serve_agents
+from slipstream.proxy.tap import Exchange, Recording
+from slipstream.proxy.upstreams import control_route, production_route
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""
@@ -52,7 +56,7 @@ class Request:
         return [(name, value.removeprefix(b" ")) for name, _, value in (line.partition(b":") for line in lines)]
 
     def values(self, name: bytes) -> list[bytes]:
-        return [value for key, value in self.fields if key == name]
+        return [value for key, value in self.fields if key.lower() == name]
 
 
 class Peer:
@@ -153,24 +157,18 @@ class ListTap:
     def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> bool:
         return method == "POST" and path == "/v1/chat/completions"
 
-    def record(self, exchange: Exchange) -> None:
-        self.exchanges.put(exchange)
+    def record(self, recording: Recording) -> None:
+        self.exchanges.put(recording.exchange())
 
     async def next(self) -> Exchange:
         return await asyncio.to_thread(self.exchanges.get, timeout=LIMIT)
 
 
-async def control(scope: Any, receive: Any, send: Any) -> None:
+async def control(peer: Peer) -> None:
     """A control API that answers everything with its path."""
-    if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-    body = b"control " + scope["path"].encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-    await send({"type": "http.response.body", "body": body})
+    while True:
+        request = await peer.request()
+        await peer.send(answer(b"control " + request.line.split(b" ")[1]))
 
 
 @dataclass
@@ -180,7 +178,7 @@ class Sidecar:
     port: int
     tap: Any
     registry: CollectorRegistry
-    upstream: HttpUpstream
+    pool: Pool
 
     @property
     def base_url(self) -> str:
@@ -188,7 +186,7 @@ class Sidecar:
 
     @property
     def kept_connections(self) -> int:
-        return len(self.upstream._idle)  # from outside it shows in nothing but a race
+        return self.pool.idle  # from outside it shows in nothing but a race
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"slipstream_proxy_{name}", labels) or 0.0
@@ -202,27 +200,48 @@ async def sidecar(
     upstream_port: int, *, tap: Any = None, max_body: int = 8 * 1024**2, scheme: str = "http", **production: Any
 ) -> AsyncIterator[Sidecar]:
     tap = tap or ListTap()
-    registry = CollectorRegistry()
+    board, registry = Board(1), CollectorRegistry()
+    registry.register(board)
+    metrics = board.row(0)
     settings = Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production})
-    client = HttpUpstream(settings)
-    proxy = Proxy(control, settings, Capture(max_body=max_body), tap, ProxyMetrics(registry), client)
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await proxy(scope, receive, send)
-        if scope["type"] == "lifespan":
-            proxy.close()
-
+    route = production_route(settings, os.environ, metrics)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(app, "127.0.0.1", 0, timeout_graceful_shutdown=2))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        await until(lambda: server.started)
-        yield Sidecar(listener.getsockname()[1], tap, registry, client)
-    finally:
-        server.should_exit = True
-        await asyncio.to_thread(thread.join, LIMIT)
-        listener.close()
+    loop, stop = uvloop.new_event_loop(), asyncio.Event()
+
+    async with control_api() as path:
+
+        def run() -> None:
+            gateway = Gateway(route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2)
+            try:
+                loop.run_until_complete(serve_agents(gateway, listener, stop, grace=2))
+            finally:
+                loop.close()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield Sidecar(listener.getsockname()[1], tap, registry, route.pool)
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            await asyncio.to_thread(thread.join, LIMIT)
+
+
+@contextlib.asynccontextmanager
+async def control_api() -> AsyncIterator[Path]:
+    """`control` behind a Unix socket."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            await control(Peer(reader, writer))
+        writer.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "control"
+        server = await asyncio.start_unix_server(handle, path)
+        try:
+            yield path
+        finally:
+            server.close()
 
 
 @contextlib.asynccontextmanager

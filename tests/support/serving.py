@@ -7,15 +7,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import uvicorn
 
-from slipstream.proxy.server import server_config
+from slipstream.app import open_sockets, run_training, run_worker
+from slipstream.config.settings import Listen, Settings
+from slipstream.proxy.metrics import Board
 
 
 @asynccontextmanager
 async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
     """Serve an ASGI application on 127.0.0.1; yields its base URL. Port 0 takes a free one."""
-    server = uvicorn.Server(server_config(app, "127.0.0.1", port, log_level="error", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, "127.0.0.1", port, log_level="error", access_log=False, log_config=None, timeout_graceful_shutdown=2
+        )
+    )
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started or task.done())
@@ -24,6 +31,30 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def sidecar(settings: Settings) -> AsyncIterator[str]:
+    """The whole sidecar on a free port, its processes' work in the test's own event loop; yields its URL."""
+    board, stop_worker, stop_training = Board(1), asyncio.Event(), asyncio.Event()
+    with open_sockets(Listen(host="127.0.0.1", port=0), 1) as sockets:
+        training = asyncio.create_task(run_training(settings, sockets, board, stop_training))
+        worker = asyncio.create_task(run_worker(settings, sockets, 0, board.row(0), {}, stop_worker, grace=2))
+        url = f"http://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=15) as client:
+                answered = asyncio.create_task(client.get("/healthz"))
+                await asyncio.wait([answered, training], return_when=asyncio.FIRST_COMPLETED)
+                if training.done():
+                    answered.cancel()
+                    await training
+                assert (await answered).status_code == 200
+            yield url
+        finally:
+            stop_worker.set()
+            await worker
+            stop_training.set()
+            await training
 
 
 async def until(condition: Callable[[], Any], seconds: float = 15.0, what: str = "") -> Any:

@@ -17,9 +17,8 @@ from real_sidecar import Sidecar, StartSidecar, StartTrinity
 from real_trinity import PYTHON, Installation, RealTrinity
 from scripted import production_app
 from scripted_engine import ScriptedEngine
-from serving import serving
+from serving import serving, sidecar
 
-from slipstream.app import create_app
 from slipstream.config.settings import Settings
 
 
@@ -95,7 +94,7 @@ def start_sidecar(tmp_path: Path) -> StartSidecar:
                 }
             )
             async with (
-                serving(create_app(settings)) as url,
+                sidecar(settings) as url,
                 httpx.AsyncClient(base_url=url, timeout=30) as client,
             ):
                 yield Sidecar(url, trinity, client)

@@ -35,20 +35,17 @@ class Recorder:
     """Takes exchanges from the proxy without ever waiting, and stores the calls they hold.
 
     What is stored is redacted; conversations are recognised on the unredacted messages, of which only hashes stay in
-    memory. When the queue is full an exchange is dropped and counted.
+    memory.
 
     Args:
         decide: decides tasks that are complete with their first call, so that nothing need be read again for those
             that are not selected; None where the Planner is to decide all.
         rate: share of sessions that are stored, by hash of the session id: a session is kept whole or not at all.
-        limit, limit_bytes: bounds of the queue.
+        limit_bytes: of bodies that are enough to be waiting here.
         max_body: bytes of a body, as sent and decompressed.
         clock: Unix seconds.
         stored: called after calls were stored, with what that leaves to be done.
         wake: called when there is something to store.
-
-    Attributes:
-        dropped_at: when an exchange was last dropped because the queue was full, Unix seconds; None for never.
     """
 
     def __init__(
@@ -61,7 +58,6 @@ class Recorder:
         *,
         decide: Callable[[Task], Decision] | None,
         rate: float,
-        limit: int,
         limit_bytes: int,
         max_body: int,
         clock: Callable[[], float],
@@ -75,7 +71,6 @@ class Recorder:
         self._metrics = metrics
         self._decide = decide
         self._rate = rate
-        self._limit = limit
         self._limit_bytes = limit_bytes
         self._max_body = max_body
         self._clock = clock
@@ -85,26 +80,18 @@ class Recorder:
         self._bytes = 0
         self._enough = asyncio.Event()
         self._unwritten: list[NewCall] = []
-        self.dropped_at: float | None = None
-
-    def wants(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> bool:
-        """Whether an exchange that begins like this can hold a call to capture."""
-        if method != "POST" or not path.endswith("/chat/completions") or self._rate == 0:
-            return False
-        return not any(name == b"x-slipstream-select" and value.strip() == b"never" for name, value in headers)
 
     def record(self, exchange: Exchange) -> None:
-        """Take an exchange, or drop it when the queue is full. Never waits."""
-        size = _size(exchange)
-        if len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
-            self._metrics.dropped.labels("capture_queue_full").inc()
-            self.dropped_at = self._clock()
-            return
+        """Take an exchange. Never waits; whoever sees that it is `full` waits."""
         self._queue.append(exchange)
-        self._bytes += size
+        self._bytes += _size(exchange)
         if len(self._queue) >= _BATCH:
             self._enough.set()
         self._wake()
+
+    def full(self) -> bool:
+        """Whether enough is here: what is not taken yet is better counted where it waits."""
+        return len(self._queue) >= 2 * _BATCH or self._bytes >= self._limit_bytes
 
     @property
     def waiting(self) -> int:

@@ -88,6 +88,12 @@ class Production(_Section):
     idle_timeout: PositiveDuration = 120.0
 
 
+class Proxy(_Section):
+    """How many processes carry production's traffic, each on a core of its own."""
+
+    workers: int = Field(default=1, ge=1, le=256)
+
+
 class Explorer(_Section):
     """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
 
@@ -112,7 +118,7 @@ class Capture(_Section):
     rate: float = Field(default=1.0, ge=0, le=1)
     retention: PositiveDuration = 86400.0
     max_body: ByteSize = 8 * 1024**2
-    queue: int = Field(default=1000, ge=1)
+    queue: int = Field(default=20000, ge=1)
     queue_bytes: ByteSize = 64 * 1024**2
     task_idle: PositiveDuration = 60.0
     chains: int = Field(default=10000, ge=1)
@@ -157,6 +163,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True)
 
     listen: Listen = Listen()
+    proxy: Proxy = Proxy()
     production: Production = Production()
     explorer: Explorer = Explorer()
     store: Store = Store()

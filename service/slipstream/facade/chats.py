@@ -12,15 +12,15 @@ from starlette.types import Message, Receive, Scope, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from slipstream.capture.body import header_value
-from slipstream.config.settings import Explorer, Facade, Production
+from slipstream.config.settings import Explorer, Facade
 from slipstream.errors import RequestError, SlipstreamError
 from slipstream.facade.answers import Answer, read_answer, read_piece
+from slipstream.facade.caller import Caller, CallerGone
+from slipstream.facade.client import ExplorerHttp, Response
 from slipstream.metrics import Metrics
-from slipstream.proxy.caller import Caller, CallerGone
+from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.headers import Headers
-from slipstream.proxy.http1 import UpstreamError
-from slipstream.proxy.tap import BodyCopy
-from slipstream.proxy.upstream import HttpUpstream, Response
+from slipstream.proxy.tap import BodyCopy, Room
 from slipstream.store import facade
 from slipstream.store.database import Database
 from slipstream.store.tables import FacadeAnswerRow
@@ -58,8 +58,8 @@ class _TryAgain(SlipstreamError):
 class Chats:
     """Passes chat completions on, `facade.concurrency` at a time.
 
-    It is built on the proxy's own client, because a streamed answer of the Explorer comes in an event a token, and
-    production's traffic shares this event loop. Nothing of the caller's headers goes on: they hold secrets, and Trinity
+    It is built on the proxy's own connections, because a streamed answer of the Explorer comes in an event a token.
+    Nothing of the caller's headers goes on: they hold secrets, and Trinity
     would forward them to the engine.
 
     Args:
@@ -84,13 +84,8 @@ class Chats:
         self._clock = clock
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
-        self._explorer = HttpUpstream(
-            Production(
-                base_url=explorer.base_url,
-                connect_timeout=explorer.connect_timeout,
-                first_byte_timeout=settings.timeout,
-                idle_timeout=settings.timeout,
-            )
+        self._explorer = ExplorerHttp(
+            explorer.base_url, connect_timeout=explorer.connect_timeout, timeout=settings.timeout
         )
 
     def close(self) -> None:
@@ -104,7 +99,7 @@ class Chats:
         """
         try:
             async with asyncio.timeout(seconds):
-                response = await self._explorer.send("GET", path.encode(), [], b"")
+                response = await self._explorer.send(b"GET", path.encode(), [], b"")
                 try:
                     return await self._whole(response)
                 finally:
@@ -119,7 +114,7 @@ class Chats:
             RequestError: there is no answer; nothing was sent.
             SQLAlchemyError: it could not be remembered; the end of the answer is not sent.
         """
-        copy = BodyCopy(self._settings.max_body)
+        copy = BodyCopy(self._settings.max_body, Room(self._settings.max_body))
         streaming = False
 
         async def send_in_time(message: Message) -> None:
@@ -196,7 +191,7 @@ class Chats:
 
     async def _ask_once(self, request: bytes) -> Whole | Response:
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(request))]
-        response = await self._explorer.send("POST", b"/v1/chat/completions", headers, request)
+        response = await self._explorer.send(b"POST", b"/v1/chat/completions", headers, request)
         if response.status == 200 and header_value(response.headers, b"content-type").lower().startswith(
             b"text/event-stream"
         ):
@@ -210,9 +205,9 @@ class Chats:
         return whole
 
     async def _whole(self, response: Response) -> Whole:
-        copy = BodyCopy(self._settings.max_body)
+        copy = BodyCopy(self._settings.max_body, Room(self._settings.max_body))
         while not response.at_end:
-            copy.add(await response.read())
+            copy.add([await response.read()])
         body = copy.whole()
         if body is None:
             raise _away(f"its answer is longer than {self._settings.max_body} bytes (facade.max_body)", 502)
@@ -230,7 +225,7 @@ class Chats:
         tail, held = b"", list[bytes]()
         while not response.at_end:
             piece = await response.read()
-            copy.add(piece)
+            copy.add([piece])
             if not held:
                 seen = tail + piece
                 done = _DONE.search(seen)

@@ -17,7 +17,7 @@ import aiohappyeyeballs
 from pydantic import AnyHttpUrl
 
 from slipstream.errors import ConfigError
-from slipstream.proxy.http1 import UpstreamError
+from slipstream.proxy.errors import UpstreamError
 
 _NEXT_ADDRESS = 0.25
 """Seconds after which the name's next address is tried beside the one that has not answered (RFC 8305, section 8)."""

@@ -1,77 +1,176 @@
-"""Which headers an intermediary passes on (RFC 9110, section 7.6.1), kept as raw bytes in order, duplicates included.
+"""Which header fields an intermediary passes on (RFC 9110, section 7.6.1), as raw bytes in order, duplicates included.
 
 Framing is the exception to "hop-by-hop": a request's `transfer-encoding` stays, because its body leaves in the coding
-in which it came; a response's goes, because the server that answers the caller frames the body itself.
+in which it came; an answer's goes, because the body is framed anew for the agent, who may speak HTTP/1.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from enum import IntEnum
 
 Headers = list[tuple[bytes, bytes]]
-"""Header fields with lower-case names, in the order in which they came."""
+"""Header fields in the order in which they came."""
 
 OWN_PREFIX = b"x-slipstream-"
 
-_HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authentication-info",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"upgrade",
-    }
-)
 
-_NOT_FOR_UPSTREAM = _HOP_BY_HOP | {b"expect"}  # the server in front of us has already answered 100-continue
+class _Kind(IntEnum):
+    """What a field is to an intermediary; that of nearly all is `PLAIN`."""
+
+    PLAIN = 0
+    HOP_BY_HOP = 1
+    CONNECTION = 2
+    HOST = 3
+    AUTHORIZATION = 4
+    TRANSFER_ENCODING = 5
+    CONTENT_LENGTH = 6
+    EXPECT = 7
+    OWN = 8
+
+
+_KINDS = {
+    b"connection": _Kind.CONNECTION,
+    b"keep-alive": _Kind.HOP_BY_HOP,
+    b"proxy-authenticate": _Kind.HOP_BY_HOP,
+    b"proxy-authentication-info": _Kind.HOP_BY_HOP,
+    b"proxy-authorization": _Kind.HOP_BY_HOP,
+    b"proxy-connection": _Kind.HOP_BY_HOP,
+    b"te": _Kind.HOP_BY_HOP,
+    b"trailer": _Kind.HOP_BY_HOP,
+    b"upgrade": _Kind.HOP_BY_HOP,
+    b"host": _Kind.HOST,
+    b"authorization": _Kind.AUTHORIZATION,
+    b"transfer-encoding": _Kind.TRANSFER_ENCODING,
+    b"content-length": _Kind.CONTENT_LENGTH,
+    b"expect": _Kind.EXPECT,
+}
+
+_PLAIN, _HOST, _EXPECT, _OWN = _Kind.PLAIN, _Kind.HOST, _Kind.EXPECT, _Kind.OWN
+_CONNECTION, _HOP_BY_HOP = _Kind.CONNECTION, _Kind.HOP_BY_HOP
+_AUTHORIZATION, _TRANSFER_ENCODING, _CONTENT_LENGTH = (
+    _Kind.AUTHORIZATION,
+    _Kind.TRANSFER_ENCODING,
+    _Kind.CONTENT_LENGTH,
+)
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """What a `connection` header cannot name away: without these the message would be read differently."""
 
+_NOTHING_NAMED = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+"""What nearly all `connection` headers say."""
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], host: bytes, authorization: bytes | None) -> Headers:
-    """What leaves for production: its own host, and `authorization` in place of the caller's where it is given."""
-    headers = list(headers)
-    dropped = _NOT_FOR_UPSTREAM | _named_by_connection(headers)
-    forwarded: Headers = []
+
+class _KnownNames(dict[bytes, _Kind]):
+    """The kind of a name as it is spelt: looked up once, because agents spell a few names over and over."""
+
+    _MOST = 4096
+
+    def __missing__(self, name: bytes) -> _Kind:
+        lower = name.lower()
+        kind = _OWN if lower.startswith(OWN_PREFIX) else _KINDS.get(lower, _PLAIN)
+        if len(self) < self._MOST:
+            self[name] = kind
+        return kind
+
+
+_kind_of = _KnownNames()
+
+
+def request_fields(
+    headers: Headers, *, host: bytes | None, authorization: bytes | None, own: bool
+) -> tuple[list[bytes], bool]:
+    """What leaves for an upstream.
+
+    Args:
+        host: put in the place of the agent's, where given.
+        authorization: put in the place of the agent's, where given.
+        own: whether `x-slipstream-...` fields go along.
+
+    Returns:
+        The fields' lines in parts, to be joined; whether the body leaves in chunks.
+    """
+    lines: list[bytes] = []
+    chunked, host_missing = False, host is not None
     for name, value in headers:
-        if name == b"authorization" and authorization is not None:
-            continue
-        if name == b"host":
-            forwarded.append((name, host))
-        elif name not in dropped and not name.startswith(OWN_PREFIX):
-            forwarded.append((name, value))
-    if not any(name == b"host" for name, _ in forwarded):
-        forwarded.insert(0, (b"host", host))
+        kind = _kind_of[name]
+        if kind is not _PLAIN:
+            if kind is _CONNECTION:
+                if value not in _NOTHING_NAMED and (named := _named_by_connection(headers)):
+                    rest = [field for field in headers if field[0].lower() not in named]
+                    return request_fields(rest, host=host, authorization=authorization, own=own)
+                continue
+            if kind is _HOST:
+                if host is not None:
+                    if not host_missing:
+                        continue  # said twice: production gets one
+                    value, host_missing = host, False
+            elif kind is _TRANSFER_ENCODING:
+                chunked = True
+            elif (
+                kind is _HOP_BY_HOP
+                or kind is _EXPECT
+                or (kind is _AUTHORIZATION and authorization is not None)
+                or (kind is _OWN and not own)
+            ):  # 100-continue has been answered here
+                continue
+        lines += (name, b": ", value, b"\r\n")
+    if host_missing and host is not None:
+        lines[:0] = (b"host: ", host, b"\r\n")
     if authorization is not None:
-        forwarded.append((b"authorization", authorization))
-    return forwarded
+        lines += (b"authorization: ", authorization, b"\r\n")
+    return lines, chunked
 
 
-def asks_upgrade_with_body(headers: Headers) -> bool:
-    """Whether a request wants to change the protocol, as `h2c` does, and has a body too."""
-    return (
-        any(name == b"upgrade" for name, _ in headers)
-        and b"upgrade" in _named_by_connection(headers)
-        and any(name == b"transfer-encoding" or (name == b"content-length" and int(value)) for name, value in headers)
+def answer_fields(headers: Headers, *, length: bool) -> tuple[list[bytes], bool]:
+    """What goes back to the agent.
+
+    Args:
+        length: whether a `content-length` may go along. Beside a `transfer-encoding` it never does: it is not the
+            length then.
+
+    Returns:
+        The fields' lines in parts, to be joined; whether a `content-length` is in them.
+    """
+    lines: list[bytes] = []
+    sized = False
+    for name, value in headers:
+        kind = _kind_of[name]
+        if kind is not _PLAIN:
+            if kind is _CONNECTION:
+                if value not in _NOTHING_NAMED and (named := _named_by_connection(headers)):
+                    rest = [field for field in headers if field[0].lower() not in named]
+                    return answer_fields(rest, length=length)
+                continue
+            if kind is _HOP_BY_HOP:
+                continue
+            if kind is _TRANSFER_ENCODING:
+                if sized:
+                    return answer_fields(headers, length=False)
+                length = False
+                continue
+            if kind is _CONTENT_LENGTH:
+                if not length:
+                    continue
+                sized = True
+        lines += (name, b": ", value, b"\r\n")
+    return lines, sized
+
+
+def has(headers: Headers, name: bytes) -> bool:
+    """Whether there is a field of this (lower-case) name."""
+    return any(key.lower() == name for key, _ in headers)
+
+
+def has_body(headers: Headers) -> bool:
+    """Whether a request with these fields has a body."""
+    return any(
+        key.lower() == b"transfer-encoding" or (key.lower() == b"content-length" and value.strip(b"0 \t") != b"")
+        for key, value in headers
     )
 
 
-def response_headers(status: int, headers: Headers) -> Headers:
-    """What goes back to the caller."""
-    dropped = _HOP_BY_HOP | _named_by_connection(headers) | {b"transfer-encoding"}
-    if status in (204, 304) or any(name == b"transfer-encoding" for name, _ in headers):
-        # A length beside a coding is not the length; and uvicorn would wait for the bytes of a 304's length.
-        dropped = dropped | {b"content-length"}
-    return [(name, value) for name, value in headers if name not in dropped]
-
-
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    named = frozenset(
-        token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")
-    )
-    return named - _FRAMING
+def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+    """Names of fields that are for this connection alone, the field that names them included."""
+    values = [value for name, value in headers if name.lower() == b"connection"]
+    named = {token.strip().lower() for value in values for token in value.split(b",")}
+    return frozenset(named | {b"connection"}) - _FRAMING

@@ -1,64 +1,172 @@
-"""What the proxy counts, for Prometheus."""
+"""What the proxy counts: in memory that its processes share, summed up for Prometheus.
+
+Each worker has a row of cells that it alone writes, so counting needs no lock and takes some 100 ns; the rows outlive
+a worker that dies. prometheus_client's own counters cost several times that, and its multi-process mode needs files.
+"""
 
 from __future__ import annotations
 
+import mmap
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
-from slipstream.proxy.http1 import Cause
+from slipstream.proxy.errors import Cause
 
 _ADDED = (50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0)
 """Seconds: the sidecar's own time is some hundred microseconds; what lies above 5 ms is a loop that was blocked."""
 
+_CONNECT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+_CLASSES = ("2xx", "3xx", "4xx", "5xx")
+_CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+# Where in a row each number is. A histogram has a cell for each bucket, one for what is beyond them, and its sum.
+_ANSWERS = 0
+_FAILURES = _ANSWERS + len(_CLASSES)
+_CALLER_GONE = _FAILURES + len(_CAUSES)
+_TAP_FAILURES = _CALLER_GONE + 1
+_DROPPED = _TAP_FAILURES + 1
+_DROPPED_AT = _DROPPED + 1
+_IN_FLIGHT = _DROPPED_AT + 1
+_WAITING = _IN_FLIGHT + 1
+_ADDED_CELLS = _WAITING + 1
+_CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
+_CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
+
 
 class ProxyMetrics:
-    """The proxy's metrics, registered once in `registry`."""
+    """One worker's counters.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "slipstream_proxy_requests",
-            "Answers to production traffic by class of status, those that the proxy itself gave included.",
-            ["status"],
-            registry=registry,
-        )
-        self._upstream_errors = Counter(
-            "slipstream_proxy_upstream_errors",
-            "Exchanges that production did not finish, by cause.",
-            ["cause"],
-            registry=registry,
-        )
-        self.caller_gone = Counter(
-            "slipstream_proxy_caller_gone",
-            "Exchanges whose caller left before the end of its answer.",
-            registry=registry,
-        )
-        self.tap_failures = Counter(
-            "slipstream_proxy_tap_failures",
-            "Exchanges that capture failed to take.",
-            registry=registry,
-        )
-        self.in_flight = Gauge("slipstream_proxy_in_flight", "Exchanges under way.", registry=registry)
-        self.added = Histogram(
-            "slipstream_proxy_added_seconds",
-            "Time in the sidecar until the answer starts: from the request's last byte received to its last byte sent "
-            "on, and from the answer's head received to its head sent on. Without opening connections.",
-            buckets=_ADDED,
-            registry=registry,
-        )
-        self.connect = Histogram(
-            "slipstream_proxy_connect_seconds",
-            "Time to open a new connection to production, TLS included.",
-            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
-            registry=registry,
-        )
-        # Looking a label up costs more than counting: done once.
-        self._by_class = [self._requests.labels(f"{hundred}xx") for hundred in range(2, 6)]
-        self._by_cause = {cause: self._upstream_errors.labels(cause) for cause in get_args(Cause)}
+    Args:
+        cells: its row of a `Board`.
+    """
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, cells: memoryview[float]) -> None:
+        self._cells = cells
+        cells[_IN_FLIGHT] = cells[_WAITING] = 0.0  # what a worker that died had under way is under way no more
+
+    def begins(self) -> None:
+        """An exchange is under way."""
+        self._cells[_IN_FLIGHT] += 1.0
+
+    def ends(self) -> None:
+        self._cells[_IN_FLIGHT] -= 1.0
 
     def answered(self, status: int) -> None:
         """An answer with this status, 200 to 599, has started."""
-        self._by_class[status // 100 - 2].inc()
+        self._cells[_ANSWERS + status // 100 - 2] += 1.0
+
+    def added(self, seconds: float) -> None:
+        """The sidecar's own time until an answer started."""
+        cells = self._cells
+        cells[_ADDED_CELLS + bisect_left(_ADDED, seconds)] += 1.0
+        cells[_ADDED_CELLS + len(_ADDED) + 1] += seconds
+
+    def connected(self, seconds: float) -> None:
+        """A connection to production was opened in this time."""
+        self._cells[_CONNECT_CELLS + bisect_left(_CONNECT, seconds)] += 1.0
+        self._cells[_CONNECT_CELLS + len(_CONNECT) + 1] += seconds
 
     def upstream_failed(self, cause: Cause) -> None:
-        self._by_cause[cause].inc()
+        self._cells[_FAILURES + _CAUSES.index(cause)] += 1.0
+
+    def caller_gone(self) -> None:
+        self._cells[_CALLER_GONE] += 1.0
+
+    def tap_failed(self) -> None:
+        self._cells[_TAP_FAILURES] += 1.0
+
+    def dropped(self, at: float) -> None:
+        """An exchange was not captured because too many wait; `at`: Unix seconds."""
+        self._cells[_DROPPED] += 1.0
+        self._cells[_DROPPED_AT] = at
+
+    def waiting(self, exchanges: int) -> None:
+        """So many exchanges wait to be taken over by the training side."""
+        self._cells[_WAITING] = exchanges
+
+
+class Board(Collector):
+    """The counters of all workers, in memory shared with the processes that are forked after it was made."""
+
+    def __init__(self, workers: int) -> None:
+        size = _CELLS * 8
+        self._memory = memoryview(mmap.mmap(-1, workers * size)).cast("d")
+        self._rows = [self._memory[row * _CELLS : (row + 1) * _CELLS] for row in range(workers)]
+
+    def row(self, worker: int) -> ProxyMetrics:
+        """The counters of one worker, counted from 0; for that worker alone."""
+        return ProxyMetrics(self._rows[worker])
+
+    @property
+    def dropped_at(self) -> float | None:
+        """When an exchange was last dropped because too many waited, Unix seconds; None for never."""
+        return max(row[_DROPPED_AT] for row in self._rows) or None
+
+    @property
+    def dropped(self) -> int:
+        """Exchanges dropped because too many waited."""
+        return int(self._sum(_DROPPED))
+
+    @property
+    def waiting(self) -> int:
+        """Exchanges that wait in the workers."""
+        return int(self._sum(_WAITING))
+
+    def collect(self) -> Iterator[Metric]:
+        """What Prometheus is told."""
+        requests = CounterMetricFamily(
+            "slipstream_proxy_requests",
+            "Answers to production traffic by class of status, those that the proxy itself gave included.",
+            labels=["status"],
+        )
+        for place, name in enumerate(_CLASSES):
+            requests.add_metric([name], self._sum(_ANSWERS + place))
+        yield requests
+        failures = CounterMetricFamily(
+            "slipstream_proxy_upstream_errors",
+            "Exchanges that production did not finish, by cause.",
+            labels=["cause"],
+        )
+        for place, cause in enumerate(_CAUSES):
+            failures.add_metric([cause], self._sum(_FAILURES + place))
+        yield failures
+        yield CounterMetricFamily(
+            "slipstream_proxy_caller_gone",
+            "Exchanges whose caller left before the end of its answer.",
+            self._sum(_CALLER_GONE),
+        )
+        yield CounterMetricFamily(
+            "slipstream_proxy_tap_failures", "Exchanges that capture failed to take.", self._sum(_TAP_FAILURES)
+        )
+        yield GaugeMetricFamily("slipstream_proxy_in_flight", "Exchanges under way.", self._sum(_IN_FLIGHT))
+        yield self._histogram(
+            "slipstream_proxy_added_seconds",
+            "Time in the sidecar until the answer starts: from the request's last byte received to its last byte sent "
+            "on, and from the answer's head received to its head sent on. Without opening connections.",
+            _ADDED_CELLS,
+            _ADDED,
+        )
+        yield self._histogram(
+            "slipstream_proxy_connect_seconds",
+            "Time to open a new connection to production, TLS included.",
+            _CONNECT_CELLS,
+            _CONNECT,
+        )
+
+    def _sum(self, cell: int) -> float:
+        return float(sum(row[cell] for row in self._rows))
+
+    def _histogram(self, name: str, text: str, first: int, bounds: Sequence[float]) -> HistogramMetricFamily:
+        buckets, count = [], 0.0
+        for place, bound in enumerate((*bounds, float("inf"))):
+            count += self._sum(first + place)
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), count))
+        return HistogramMetricFamily(name, text, buckets, self._sum(first + len(bounds) + 1))

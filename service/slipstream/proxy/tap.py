@@ -14,8 +14,8 @@ class Exchange:
     """One request that went through the proxy, with what came of it.
 
     Attributes:
-        path: decoded, without the query: `/v1/chat/completions`.
-        request_headers: as the caller sent them, `x-slipstream-*` and secrets included, names in lower case.
+        path: as it was sent, without the query: `/v1/chat/completions`.
+        request_headers: as the caller sent them, `x-slipstream-*` and secrets included.
         request_body: None where it was longer than `capture.max_body` or did not arrive whole.
         status: of production's answer; None where there was none.
         response_body: as it passed, content encoding and SSE framing included; None where it was too long.
@@ -23,7 +23,7 @@ class Exchange:
         first_byte_after: seconds from there to the first byte of the answer's body; None where none came.
         duration: seconds from there to the end.
         complete: the whole answer came from production and was handed to a caller who was still there.
-        error: `caller_gone`, a cause of `UpstreamError`, `cancelled` or `failed`; None exactly where complete.
+        error: `caller_gone`, or a cause of `UpstreamError`; None exactly where complete.
     """
 
     method: str
@@ -40,6 +40,143 @@ class Exchange:
     error: str | None
 
 
+class Room:
+    """Bytes that the copies of all exchanges under way may take together: a thousand long streams are no leak."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class BodyCopy:
+    """The pieces of a body as they passed, up to `limit` bytes; longer ones are let go at once.
+
+    The pieces are the very objects that the parsers made: nothing is copied in the way of traffic.
+
+    Attributes:
+        pieces: None once the body was too long, or there was no room.
+        size: bytes that are counted as being under way.
+        crowded_out: there was no room.
+    """
+
+    __slots__ = ("_limit", "_room", "crowded_out", "pieces", "size")
+
+    def __init__(self, limit: int, room: Room) -> None:
+        self._limit = limit
+        self._room = room
+        self.size = 0
+        self.pieces: list[bytes] | None = []
+        self.crowded_out = False
+
+    def add(self, pieces: list[bytes]) -> None:
+        if self.pieces is None:
+            return
+        more = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if self.size + more > self._limit:
+            self.let_go()
+        elif more > self._room.left:
+            self.crowded_out = True
+            self.let_go()
+        else:
+            self.size += more
+            self._room.left -= more
+            self.pieces += pieces
+
+    def whole(self) -> bytes | None:
+        """The body in one piece; None where it is not kept."""
+        return None if self.pieces is None else b"".join(self.pieces)
+
+    def let_go(self) -> None:
+        """Keep nothing of this body."""
+        self.pieces = None
+        self.give_back()
+
+    def give_back(self) -> int:
+        """These bytes are not counted as being under way any more; returns how many they are."""
+        size, self.size = self.size, 0
+        self._room.left += size
+        return size
+
+
+class Recording:
+    """The copy of an exchange that is passing by.
+
+    Attributes:
+        size: bytes of both bodies, once it is over.
+    """
+
+    __slots__ = (
+        "_started",
+        "duration",
+        "error",
+        "first_byte_after",
+        "method",
+        "path",
+        "request",
+        "request_headers",
+        "response",
+        "response_headers",
+        "size",
+        "started_at",
+        "status",
+    )
+
+    def __init__(self, method: str, path: str, headers: Headers, max_body: int, room: Room) -> None:
+        self.method = method
+        self.path = path
+        self.request_headers = headers
+        self.request = BodyCopy(max_body, room)
+        self.status: int | None = None
+        self.response_headers: Headers = []
+        self.response = BodyCopy(max_body, room)
+        self.first_byte_after: float | None = None
+        self.duration = 0.0
+        self.error: str | None = None
+        self.size = 0
+        self.started_at = time.time()
+        self._started = time.perf_counter()
+
+    def answer_starts(self, status: int, headers: Headers) -> None:
+        self.status = status
+        self.response_headers = headers
+
+    def answer_pieces(self, pieces: list[bytes]) -> None:
+        if self.first_byte_after is None:
+            self.first_byte_after = time.perf_counter() - self._started
+        self.response.add(pieces)
+
+    def end(self, error: str | None, request_whole: bool) -> None:
+        """The exchange is over."""
+        self.duration = time.perf_counter() - self._started
+        self.error = error
+        if not request_whole:
+            self.request.let_go()
+        self.size = self.request.give_back() + self.response.give_back()
+
+    @property
+    def crowded_out(self) -> bool:
+        """A part of it is missing because there was no room."""
+        return self.request.crowded_out or self.response.crowded_out
+
+    def exchange(self) -> Exchange:
+        """The whole, its bodies in one piece each."""
+        return Exchange(
+            method=self.method,
+            path=self.path,
+            request_headers=self.request_headers,
+            request_body=self.request.whole(),
+            status=self.status,
+            response_headers=self.response_headers,
+            response_body=self.response.whole(),
+            started_at=self.started_at,
+            first_byte_after=self.first_byte_after,
+            duration=self.duration,
+            complete=self.error is None,
+            error=self.error,
+        )
+
+
 class Tap(Protocol):
     """Takes copies of exchanges. Both calls are made on the event loop of production's traffic: neither may block."""
 
@@ -47,89 +184,6 @@ class Tap(Protocol):
         """Whether this exchange is to be copied; called with the request's head."""
         ...
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, recording: Recording) -> None:
         """Take the copy; called once, after the answer has left."""
         ...
-
-
-class BodyCopy:
-    """A copy of a body up to `limit` bytes; longer ones are let go at once."""
-
-    __slots__ = ("_limit", "_pieces", "_size")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._pieces: list[bytes] | None = []
-
-    def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._pieces is None:
-            return
-        if self._size > self._limit:
-            self._pieces = None
-        elif piece:
-            self._pieces.append(piece)
-
-    def whole(self) -> bytes | None:
-        """The body; None if it was longer than the limit."""
-        return None if self._pieces is None else b"".join(self._pieces)
-
-
-class Recording:
-    """Makes an `Exchange` out of one that is passing by.
-
-    Attributes:
-        request: takes the pieces of the request body.
-    """
-
-    __slots__ = (
-        "_first_byte_after",
-        "_headers",
-        "_max_body",
-        "_method",
-        "_path",
-        "_response",
-        "_response_headers",
-        "_started",
-        "_started_at",
-        "_status",
-        "request",
-    )
-
-    def __init__(self, method: str, path: str, headers: Headers, max_body: int) -> None:
-        self.request = BodyCopy(max_body)
-        self._response = BodyCopy(max_body)
-        self._method = method
-        self._path = path
-        self._headers = headers
-        self._status: int | None = None
-        self._response_headers: Headers = []
-        self._first_byte_after: float | None = None
-        self._started_at = time.time()
-        self._started = time.perf_counter()
-
-    def answer_starts(self, status: int, headers: Headers) -> None:
-        self._status = status
-        self._response_headers = headers
-
-    def answer_piece(self, piece: bytes) -> None:
-        if piece and self._first_byte_after is None:
-            self._first_byte_after = time.perf_counter() - self._started
-        self._response.add(piece)
-
-    def end(self, error: str | None, request_whole: bool) -> Exchange:
-        return Exchange(
-            method=self._method,
-            path=self._path,
-            request_headers=self._headers,
-            request_body=self.request.whole() if request_whole else None,
-            status=self._status,
-            response_headers=self._response_headers,
-            response_body=self._response.whole(),
-            started_at=self._started_at,
-            first_byte_after=self._first_byte_after,
-            duration=time.perf_counter() - self._started,
-            complete=error is None,
-            error=error,
-        )

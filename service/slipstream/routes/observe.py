@@ -85,7 +85,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
             "experiences_since_version": None if served is None else served.experiences_since,
             "train_batch_size": settings.explorer.train_batch_size,
         },
-        "capture": {"waiting": sidecar.recorder.waiting},
+        "capture": {"waiting": sidecar.waiting},
         "runs_active": sidecar.shadow.active,
         **found,
         "experiences_delivered": recently.delivered,
@@ -105,7 +105,7 @@ async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) ->
         breaker=sidecar.breaker.state,
         versions=(version, watch.newest),
         apart_since=watch.apart_since,
-        dropped_at=sidecar.recorder.dropped_at,
+        dropped_at=sidecar.board.dropped_at,
         lately=recently,
     )
     return recently, live.problems(moment)

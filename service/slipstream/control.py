@@ -1,0 +1,93 @@
+"""The control API: its routes on one application, with every error in OpenAI's format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+
+from slipstream import __version__
+from slipstream.errors import RequestError, error_body
+from slipstream.routes import commit, facade, feedback, marks, observe
+from slipstream.routes.body import Refusal
+from slipstream.sidecar import Sidecar
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_AFTER = "5"
+"""Seconds: a locked or full store is worth another try soon, and not in a tight loop."""
+
+
+_HEADERS = {
+    401: {"WWW-Authenticate": 'Bearer, Basic realm="slipstream"'},
+    503: {"Retry-After": _RETRY_AFTER},
+}
+"""What an error of this status tells the client to do."""
+
+
+def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
+    """The control routes, with every error in OpenAI's format."""
+    refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
+    control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
+    control.state.sidecar = sidecar
+    for module in (feedback, marks, commit, observe, facade):
+        control.include_router(module.router)
+    control.add_exception_handler(RequestError, _request_error)
+    control.add_exception_handler(RequestValidationError, _validation_error)
+    control.add_exception_handler(HTTPException, _http_error)
+    control.add_exception_handler(SQLAlchemyError, _store_error)
+    control.add_exception_handler(OSError, _store_error)  # what the driver of a database over the network raises
+    control.add_exception_handler(Exception, _fault)
+    return control
+
+
+async def _request_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestError)
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    body = error_body(str(error), kind=kind, code=error.code, param=error.param)
+    return JSONResponse(body, error.status, headers=_HEADERS.get(error.status))
+
+
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
+    fields = [_field(problem["loc"]) for problem in problems]
+    if fields == [""] and problems[0]["type"] in ("missing", "model_attributes_type"):
+        text = "expected a JSON object as the body, with the header content-type: application/json"
+        return JSONResponse(error_body(text, code="invalid_request"), 422)
+    texts = [str(problem["msg"]).removeprefix("Value error, ") for problem in problems]
+    message = "; ".join(f"{field}: {text}" if field else text for field, text in zip(fields, texts, strict=True))
+    return JSONResponse(error_body(message, code="invalid_request", param=fields[0] or None), 422)
+
+
+def _field(location: Sequence[Any]) -> str:
+    """The path of a field without the part of the request that it is in."""
+    return ".".join(str(part) for part in location[1:])
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(error_body(str(error.detail), code="http_error"), error.status_code, headers=error.headers)
+
+
+async def _store_error(request: Request, error: Exception) -> JSONResponse:
+    """Nothing was stored, so nothing is acknowledged."""
+    _log.error("store_failed", path=request.url.path, error=repr(error))
+    return JSONResponse(
+        error_body("the store does not take writes at the moment; try again", kind="server_error", code="store_failed"),
+        503,
+        headers={"Retry-After": _RETRY_AFTER},
+    )
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours; the server logs its traceback."""
+    return JSONResponse(error_body("a fault of the sidecar; its log says more", kind="server_error", code="fault"), 500)

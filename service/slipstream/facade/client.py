@@ -1,0 +1,147 @@
+"""Asking the Explorer over the proxy's own connections, with `await`: answers are read in pieces, as they arrive.
+
+Off the hot path a task may wait, so the callbacks of `proxy.connection` end in a future here. httpx would do for whole
+answers; of a stream it would decode and re-frame what is to be passed on as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from urllib.parse import urlsplit
+
+from pydantic import AnyHttpUrl
+
+from slipstream.proxy.connect import Connector
+from slipstream.proxy.connection import Connection
+from slipstream.proxy.errors import UpstreamError
+from slipstream.proxy.headers import Headers
+from slipstream.proxy.pool import Pool
+
+_BUFFERED = 64 * 1024
+"""Body bytes that wait for a slow reader before the Explorer is held back."""
+
+
+class ExplorerHttp:
+    """Sends requests to `base_url`, over kept connections where there are any.
+
+    Args:
+        connect_timeout: seconds.
+        timeout: seconds for the first byte of an answer, and between two of its pieces.
+
+    Raises:
+        ConfigError: the environment names a proxy that cannot be used.
+    """
+
+    def __init__(self, base_url: str, *, connect_timeout: float, timeout: float) -> None:
+        url = urlsplit(str(AnyHttpUrl(base_url)))
+        connector = Connector(base_url, connect_timeout, os.environ)
+        self._pool = Pool(connector, timeout)
+        self._timeout = timeout
+        host, path = url.netloc.encode("ascii"), url.path.rstrip("/").encode("ascii")
+        self._prefix = (b"http://" + host if connector.absolute_form else b"") + path
+        self._always: Headers = [(b"host", host)]
+        if connector.proxy_authorization is not None:
+            self._always.append((b"proxy-authorization", connector.proxy_authorization))
+
+    async def send(self, method: bytes, target: bytes, headers: Headers, body: bytes) -> Response:
+        """Send a request and wait for the head of its answer, whose `close` must be called.
+
+        Raises:
+            UpstreamError: there is no answer.
+        """
+        fields = b"".join(b"%b: %b\r\n" % field for field in [*self._always, *headers])
+        connection = self._pool.kept() or await self._pool.opened()
+        response = Response(connection)
+        connection.begin(response, bodiless=method == b"HEAD")
+        connection.send(b"%b %b%b HTTP/1.1\r\n%b\r\n" % (method, self._prefix, target, fields), [body] if body else [])
+        connection.within(self._timeout, "first_byte_timeout")
+        try:
+            await response.head()
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._pool.close()
+
+
+class Response:
+    """An answer whose head is there.
+
+    Attributes:
+        status, headers: names as they came.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Connection | None = connection
+        self._news = asyncio.Event()
+        self._pieces: list[bytes] = []
+        self._error: UpstreamError | None = None
+        self._ended = False
+        self.status = 0
+        self.headers: Headers = []
+
+    @property
+    def at_end(self) -> bool:
+        """The whole body was received and read."""
+        return self._ended and not self._pieces
+
+    async def head(self) -> None:
+        """Wait for the head.
+
+        Raises:
+            UpstreamError: it does not come.
+        """
+        while not self.status:
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """The body bytes that arrived since the last read; waits for some; b"" only at the end.
+
+        Raises:
+            UpstreamError: the body will not come to its end.
+        """
+        while not self._pieces and not self._ended:
+            await self._wait()
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        if self._connection is not None:
+            self._connection.go_on()
+        return data
+
+    def close(self) -> None:
+        """Break off an answer that was not received to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._news.clear()
+        await self._news.wait()
+
+    # The connection says
+
+    def answer(self, starts: bool, pieces: list[bytes], ends: bool) -> None:
+        connection = self._connection
+        if connection is not None and starts:
+            self.status, self.headers = connection.status, connection.headers
+        self._pieces += pieces
+        if ends:
+            self._ended = True
+            self._connection = None
+        elif connection is not None and sum(map(len, self._pieces)) > _BUFFERED:
+            connection.hold()
+        self._news.set()
+
+    def failed(self, error: UpstreamError) -> None:
+        self._connection = None
+        self._error = error
+        self._news.set()
+
+    def may_send(self, may: bool) -> None:
+        """The request is sent whole, whatever the Explorer takes of it at a time."""

@@ -1,0 +1,358 @@
+"""The agent's side: an HTTP/1.1 server's connection, on asyncio with llhttp's parser.
+
+A web framework's request, task and queues would cost more than everything else the proxy does. What HTTP asks of a
+server is here; what becomes of a request is `Forward`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from slipstream.errors import error_body
+from slipstream.proxy.connection import write
+from slipstream.proxy.deadline import Deadline
+from slipstream.proxy.forward import Forward
+from slipstream.proxy.headers import Headers, has_body
+
+if TYPE_CHECKING:
+    from slipstream.proxy.gateway import Gateway
+
+KEEP_ALIVE = 75.0
+"""Seconds that an idle connection is kept: longer than agents keep theirs, so that none sends into a closing one."""
+
+LONGEST_FIELDS = 256 * 1024
+"""Bytes of a request's head, and of its trailers; beyond, it is refused."""
+
+_HEAD_WITHIN = 60.0
+"""Seconds for a request's head, once it has begun."""
+
+_REST_WITHIN = 5.0
+"""Seconds for the rest of a request that was answered before it was there; it is read and thrown away, because a
+connection that is closed over unread bytes is reset, and the answer may be lost with it."""
+
+_REASONS = {
+    400: b"Bad Request",
+    403: b"Forbidden",
+    405: b"Method Not Allowed",
+    431: b"Request Header Fields Too Large",
+    502: b"Bad Gateway",
+    504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
+}
+
+
+class Request:
+    """A request, which may still be arriving.
+
+    Attributes:
+        target: as it stands in the request line.
+        keep_alive: whether the agent wants to go on with this connection.
+        odd: it asks for another protocol, or is in a version of HTTP that is not spoken here, or is no request at all.
+        refusal: why it is none: status, code and message of the answer.
+        pieces: of the body, arrived and not yet sent on; without chunk framing.
+        complete: its last byte is here, since `received_at` (`time.perf_counter()`).
+    """
+
+    __slots__ = (
+        "complete",
+        "headers",
+        "http11",
+        "keep_alive",
+        "method",
+        "odd",
+        "pieces",
+        "received_at",
+        "refusal",
+        "target",
+    )
+
+    def __init__(
+        self, method: bytes, target: bytes, headers: Headers, *, http11: bool, keep_alive: bool, odd: bool
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.http11 = http11
+        self.keep_alive = keep_alive
+        self.odd = odd
+        self.refusal: tuple[int, str, str] | None = None
+        self.pieces: list[bytes] = []
+        self.complete = False
+        self.received_at = 0.0
+
+
+class AgentConnection(asyncio.Protocol):
+    """One connection of an agent; its requests are answered one after another.
+
+    Args:
+        gateway: says where a request goes, and knows all connections.
+    """
+
+    __slots__ = (
+        "_arriving",
+        "_close_after",
+        "_deadline",
+        "_fields_size",
+        "_forward",
+        "_gateway",
+        "_headers",
+        "_parser",
+        "_reading",
+        "_requests",
+        "_takes_answers",
+        "_target",
+        "_transport",
+        "_unwanted",
+    )
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._deadline = Deadline(asyncio.get_running_loop(), self._too_slow)
+        self._target = b""
+        self._headers: Headers = []
+        self._fields_size = 0
+        self._arriving: Request | None = None
+        """The request whose body is being read."""
+        self._requests: deque[Request] = deque()
+        """Requests that wait for the answers before theirs."""
+        self._forward: Forward | None = None
+        self._unwanted: Request | None = None
+        """A request that was answered before all of it was here."""
+        self._close_after = False
+        self._reading = True
+        self._takes_answers = True
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._gateway.agents.add(self)
+        self._deadline.set(KEEP_ALIVE)
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None:  # what follows a request that could not be read
+            return
+        self._fields_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgraded(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self._unreadable(400, "invalid_request", f"The request cannot be read: {error}.")
+        if self._fields_size and self._parser is not None:
+            if self._fields_size > LONGEST_FIELDS:
+                text = f"The request's head, or its trailers, are longer than {LONGEST_FIELDS} bytes."
+                self._unreadable(431, "head_too_large", text)
+            elif self._arriving is None and self._forward is None and not self._requests:
+                self._deadline.set(_HEAD_WITHIN)
+        self._go_on()
+
+    def eof_received(self) -> None:
+        return None  # closes the connection: an agent that can send no more is taken for one that has gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._parser = None
+        self._requests.clear()
+        self._deadline.end()
+        self._gateway.gone(self)
+        if self._forward is not None:
+            self._forward.agent_gone()
+            self._forward = None
+
+    def pause_writing(self) -> None:
+        self._takes_answers = False
+        if self._forward is not None:
+            self._forward.agent_takes(False)
+
+    def resume_writing(self) -> None:
+        self._takes_answers = True
+        if self._forward is not None:
+            self._forward.agent_takes(True)
+        else:
+            self._go_on()
+
+    # What `Forward` asks for
+
+    def send(self, head: bytes, pieces: Sequence[bytes]) -> None:
+        """Send a part of an answer; an agent that has gone swallows it, and `agent_gone` tells."""
+        if self._transport is not None and (head or pieces):
+            write(self._transport, head, pieces)
+
+    def refuse(self, request: Request, status: int, kind: str, code: str | None, message: str) -> None:
+        """Send a whole answer of the proxy's own, an error in OpenAI's format."""
+        body = json.dumps(error_body(message, kind=kind, code=code)).encode()
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n"
+        head %= (status, _REASONS[status], len(body), self.closing(request))
+        self.send(head, () if request.method == b"HEAD" else (body,))
+
+    def closing(self, request: Request) -> bytes:
+        """The header field that tells the agent what becomes of its connection after this answer."""
+        if self._gateway.stopping or not request.keep_alive:
+            self._close_after = True
+            return b"connection: close\r\n"
+        return b"" if request.http11 else b"connection: keep-alive\r\n"
+
+    def close_after(self) -> None:
+        """Close the connection after this answer, whose end is the connection's."""
+        self._close_after = True
+
+    def cut(self) -> None:
+        """Break off an answer that has started: without its end no caller takes it for the whole."""
+        self._forward = None
+        self._parser = None
+        if self._transport is not None:
+            self._transport.close()
+
+    def takes_request(self, takes: bool) -> None:
+        """Read on, or leave what comes in the kernel's hands for now."""
+        if self._transport is not None and takes is not self._reading:
+            self._reading = takes
+            if takes:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def answered(self) -> None:
+        """The answer to the request under way has been sent."""
+        forward, self._forward = self._forward, None
+        assert forward is not None  # it is the one that says so
+        if self._transport is None:
+            return
+        if not forward.request.complete:
+            self._unwanted = forward.request
+            self.takes_request(True)
+            self._deadline.set(_REST_WITHIN)
+        elif self._close_after:
+            self._transport.close()
+        elif self._requests:
+            # Not from here: a row of requests that came at once would be as many calls within each other.
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self.takes_request(True)
+            self._deadline.set(KEEP_ALIVE)
+
+    def stop(self) -> None:
+        """Close the connection as soon as nothing is under way on it."""
+        if self._forward is None and not self._requests and self._arriving is None and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Requests
+
+    def _go_on(self) -> None:
+        """Send on what has arrived."""
+        forward = self._forward
+        if forward is None:
+            if self._unwanted is not None and not self._rest_is_here(self._unwanted):
+                return
+            if not self._requests or self._close_after or not self._takes_answers or self._transport is None:
+                return
+            request = self._requests.popleft()
+            self._forward = Forward(self, request, self._gateway)
+            self._forward.start()
+        elif not forward.sent:
+            forward.more()
+        if self._requests and self._forward is not None:
+            self.takes_request(False)  # nobody sends requests ahead but a program that can wait
+
+    def _upgraded(self, rest: bytes) -> None:
+        """The parser takes what follows the last request's head for another protocol's."""
+        self._parser = httptools.HttpRequestParser(self)
+        request = self._requests[-1]
+        if any(name.lower() == b"upgrade" and value.strip().lower() == b"h2c" for name, value in request.headers):
+            # Java's HttpClient offers HTTP/2 with each request by default. A server may ignore the offer (RFC 9110,
+            # section 7.8); llhttp cannot, and the body would be lost. So the head is read again without it.
+            self._requests.pop()
+            fields = [b"%b: %b\r\n" % field for field in request.headers if field[0].lower() != b"upgrade"]
+            line = b"%b %b HTTP/1.1\r\n" % (request.method, request.target)
+            self.data_received(b"".join((line, *fields, b"\r\n", rest)))
+            return
+        self._go_on()
+        if rest and request.keep_alive and not has_body(request.headers):
+            self.data_received(rest)
+
+    def _rest_is_here(self, request: Request) -> bool:
+        """Throw away what comes of a request that is answered already; returns whether that was all."""
+        request.pieces.clear()
+        if not request.complete:
+            return False
+        self._unwanted = None
+        self._deadline.set(KEEP_ALIVE)
+        if self._close_after and self._transport is not None:
+            self._transport.close()
+        return True
+
+    def _too_slow(self) -> None:
+        if self._transport is not None and self._forward is None:
+            self._transport.close()
+
+    def _unreadable(self, status: int, code: str, message: str) -> None:
+        """Refuse what is no request, and read no further."""
+        self._parser = None
+        arriving, self._arriving = self._arriving, None
+        forward = self._forward
+        if arriving is not None and self._requests:
+            self._requests.pop()
+        elif arriving is not None and forward is not None:
+            self._forward = None
+            if forward.abandon():
+                self.cut()
+                return
+        request = Request(b"GET", b"/", [], http11=True, keep_alive=False, odd=True)
+        request.complete, request.refusal = True, (status, code, message)
+        self._requests.append(request)  # the answers to what came before it go out first
+
+    # The parser's callbacks
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._arriving is None:  # after the head these are trailers, which are dropped
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        assert parser is not None  # for the type checker
+        version = parser.get_http_version()
+        self._arriving = request = Request(
+            parser.get_method(),
+            self._target,
+            self._headers,
+            http11=version == "1.1",
+            keep_alive=parser.should_keep_alive(),
+            odd=parser.should_upgrade() or version not in ("1.1", "1.0"),
+        )
+        self._requests.append(request)
+        self._target = b""
+        self._headers = []
+        self._fields_size = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._fields_size = 0
+        if self._arriving is not None:
+            self._arriving.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        request = self._arriving
+        if request is None:
+            return
+        request.complete = True
+        request.received_at = time.perf_counter()
+        self._arriving = None
+        self._fields_size = 0

@@ -1,0 +1,258 @@
+"""The way of finished exchanges from a worker of the proxy to the training side: a Unix socket, in batches.
+
+A frame is the length of its head (4 bytes, big-endian), the head (MessagePack), the request's body, the answer's. The
+bodies' pieces go to the kernel as they are. What the training side does not take in time is dropped and counted by
+the worker: its queue is the one that `capture.queue` bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from slipstream.proxy.headers import Headers
+from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.tap import Exchange, Recording
+
+_PAUSE = 0.005
+"""Seconds between two batches. Short, so that of two calls of a conversation that went through different workers the
+first is told first; long enough that a busy worker makes few system calls."""
+
+_BATCH = 64
+"""Exchanges written at once: some 200 µs of the event loop's time."""
+
+_BUFFERED = 1024 * 1024
+"""Bytes that wait in the transport; the others wait in the queue, where they can be counted."""
+
+_SELECT = b"x-slipstream-select"
+_SELECT_LENGTH = len(_SELECT)
+
+_RETRY = 0.5
+"""Seconds until a training side that was not there is looked for again."""
+
+
+class Head(msgspec.Struct, array_like=True):
+    """What a frame says before the bodies."""
+
+    method: str
+    path: str
+    request_headers: list[tuple[bytes, bytes]]
+    request_size: int | None
+    status: int | None
+    response_headers: list[tuple[bytes, bytes]]
+    response_size: int | None
+    started_at: float
+    first_byte_after: float | None
+    duration: float
+    error: str | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Head).decode
+
+
+def frame(recording: Recording) -> list[bytes]:
+    """The frame of an exchange, in parts."""
+    request, response = recording.request.pieces, recording.response.pieces
+    head = _encode(
+        Head(
+            recording.method,
+            recording.path,
+            recording.request_headers,
+            None if request is None else sum(map(len, request)),
+            recording.status,
+            recording.response_headers,
+            None if response is None else sum(map(len, response)),
+            recording.started_at,
+            recording.first_byte_after,
+            recording.duration,
+            recording.error,
+        )
+    )
+    return [len(head).to_bytes(4, "big"), head, *(request or ()), *(response or ())]
+
+
+class Sender(asyncio.Protocol):
+    """A worker's end: the tap of its proxy.
+
+    Args:
+        path: of the training side's socket.
+        wanted: whether anything is captured at all.
+        limit, limit_bytes: bounds of the queue.
+    """
+
+    def __init__(self, path: Path, metrics: ProxyMetrics, *, wanted: bool, limit: int, limit_bytes: int) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._wanted = wanted
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._queue: deque[tuple[Recording, int]] = deque()
+        self._bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._may_write = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+        self._emptied = asyncio.Event()
+
+    def wants(self, method: str, path: str, headers: Headers) -> bool:
+        """Whether an exchange that begins like this can hold a call to capture."""
+        if method != "POST" or not self._wanted or not path.endswith("/chat/completions"):
+            return False
+        for name, value in headers:
+            if len(name) == _SELECT_LENGTH and name.lower() == _SELECT and value.strip().lower() == b"never":
+                return False
+        return True
+
+    def record(self, recording: Recording) -> None:
+        """Take an exchange, or drop it when the queue is full. Never waits."""
+        size = recording.size
+        if recording.crowded_out or len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
+            self._metrics.dropped(time.time())
+            return
+        self._queue.append((recording, size))
+        self._bytes += size
+        self._metrics.waiting(len(self._queue))
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time(), self._sent_at + _PAUSE), self._send)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything has been handed to the training side, for at most so long."""
+        self._send()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._queue:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        if self._transport is not None:
+            self._transport.close()  # after what is in its buffer
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._queue:
+            return
+        if self._transport is None:
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            return
+        if not self._may_write:
+            return
+        loop = asyncio.get_running_loop()
+        buffers: list[bytes] = []
+        for _ in range(min(_BATCH, len(self._queue))):
+            recording, size = self._queue.popleft()
+            self._bytes -= size
+            buffers += frame(recording)
+        self._metrics.waiting(len(self._queue))
+        self._sent_at = loop.time()
+        self._transport.writelines(buffers)
+        if not self._queue:
+            self._emptied.set()
+        elif self._may_write:
+            self._timer = loop.call_later(0, self._send)  # traffic goes first
+
+    async def _connect(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self._path))
+        except OSError:
+            await asyncio.sleep(_RETRY)  # it is being started again
+        finally:
+            self._connecting = None
+        self._send()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_BUFFERED)
+        self._may_write = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._queue and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_RETRY, self._send)
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        self._send()
+
+
+class Receiver(asyncio.Protocol):
+    """The training side's end of one worker's connection.
+
+    Args:
+        record: takes each exchange.
+        full: whether it takes no more for now.
+    """
+
+    _LOOK_AGAIN = 0.02
+
+    def __init__(self, record: Callable[[Exchange], None], full: Callable[[], bool]) -> None:
+        self._record = record
+        self._full = full
+        self._buffer = bytearray()
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._take()
+        if self._full():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(self._LOOK_AGAIN, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._full():
+            asyncio.get_running_loop().call_later(self._LOOK_AGAIN, self._go_on)
+        else:
+            self._transport.resume_reading()
+
+    def _take(self) -> None:
+        """Hand on all frames that are whole."""
+        buffer, at = self._buffer, 0
+        with memoryview(buffer) as view:
+            while len(buffer) - at >= 4:
+                body = at + 4 + int.from_bytes(view[at : at + 4], "big")
+                if len(buffer) < body:
+                    break
+                head = _decode(view[at + 4 : body])
+                answer = body + (head.request_size or 0)
+                end = answer + (head.response_size or 0)
+                if len(buffer) < end:
+                    break
+                self._record(
+                    Exchange(
+                        method=head.method,
+                        path=head.path,
+                        request_headers=head.request_headers,
+                        request_body=None if head.request_size is None else bytes(view[body:answer]),
+                        status=head.status,
+                        response_headers=head.response_headers,
+                        response_body=None if head.response_size is None else bytes(view[answer:end]),
+                        started_at=head.started_at,
+                        first_byte_after=head.first_byte_after,
+                        duration=head.duration,
+                        complete=head.error is None,
+                        error=head.error,
+                    )
+                )
+                at = end
+        del buffer[:at]

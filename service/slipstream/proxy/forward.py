@@ -1,0 +1,319 @@
+"""One exchange: a request of an agent sent on to an upstream, and its answer brought back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from slipstream.proxy.connection import JOINED
+from slipstream.proxy.errors import UpstreamError
+from slipstream.proxy.headers import answer_fields, has, has_body
+
+if TYPE_CHECKING:
+    from slipstream.proxy.agent import AgentConnection, Request
+    from slipstream.proxy.connection import Connection
+    from slipstream.proxy.gateway import Gateway, Route
+    from slipstream.proxy.tap import Recording
+
+_log = structlog.get_logger(__name__)
+
+_IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
+
+_NO_WEBSOCKET = "Websockets are not passed on; connect to the production model directly."
+_NO_UPGRADE = "A request with a body cannot ask for an upgrade (with Java's HttpClient: set version(HTTP_1_1))."
+
+
+class Forward:
+    """The way of one request, in callbacks of the two connections that it joins.
+
+    Attributes:
+        sent: the whole request was handed to the upstream's connection.
+    """
+
+    __slots__ = (
+        "_agent",
+        "_chunked",
+        "_connecting",
+        "_connection",
+        "_framed",
+        "_gateway",
+        "_kept",
+        "_opening",
+        "_over",
+        "_recording",
+        "_route",
+        "_sent_at",
+        "_sent_pieces",
+        "_started",
+        "_stuck",
+        "request",
+        "sent",
+    )
+
+    def __init__(self, agent: AgentConnection, request: Request, gateway: Gateway) -> None:
+        self.request = request
+        self.sent = False
+        self._agent = agent
+        self._gateway = gateway
+        self._route: Route = gateway.route(request)
+        self._recording: Recording | None = None
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._connecting = 0.0
+        self._kept = False
+        """The connection was used before, and may be closing."""
+        self._sent_pieces: list[bytes] = []
+        """The body, where it may have to be sent again."""
+        self._sent_at = 0.0
+        self._chunked = False
+        self._framed = False
+        self._stuck = False
+        """The upstream takes no more of the request at the moment."""
+        self._started = False
+        """The answer has started."""
+        self._over = False
+
+    def start(self) -> None:
+        """Send what there is of the request, or refuse it."""
+        request, route = self.request, self._route
+        if request.odd and self._refused():
+            return
+        route.metrics.begins()
+        self._recording = self._gateway.recording(route, request)
+        connection = route.pool.kept()
+        if connection is None:
+            self._open()
+        else:
+            self._kept = True
+            self._begin(connection)
+        if not request.complete and request.http11 and has(request.headers, b"expect"):
+            self._agent.send(b"HTTP/1.1 100 Continue\r\n\r\n", ())
+
+    def more(self) -> None:
+        """More of the request is there."""
+        connection = self._connection
+        if connection is not None:
+            connection.send(b"", self._pieces())
+            self._sent_or_waits(connection)
+
+    # The agent's connection says
+
+    def agent_takes(self, takes: bool) -> None:
+        """The agent does not keep up with its answer, or does so again."""
+        if self._connection is not None:
+            if takes:
+                self._connection.go_on()
+            else:
+                self._connection.hold()
+
+    def agent_gone(self) -> None:
+        """The agent closed its connection."""
+        if not self._over:
+            self._route.metrics.caller_gone()
+            self._break_off("caller_gone")
+
+    def abandon(self) -> bool:
+        """The request turns out to be none. Returns whether its answer has started."""
+        self._break_off("caller_gone")
+        return self._started
+
+    # The upstream's connection says
+
+    def answer(self, starts: bool, pieces: list[bytes], ends: bool) -> None:
+        connection, recording = self._connection, self._recording
+        assert connection is not None  # it is the one that calls
+        head = b""
+        if starts:
+            self._started = True
+            self._route.metrics.answered(connection.status)
+            head = self._head(connection)
+            if recording is not None:
+                recording.answer_starts(connection.status, connection.headers)
+        if recording is not None and pieces:
+            recording.answer_pieces(pieces)
+        if self._framed:
+            pieces = chunks(pieces, last=ends)
+        if ends:
+            self._connection = None
+            if not self.sent:
+                connection.close()  # it waits for the rest of a request that it has answered
+        self._agent.send(head, pieces)
+        if starts and self._sent_at:  # else the upstream answered before it had the whole request
+            there = self._sent_at - self.request.received_at - self._connecting
+            self._route.metrics.added(there + time.perf_counter() - connection.head_at)
+        if ends:
+            self._end(None)
+            self._agent.answered()
+
+    def failed(self, error: UpstreamError) -> None:
+        connection, self._connection = self._connection, None
+        if self._may_be_sent_again(error, connection):
+            self._kept = False
+            self.request.pieces = self._sent_pieces
+            self._open()
+            return
+        route = self._route
+        route.metrics.upstream_failed(error.cause)
+        _log.warning("upstream_failed", upstream=route.name, cause=error.cause, detail=str(error))
+        self._end(error.cause)
+        if self._started:
+            self._agent.cut()
+            return
+        status = 504 if error.timed_out else 502
+        kind = "upstream_timeout" if error.timed_out else "upstream_unreachable"
+        route.metrics.answered(status)
+        self._agent.refuse(self.request, status, kind, error.cause, f"{route.name}: {error}.")
+        self._agent.answered()
+
+    def may_send(self, may: bool) -> None:
+        self._stuck = not may
+        connection = self._connection
+        if connection is None:
+            return
+        if not self.sent or may:
+            self._agent.takes_request(may)
+        if self._started:
+            return
+        limits = self._route.limits
+        if not may:
+            connection.within(limits.idle_timeout, "idle_timeout")
+        elif self.sent:
+            connection.within(limits.first_byte_timeout, "first_byte_timeout")
+        else:
+            connection.no_limit()  # a slow agent has all the time it wants
+
+    # On the way there
+
+    def _refused(self) -> bool:
+        request, code = self.request, None
+        request_error = "invalid_request_error"
+        if request.refusal is not None:
+            kind, (status, code, message) = request_error, request.refusal
+        elif request.method == b"CONNECT":
+            status, kind, message = 405, request_error, "This is no HTTP proxy."
+        elif not has(request.headers, b"upgrade"):
+            status, kind, message = 505, request_error, "HTTP/1.1 and HTTP/1.0 are spoken here."
+        elif any(name.lower() == b"upgrade" and value.lower() == b"websocket" for name, value in request.headers):
+            status, kind, message = 403, "websocket_unsupported", _NO_WEBSOCKET
+        elif has_body(request.headers):
+            # The parser takes such a body for another protocol's bytes: production would wait for it and take the
+            # connection's next request, another user's, for it.
+            status, kind, message = 400, "upgrade_unsupported", _NO_UPGRADE
+        else:
+            return False
+        self._over = True
+        request.keep_alive = False
+        self._route.metrics.answered(status)
+        self._agent.refuse(request, status, kind, code, message)
+        self._agent.answered()
+        return True
+
+    def _open(self) -> None:
+        if not self.request.complete:
+            self._agent.takes_request(False)
+        self._opening = asyncio.get_running_loop().create_task(self._opened())
+
+    async def _opened(self) -> None:
+        before = time.perf_counter()
+        try:
+            connection = await self._route.pool.opened()
+        except UpstreamError as error:
+            self._opening = None
+            self.failed(error)
+            return
+        self._opening = None
+        self._connecting = time.perf_counter() - before
+        self._route.metrics.connected(self._connecting)
+        self._agent.takes_request(True)
+        self._begin(connection)
+
+    def _begin(self, connection: Connection) -> None:
+        request = self.request
+        self._connection = connection
+        connection.begin(self, bodiless=request.method == b"HEAD")
+        head, self._chunked = self._route.head(request)
+        connection.send(head, self._pieces())
+        self._sent_or_waits(connection)
+
+    def _pieces(self) -> list[bytes]:
+        """What has arrived of the body, as it leaves."""
+        request = self.request
+        pieces = request.pieces
+        self.sent = request.complete
+        if pieces:
+            request.pieces = []
+            if self._recording is not None and not self._sent_pieces:
+                self._recording.request.add(pieces)
+            if self._kept and request.complete and request.method in _IDEMPOTENT:
+                self._sent_pieces = pieces
+        if self._chunked:
+            return chunks(pieces, last=request.complete)
+        return pieces
+
+    def _sent_or_waits(self, connection: Connection) -> None:
+        if self.sent:
+            self._sent_at = time.perf_counter()
+            if not self._stuck and not self._started:
+                connection.within(self._route.limits.first_byte_timeout, "first_byte_timeout")
+
+    def _may_be_sent_again(self, error: UpstreamError, connection: Connection | None) -> bool:
+        """Closed without a byte, as connections are that stood idle. What is idempotent may be sent once more."""
+        return (
+            self._kept
+            and error.cause == "closed"
+            and connection is not None
+            and not connection.answered
+            and self.request.method in _IDEMPOTENT
+            and self.sent
+            and bool(self._sent_pieces or not has_body(self.request.headers))
+        )
+
+    # On the way back
+
+    def _head(self, connection: Connection) -> bytes:
+        """The answer's head; decides how the agent learns where the body ends."""
+        request, status = self.request, connection.status
+        fields, sized = answer_fields(connection.headers, length=status != 204)
+        bodiless = request.method == b"HEAD" or status in (204, 304)
+        if not sized and not bodiless:
+            if request.http11:
+                self._framed = True
+                fields.append(b"transfer-encoding: chunked\r\n")
+            else:
+                request.keep_alive = False  # the end of the connection is the end of the body
+        line = b"HTTP/1.1 %d %b\r\n" % (status, connection.reason)
+        return b"".join((line, *fields, self._agent.closing(request), b"\r\n"))
+
+    def _break_off(self, error: str) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._end(error)
+
+    def _end(self, error: str | None) -> None:
+        self._over = True
+        self._route.metrics.ends()
+        if self._recording is not None:
+            self._recording.end(error, self.request.complete)
+            self._gateway.record(self._recording)
+
+
+def chunks(pieces: list[bytes], *, last: bool) -> list[bytes]:
+    """Pieces of a body in HTTP/1.1's chunks, each with its frame; small ones in one buffer each."""
+    framed: list[bytes] = []
+    for piece in pieces:
+        if len(piece) <= JOINED:
+            framed.append(b"%x\r\n%b\r\n" % (len(piece), piece))
+        else:
+            framed += (b"%x\r\n" % len(piece), piece, b"\r\n")
+    if last:
+        if framed:
+            framed[-1] += b"0\r\n\r\n"
+        else:
+            framed.append(b"0\r\n\r\n")
+    return framed

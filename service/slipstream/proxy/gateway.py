@@ -1,0 +1,145 @@
+"""What the connections of one worker share: where requests go, what is counted, what is copied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import httptools
+import structlog
+
+from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.pool import Pool
+from slipstream.proxy.tap import Recording, Room, Tap
+
+if TYPE_CHECKING:
+    from slipstream.proxy.agent import AgentConnection, Request
+
+_log = structlog.get_logger(__name__)
+
+_ROOT = b"/v1"
+
+
+class Limits(Protocol):
+    """Seconds that an upstream has: `config.settings.Production` is one."""
+
+    @property
+    def first_byte_timeout(self) -> float: ...
+
+    @property
+    def idle_timeout(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An upstream, and what is done for its exchanges.
+
+    Attributes:
+        name: for people, at the beginning of a sentence.
+        head: a request's head as it leaves; and whether its body leaves in chunks.
+        tapped: whether copies are taken.
+    """
+
+    name: str
+    pool: Pool
+    limits: Limits
+    head: Callable[[Request], tuple[bytes, bool]]
+    metrics: ProxyMetrics
+    tapped: bool
+
+
+class Gateway:
+    """The middle of a worker.
+
+    Args:
+        max_body: bytes of a body that are copied.
+        room: bytes that copies of exchanges under way may take together.
+
+    Attributes:
+        agents: the open connections.
+        stopping: each connection is closed after the answer that is under way on it.
+    """
+
+    def __init__(
+        self, production: Route, control: Route, tap: Tap, metrics: ProxyMetrics, *, max_body: int, room: int
+    ) -> None:
+        self._production = production
+        self._control = control
+        self._tap = tap
+        self._metrics = metrics
+        self._max_body = max_body
+        self._room = Room(room)
+        self._finished: list[Recording] = []
+        self._deserted: asyncio.Event | None = None
+        self.agents: set[AgentConnection] = set()
+        self.stopping = False
+
+    def route(self, request: Request) -> Route:
+        """Whose request this is; its target is in origin form from here on."""
+        target = request.target
+        if not target.startswith(b"/"):
+            target = request.target = _origin_form(target)
+        return self._production if _is_productions(target) else self._control
+
+    def recording(self, route: Route, request: Request) -> Recording | None:
+        """The copy that is to be made of this exchange, if any."""
+        if not route.tapped:
+            return None
+        method, path = request.method.decode("ascii"), request.target.partition(b"?")[0].decode("latin-1")
+        try:
+            if not self._tap.wants(method, path, request.headers):
+                return None
+        except Exception:  # noqa: BLE001 - whatever is wrong with capture, production goes on
+            self._tap_failed()
+            return None
+        return Recording(method, path, request.headers, self._max_body, self._room)
+
+    def record(self, recording: Recording) -> None:
+        """An exchange is over. In the loop's next round: by then the answer's last bytes have left."""
+        if not self._finished:
+            asyncio.get_running_loop().call_soon(self._hand_on)
+        self._finished.append(recording)
+
+    def gone(self, agent: AgentConnection) -> None:
+        """This connection is no more."""
+        self.agents.discard(agent)
+        if self._deserted is not None and not self.agents:
+            self._deserted.set()
+
+    async def deserted(self) -> None:
+        """Wait until no connection is open."""
+        if self.agents:
+            self._deserted = asyncio.Event()
+            await self._deserted.wait()
+
+    def close(self) -> None:
+        """Close the idle connections to the upstreams."""
+        for route in (self._production, self._control):
+            route.pool.close()
+
+    def _hand_on(self) -> None:
+        finished, self._finished = self._finished, []
+        for recording in finished:
+            try:
+                self._tap.record(recording)
+            except Exception:  # noqa: BLE001 - as above
+                self._tap_failed()
+
+    def _tap_failed(self) -> None:
+        self._metrics.tap_failed()
+        _log.exception("tap_failed")
+
+
+def _is_productions(target: bytes) -> bool:
+    return target.startswith((b"/v1/", b"/v1?")) or target == _ROOT
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path and query of an absolute URL, which a server must take as well (RFC 9112, section 3.2.2)."""
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError:
+        return b"/"
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")

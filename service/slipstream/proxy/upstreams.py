@@ -1,0 +1,95 @@
+"""The two upstreams of the proxy: the production model over the network, the control API over a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AnyHttpUrl
+
+from slipstream.config.settings import Production
+from slipstream.errors import ConfigError
+from slipstream.proxy.connect import Connector
+from slipstream.proxy.errors import UpstreamError
+from slipstream.proxy.gateway import Route
+from slipstream.proxy.headers import request_fields
+from slipstream.proxy.metrics import Board, ProxyMetrics
+from slipstream.proxy.pool import Pool
+
+if TYPE_CHECKING:
+    from slipstream.proxy.agent import Request
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+_ROOT = b"/v1"
+
+
+def production_route(production: Production, environment: Mapping[str, str], metrics: ProxyMetrics) -> Route:
+    """`/v1/x?q` of the sidecar is `production.base_url` + `/x?q`.
+
+    Raises:
+        ConfigError: `production.api_key` cannot be sent as a header, or the environment names a proxy that cannot be
+            used.
+    """
+    connector = Connector(production.base_url, production.connect_timeout, environment)
+    url = urlsplit(str(AnyHttpUrl(production.base_url)))  # by way of pydantic: all ASCII, however it was written
+    host, path = url.netloc.encode("ascii"), url.path.rstrip("/").encode("ascii")
+    origin = b"http://" + host if connector.absolute_form else b""
+    key = production.api_key
+    authorization = None if key is None else _bearer(key.get_secret_value())
+    proxy_authorization = connector.proxy_authorization
+
+    def head(request: Request) -> tuple[bytes, bool]:
+        target = path + request.target[len(_ROOT) :]
+        if not target.startswith(b"/"):  # neither has a path: `base_url` is a bare host and the request was for /v1
+            target = b"/" + target
+        fields, chunked = request_fields(request.headers, host=host, authorization=authorization, own=False)
+        if proxy_authorization is not None:
+            fields += (b"proxy-authorization: ", proxy_authorization, b"\r\n")
+        line = (request.method, b" ", origin, target, b" HTTP/1.1\r\n")
+        return b"".join((*line, *fields, b"\r\n")), chunked
+
+    pool = Pool(connector, production.idle_timeout)
+    return Route("The production model", pool, production, head, metrics, tapped=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlLimits:
+    """Long: a chat of the facade waits for the policy. Whoever asks has a limit of its own."""
+
+    first_byte_timeout: float = 3600.0
+    idle_timeout: float = 3600.0
+
+
+def control_route(path: Path) -> Route:
+    """The control API behind the Unix socket at `path`; what goes there is not production's and is not counted."""
+    limits = _ControlLimits()
+
+    def head(request: Request) -> tuple[bytes, bool]:
+        fields, chunked = request_fields(request.headers, host=None, authorization=None, own=True)
+        return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
+
+    pool = Pool(_UnixConnector(path), limits.idle_timeout)
+    return Route("The control API", pool, limits, head, Board(1).row(0), tapped=False)
+
+
+class _UnixConnector:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def open(self, protocol: Callable[[], P]) -> P:
+        try:
+            _, connected = await asyncio.get_running_loop().create_unix_connection(protocol, str(self._path))
+        except OSError as error:
+            raise UpstreamError("connect", f"no connection: {error.strerror or error}") from error
+        return connected
+
+
+def _bearer(key: str) -> bytes:
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError("production.api_key: printable ASCII characters without a line break; found others")
+    return f"Bearer {key}".encode("ascii")
