@@ -46,6 +46,7 @@ from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
+from slipstream.store.runs import Answered
 from slipstream.store.tables import CommitRow
 
 _BYTES_A_CALL = 800
@@ -107,13 +108,14 @@ async def _round(store: _Store, rng: random.Random) -> None:
         await sidecar.planner.step()
     async with store.timed("claim 16 runs"), sidecar.database.write() as session:
         claimed = await runs.claim(session, 16, time.time())
-    async with store.timed("answer 16 runs"):
-        for run in claimed:
-            async with sidecar.database.write() as session:
-                await runs.answer(
-                    session, run.pk, msg_id=f"chatcmpl-{rng.getrandbits(128):032x}", request=REQUEST, answer=ANSWER,
-                    latency=0.1, policy_version=1, now=time.time(), due_at=time.time(),
-                )  # fmt: skip
+    async with store.timed("answer 16 runs"), sidecar.database.write() as session:
+        now = time.time()
+        ids = [f"chatcmpl-{rng.getrandbits(128):032x}" for _ in claimed]
+        await runs.answer(
+            session,
+            [Answered(run.pk, msg_id, REQUEST, ANSWER, 0.1, 1, now) for run, msg_id in zip(claimed, ids, strict=True)],
+            now,
+        )
     async with store.timed("scoring step, 16 runs"):
         await sidecar.scorer.step()
     commit = CommitRow(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from loops import Loop, RunLoop
 from serving import until
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from stores import ON_BOTH_STORES
 
 from slipstream.capture.recorder import Recorder
@@ -217,21 +217,40 @@ async def test_metrics_are_told_though_the_store_does_not_answer(
 
 
 @ON_BOTH_STORES
-async def test_a_run_whose_answer_could_not_be_stored_is_sent_again(
+async def test_answers_wait_for_a_store_that_takes_no_writes(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, failures = runs.answer, iter([OperationalError("", {}, Exception("disk full"))])
 
-    async def fails_once(*given: Any, **more: Any) -> bool:
-        for error in failures:
+    async def fails_once(session: Any, answers: Any, now: float) -> int:
+        for error in failures if answers else ():
             raise error
-        return await answer(*given, **more)
+        return await answer(session, answers, now)
 
     monkeypatch.setattr(runs, "answer", fails_once)
     async with run_loop() as loop:
         await loop.chat("hello")
         await until(lambda: loop.ready(1))
-        assert len(loop.explorer.chats) == 2
+        assert len(loop.explorer.chats) == 1
+
+
+@ON_BOTH_STORES
+async def test_a_run_whose_answer_the_store_does_not_take_is_sent_again_alone(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, refused = runs.answer, set[str]()
+
+    async def refuses_one(session: Any, answers: Any, now: float) -> int:
+        refused.update([answers[0].msg_id] if answers and not refused else [])
+        if refused & {one.msg_id for one in answers}:
+            raise DataError("", {}, Exception("what no column holds"))
+        return await answer(session, answers, now)
+
+    monkeypatch.setattr(runs, "answer", refuses_one)
+    async with run_loop(runs={"repeat_time": 4}) as loop:
+        await loop.chat("hello")
+        await until(lambda: loop.ready(4))
+        assert len(loop.explorer.chats) == 5
 
 
 @ON_BOTH_STORES

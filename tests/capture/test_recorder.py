@@ -19,7 +19,7 @@ from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor, RedactRule
 from slipstream.selection import Decision
-from slipstream.store import tasks
+from slipstream.store import pictures
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.tables import CallRow, TaskRow
@@ -60,7 +60,8 @@ class Recording:
     async def calls(self) -> list[Any]:
         async with self.database.read() as session:
             ids = await session.scalars(select(CallRow.task_id).distinct().order_by(CallRow.task_id))
-            return [call for task_id in ids.all() for call in (await tasks.load(session, task_id)).calls]
+            found = await pictures.tasks(session, ids.all())
+            return [call for task_id in sorted(found) for call in found[task_id].calls]
 
     def decided(self, selected: str, reason: str) -> float | None:
         labels = {"selected": selected, "reason": reason}

@@ -130,22 +130,12 @@ class ExplorerClient:
             AnswerLost: the Explorer could not record the answer (Trinity says 500 to an empty completion), or it is not
                 whole.
         """
-        before = await self._handed_on()
         try:
-            answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
-        except ExplorerRefused as error:
-            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
-                self._model = None
-                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
-            raise
+            answer = await self._chat(request)
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise
-            if before is not None and await self._handed_on() == before:
-                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
-            if error.said == _UNHANDLED:
-                raise AnswerLost(str(error), status=error.status, said=error.said) from error
-            raise
+            answer = await self._chat_again(request)
         choices = answer.get("choices")
         if msg_id_of(answer) is None:
             raise ExplorerRefused("the Explorer's answer has no id")
@@ -156,6 +146,30 @@ class ExplorerClient:
         if (flaw := flaw_of(choices)) is not None:
             raise AnswerLost(f"the engine broke its answer off: {flaw}")
         return answer
+
+    async def _chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
+        except ExplorerRefused as error:
+            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
+                self._model = None
+                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            raise
+
+    async def _chat_again(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask once more after a 500, and find out by the Explorer's counter whether an engine is there. To count before
+        every chat would cost as much as the chat itself."""
+        before = await self._handed_on()
+        try:
+            return await self._chat(request)
+        except ExplorerUnavailable as error:
+            if error.status != 500:
+                raise
+            if before is not None and await self._handed_on() == before:
+                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
+            if error.said == _UNHANDLED:
+                raise AnswerLost(str(error), status=error.status, said=error.said) from error
+            raise
 
     async def feedback(self, *, msg_id: str, reward: float, task_id: str, run_id: int) -> None:
         """Hand over one reward. One at a time: Trinity's table races on concurrent duplicates.

@@ -10,11 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
-from slipstream.store import runs, tasks
+from slipstream.store import pictures, runs, tasks
 from slipstream.store.database import Database
-from slipstream.store.tables import TaskRow
 
-_BATCH = 200
+_BATCH = 50
 """Tasks decided in one step."""
 
 
@@ -54,43 +53,40 @@ class Planner:
         """Decide a batch of tasks. Returns True when more may be waiting."""
         async with self._database.write() as session:
             await tasks.complete_idle(session, self._clock() - self._task_idle)
-            ids = await tasks.undecided(session, _BATCH)
-            selected = await tasks.take_selected(session, ids)
+            seen = await tasks.undecided(session, _BATCH)
+            # a task stays selected: a later call or mark does not ask (and spend a budget) again
+            selected = [task.task_id for task in seen if task.selected]
+            await tasks.stay_selected(session, selected)
             dropped = await self._plan(session, selected)
         self._tell(selected, dropped)
-        for task_id in set(ids).difference(selected):
-            await self._decide(task_id)
-        return len(ids) == _BATCH
+        if undecided := [task for task in seen if not task.selected]:
+            made = await self._decide([task.task_id for task in undecided])
+            async with self._database.write() as session:
+                # to the others a call or a mark came meanwhile; the next step decides on the whole picture
+                held = await tasks.record_decisions(session, undecided, made)
+                selected = [name for name in held if made[name].selected]
+                dropped = await self._plan(session, selected)
+            tally(self._metrics, [(name, made[name]) for name in held])
+            self._tell(selected, dropped)
+        return len(seen) == _BATCH
 
-    async def _decide(self, task_id: str) -> None:
+    async def _decide(self, task_ids: Sequence[str]) -> dict[str, Decision]:
+        """Ask the strategies."""
         async with self._database.read() as session:
-            row = await session.get(TaskRow, task_id)
-            if row is None:
-                return
-            revision = row.revision
-            task = await tasks.picture(session, row)
+            found = await pictures.tasks(session, task_ids)
         # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
-        decision = await asyncio.to_thread(self._selector.decide, task)
-        await self._record(task_id, revision, decision)
+        return await asyncio.to_thread(
+            lambda: {name: self._selector.decide(found[name]) for name in task_ids if name in found}
+        )
 
-    async def _record(self, task_id: str, revision: int, decision: Decision) -> None:
-        async with self._database.write() as session:
-            row = await session.get(TaskRow, task_id)
-            if row is None or row.revision != revision:
-                return  # a call or a mark came meanwhile; the next step decides on the whole picture
-            row.decided = True
-            tasks.decide(row, decision)
-            selected = [task_id] if decision.selected else []
-            dropped = await self._plan(session, selected)
-        tally(self._metrics, [(task_id, decision)])
-        self._tell(selected, dropped)
-
-    async def _plan(self, session: AsyncSession, selected: Sequence[str]) -> int:
-        """Plan the runs of these tasks' calls that have none yet; returns how many calls did not fit the queue."""
-        if not selected:
+    async def _plan(self, session: AsyncSession, task_ids: Sequence[str]) -> int:
+        """Plan the runs of the tasks' calls that have none yet; returns how many calls did not fit the queue."""
+        if not task_ids:
             return 0
+        calls = await runs.unplanned(session, task_ids)
         room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
-        return await runs.plan_tasks(session, selected, room, self._repeat_time, self._clock())
+        await runs.plan(session, calls[:room], self._repeat_time, self._clock())
+        return len(calls[room:])
 
     def _tell(self, selected: Sequence[str], dropped: int) -> None:
         if selected:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from slipstream.errors import ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
-from slipstream.store import runs
+from slipstream.store import pictures, runs
 from slipstream.store.database import Database
+from slipstream.store.pictures import DueRun
+from slipstream.store.runs import Ended
 from slipstream.trajectory import Run
 
 _log = structlog.get_logger(__name__)
 
-_BATCH = 16
+_BATCH = 32
 """Runs scored side by side: a judge takes seconds, so several must be under way."""
 
 
@@ -49,39 +51,48 @@ class Scorer:
     async def step(self) -> bool:
         """Score a batch of runs. Returns True when more may be waiting."""
         async with self._database.read() as session:
-            due = await runs.due_for_scoring(session, _BATCH, self._clock())
-        ends = await asyncio.gather(*(self._score(pk) for pk in due), return_exceptions=True)
-        if due:
-            self._scored()
-        for error in ends:  # only now: each run of the batch has had its turn
-            if error is not None:
-                raise error
+            due = await pictures.due_runs(session, _BATCH, self._clock())
+        under_way = {asyncio.create_task(self._end(one)): one for one in due}
+        errors: list[BaseException] = []
+        try:
+            while under_way:
+                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                ended = [(task, under_way.pop(task)) for task in done]
+                errors += [error for task, _ in ended if (error := task.exception()) is not None]
+                await self._store([(task.result(), one.run) for task, one in ended if task.exception() is None])
+        finally:
+            for task in under_way:
+                task.cancel()
+        if errors:  # only now: each run of the batch has had its turn
+            raise errors[0]
         return len(due) == _BATCH
 
-    async def _score(self, pk: int) -> None:
-        async with self._database.read() as session:
-            found = await runs.picture(session, pk)
-        if found is None:
-            return
-        run, revision = found
+    async def _end(self, due: DueRun) -> Ended:
+        run = due.run
         with structlog.contextvars.bound_contextvars(
             task_id=run.task.task_id, group_id=run.group_id, run_id=run.run_id
         ):
             try:
                 reward = await self._reward(run)
             except ScoringError as error:
-                async with self._database.write() as session:
-                    failed = await runs.fail(session, pk, f"scoring: {error}", self._clock(), revision)
-                if failed:
-                    _log.warning("scoring_failed")  # the reason may quote the answer: it is in the store alone
-                    self._metrics.runs.labels("failed").inc()
-                return
-            async with self._database.write() as session:
-                taken = await runs.score(session, pk, revision, reward.value, reward.breakdown, self._clock())
-            if taken:
-                _log.info("run_scored", reward=round(reward.value, 4), policy_version=run.policy_version)
+                return Ended(due.pk, reason=f"scoring: {error}", revision=due.revision)
+        return Ended(due.pk, reward.value, reward.breakdown, revision=due.revision)
+
+    async def _store(self, ended: Sequence[tuple[Ended, Run]]) -> None:
+        async with self._database.write() as session:
+            taken = await runs.end(session, [one for one, _ in ended], self._clock())
+        for one, run in ended:
+            if one.pk not in taken:
+                continue
+            about = {"task_id": run.task.task_id, "group_id": run.group_id, "run_id": run.run_id}
+            if one.reward is None:
+                _log.warning("scoring_failed", **about)  # the reason may quote the answer: it is in the store alone
+                self._metrics.runs.labels("failed").inc()
+            else:
+                _log.info("run_scored", reward=round(one.reward, 4), policy_version=run.policy_version, **about)
                 self._metrics.runs.labels("scored").inc()
-                self._metrics.rewards.observe(reward.value)
+                self._metrics.rewards.observe(one.reward)
+        self._scored()
 
     async def _reward(self, run: Run) -> Reward:
         posted = [said.reward for said in run.feedback if said.reward is not None]

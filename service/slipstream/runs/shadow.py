@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 import structlog
+from sqlalchemy.exc import OperationalError
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
 from slipstream.metrics import Metrics
@@ -18,12 +21,18 @@ from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import runs
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
-from slipstream.store.runs import ClaimedRun
+from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
 
 _log = structlog.get_logger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 """Seconds between two attempts of one run, at most, whatever the Explorer asks for."""
+
+_LONG_BODY = 64 * 1024
+"""Bytes, packed. A shorter one is dealt with in less time than a thread takes to be woken twice."""
+
+_Outcome = Answered | Ended | Postponed
+_Result = TypeVar("_Result")
 
 
 class ShadowCaller:
@@ -33,7 +42,8 @@ class ShadowCaller:
     jitter (M. Brooker, "Exponential Backoff And Jitter", 2015). While the breaker is open nothing is sent. What fails
     meanwhile, or because nobody was there, costs its run no attempt: the Explorer's absence is no property of a run.
 
-    What is stored of an answer is redacted, like all that is stored.
+    What comes back is stored a batch at a time, in the transaction that claims the next runs: whatever came while the
+    one before was written. What is stored of an answer is redacted, like all that is stored.
 
     Args:
         grace: seconds that an answer waits for feedback before it is scored.
@@ -73,8 +83,8 @@ class ShadowCaller:
         self._rng = rng
         self._answered = answered
         self._wake = wake
-        self._active: dict[asyncio.Task[None], ClaimedRun] = {}
-        self._lost: list[ClaimedRun] = []
+        self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
+        self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
 
     async def prepare(self) -> None:
         """Send again what was on its way when the sidecar last ended."""
@@ -82,23 +92,18 @@ class ShadowCaller:
             await runs.release_running(session)
 
     async def step(self) -> bool:
-        """Start as many runs as there is room for. A run that ends wakes the next step itself."""
+        """Store what came back, and start as many runs as there is room for. A run that comes back wakes the next
+        step itself."""
         room = self._concurrency - len(self._active)
         admitted = self._breaker.admits()
-        take = room if admitted is None else min(room, admitted)
-        if take <= 0:
+        take = max(0, room if admitted is None else min(room, admitted))
+        if not take and not self._back:
             return False
-        lost = tuple(self._lost)
-        async with self._database.write() as session:
-            for run in lost:
-                await runs.postpone(session, run.pk, run.attempts, self._clock())
-            claimed = await runs.claim(session, take, self._clock())
-        del self._lost[: len(lost)]  # others may have come behind them meanwhile
-        for run in claimed:
+        for run in await self._store(take):
             self._breaker.started()
             task = asyncio.create_task(self._run(run), name=f"run {run.group_id}/{run.run_id}")
             self._active[task] = run
-            task.add_done_callback(self._finished)
+            task.add_done_callback(self._came_back)
         return False
 
     async def stop(self) -> None:
@@ -108,84 +113,106 @@ class ShadowCaller:
         await asyncio.gather(*self._active, return_exceptions=True)
 
     async def drained(self) -> None:
-        """Wait for the runs that are on their way."""
-        while self._active:
+        """Wait for the runs that are on their way, and store what comes back."""
+        while self._active or self._back:
             await asyncio.gather(*self._active, return_exceptions=True)
+            await self._store(0)
 
     @property
     def active(self) -> int:
         return len(self._active)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _came_back(self, task: asyncio.Task[_Outcome]) -> None:
         run = self._active.pop(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("run_interrupted", group_id=run.group_id, run_id=run.run_id, error=repr(error))
-            self._lost.append(run)  # the store failed: it is sent again once the store takes writes
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self._back.append((run, task.result()))
+        else:
+            self._back.append((run, self._again(run, error)))
         self._wake()
 
-    async def _run(self, run: ClaimedRun) -> None:
+    def _again(self, run: ClaimedRun, error: BaseException) -> Postponed:
+        """What nobody foresaw came between: the run is sent again."""
+        _log.error("run_interrupted", group_id=run.group_id, run_id=run.run_id, error=repr(error))
+        return Postponed(run.pk, run.attempts, self._clock())
+
+    async def _store(self, take: int) -> list[ClaimedRun]:
+        """Store what came back, and claim so many runs. While the store is away, what came back stays here."""
+        try:
+            return await self._write(len(self._back), take)
+        except OperationalError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, it is about one of them
+            for _ in range(len(self._back)):  # what the store does not take must not hold up the others
+                try:
+                    await self._write(1, 0)
+                except OperationalError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - this one
+                    run, _ = self._back[0]
+                    self._back[0] = run, self._again(run, error)
+                    await self._write(1, 0)
+            return []
+
+    async def _write(self, count: int, take: int) -> list[ClaimedRun]:
+        """Store the first of what came back, and claim runs, in one transaction."""
+        back = [outcome for _, outcome in itertools.islice(self._back, count)]
+        now = self._clock()
+        async with self._database.write() as session:
+            answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
+            failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
+            await runs.postpone(session, [one for one in back if isinstance(one, Postponed)])
+            claimed = await runs.claim(session, take, now) if take else []
+        for _ in back:
+            self._back.popleft()
+        self._metrics.runs.labels("answered").inc(answered)
+        self._metrics.runs.labels("failed").inc(len(failed))
+        if answered or failed:
+            self._answered()
+        return claimed
+
+    async def _run(self, run: ClaimedRun) -> _Outcome:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
             started = time.monotonic()
             version = self._version()
             try:
-                request = await self._explorer.request_for(await asyncio.to_thread(unpack, run.request))
+                captured = await _aside(len(run.request), lambda: unpack(run.request))
+                request = await self._explorer.request_for(captured)
                 answer = await self._explorer.chat(request)
             except ExplorerRefused as error:
                 self._breaker.succeeded()  # it is there, and answers
-                await self._fail(run, f"refused: {error}", error.said)
-                return
+                return self._fail(run, f"refused: {error}", error.said)
             except AnswerLost as error:
                 self._breaker.succeeded()
-                await self._retry(run, error, run.attempts + 1)
-                return
+                return self._retry(run, error, run.attempts + 1)
             except ExplorerUnavailable as error:
                 away = isinstance(error, ExplorerAway)
                 self._breaker.failed(there=error.status == 500 and not away)
-                await self._retry(run, error, run.attempts + (self._breaker.state == "closed" and not away))
-                return
+                return self._retry(run, error, run.attempts + (self._breaker.state == "closed" and not away))
             except Exception as error:  # noqa: BLE001 - what nobody foresaw would else be tried for ever
                 self._breaker.failed()
-                await self._fail(run, f"could not be sent: {type(error).__name__}")
-                return
+                return self._fail(run, f"could not be sent: {type(error).__name__}")
             self._breaker.succeeded()
-            latency, now = time.monotonic() - started, self._clock()
-            packed = await asyncio.to_thread(self._packed, request, answer)
-            async with self._database.write() as session:
-                kept = await runs.answer(
-                    session,
-                    run.pk,
-                    msg_id=answer["id"],
-                    request=packed[0],
-                    answer=packed[1],
-                    latency=latency,
-                    policy_version=version,
-                    now=now,
-                    due_at=now + self._grace,
-                )
-            if kept:
-                self._metrics.runs.labels("answered").inc()
-                self._answered()
+            latency, due_at = time.monotonic() - started, self._clock() + self._grace
+            packed = await _aside(len(run.request), lambda: (pack(request), pack(self._redactor.redact(answer))))
+            return Answered(run.pk, answer["id"], *packed, latency, version, due_at)
 
-    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        return pack(request), pack(self._redactor.redact(answer))
-
-    async def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> None:
+    def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> _Outcome:
         if attempts >= self._max_attempts:
-            await self._fail(run, f"{attempts} attempts: {error}", error.said)
-            return
+            return self._fail(run, f"{attempts} attempts: {error}", error.said)
         backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
         self._metrics.run_retries.inc()
         _log.info("run_postponed", attempts=attempts, error=str(error))
-        async with self._database.write() as session:
-            wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
-            await runs.postpone(session, run.pk, attempts, self._clock() + wait)
+        wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
+        return Postponed(run.pk, attempts, self._clock() + wait)
 
-    async def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> None:
+    def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> Ended:
         """The reason goes to the log, which holds no bodies, and with what the Explorer said to the store."""
         _log.warning("run_failed", reason=reason)
-        in_full = self._redactor.redact(f"{reason} {said}".rstrip())
-        async with self._database.write() as session:
-            failed = await runs.fail(session, run.pk, in_full, self._clock())
-        if failed:
-            self._metrics.runs.labels("failed").inc()
-            self._answered()
+        return Ended(run.pk, reason=self._redactor.redact(f"{reason} {said}".rstrip()))
+
+
+async def _aside(size: int, work: Callable[[], _Result]) -> _Result:
+    """Work on a body of so many bytes, packed: a long one in a thread, as the control API shares this event loop."""
+    return await asyncio.to_thread(work) if size > _LONG_BODY else work()

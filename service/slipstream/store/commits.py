@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import facade, runs
 from slipstream.store.experiences import Experience, ReadyGroup
-from slipstream.store.tables import CallRow, CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
+from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,7 @@ async def give_back(
             continue
         row.state = "rerun"
         run_again += 1
-        count = await session.scalar(select(func.count()).where(RunRow.group_id == row.id)) or 0
-        call = await session.get_one(CallRow, row.call_id)
-        await runs.plan(session, call, count, now, row.generation + 1)
+        await runs.plan_again(session, row, now)
     return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 

@@ -6,12 +6,13 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
@@ -160,25 +161,30 @@ async def receipt(session: AsyncSession, feedback_id: str) -> dict[str, Any] | N
     }
 
 
-async def about_run(session: AsyncSession, run_pk: int) -> tuple[Feedback, ...]:
-    """The feedback on a policy answer, oldest first."""
-    return await _about(session, FeedbackTargetRow.run_pk == run_pk)
+async def about_runs(session: AsyncSession, run_pks: Collection[int]) -> dict[int, tuple[Feedback, ...]]:
+    """The feedback on policy answers, by the row of the run, oldest first."""
+    return await _about(session, FeedbackTargetRow.run_pk, run_pks)
 
 
-async def about_call(session: AsyncSession, call_pk: int) -> tuple[Feedback, ...]:
-    """The feedback on a production answer, oldest first."""
-    return await _about(session, FeedbackTargetRow.call_pk == call_pk)
+async def about_calls(session: AsyncSession, call_pks: Collection[int]) -> dict[int, tuple[Feedback, ...]]:
+    """The feedback on production answers, by the row of the call, oldest first."""
+    return await _about(session, FeedbackTargetRow.call_pk, call_pks)
 
 
-async def _about(session: AsyncSession, condition: Any) -> tuple[Feedback, ...]:
+async def _about(
+    session: AsyncSession, named: InstrumentedAttribute[int | None], pks: Collection[int]
+) -> dict[int, tuple[Feedback, ...]]:
     query = (
-        select(FeedbackRow)
+        select(named, FeedbackRow.reward, FeedbackRow.comment, FeedbackRow.source, FeedbackRow.created_at)
         .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
-        .where(condition, FeedbackTargetRow.state.in_(("matched", "superseded")))
+        .where(named.in_(pks), FeedbackTargetRow.state.in_(("matched", "superseded")))
         .order_by(FeedbackTargetRow.id)
     )
-    rows = (await session.scalars(query)).all()
-    return tuple(Feedback(row.reward, row.comment, row.source, row.created_at) for row in rows)
+    about: dict[int, tuple[Feedback, ...]] = {}
+    for pk, reward, comment, source, created_at in await session.execute(query):
+        assert pk is not None, "as asked for"
+        about[pk] = (*about.get(pk, ()), Feedback(reward, comment, source, created_at))
+    return about
 
 
 async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -> bool:

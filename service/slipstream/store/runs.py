@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import feedback, tasks
-from slipstream.store.bodies import unpack
-from slipstream.store.bulk import Rows, insert_rows
+from slipstream.jsontext import to_json
+from slipstream.store import feedback
+from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow
-from slipstream.trajectory import PolicyCall, Run
 
 _ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
 """A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it
@@ -32,6 +29,52 @@ class ClaimedRun:
     attempts: int
     task_id: str
     request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCall:
+    """A call that runs are to repeat: its row and its place."""
+
+    pk: int
+    task_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A run that is to be sent again, `due_at` Unix seconds."""
+
+    pk: int
+    attempts: int
+    due_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The policy's answer to a run; the bodies are packed. `due_at`: when it is to be scored, Unix seconds."""
+
+    pk: int
+    msg_id: str
+    request: bytes
+    answer: bytes
+    latency: float
+    policy_version: int | None
+    due_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ends: with a reward, or with the reason why it gets none.
+
+    Attributes:
+        revision: of the answered run that was looked at; None where it ends without an answer.
+    """
+
+    pk: int
+    reward: float | None = None
+    breakdown: Mapping[str, float | None] = field(default_factory=dict)
+    reason: str = ""
+    revision: int | None = None
 
 
 def group_id(task_id: str, position: int, generation: int) -> str:
@@ -53,39 +96,40 @@ async def waiting(session: AsyncSession) -> int:
     return await session.scalar(count) or 0
 
 
-async def plan_tasks(session: AsyncSession, task_ids: Sequence[str], room: int, repeat_time: int, now: float) -> int:
-    """Plan the groups of those calls of these tasks that have none yet, the oldest first.
-
-    Args:
-        room: groups that may be planned.
-
-    Returns:
-        How many calls there was no room for.
-    """
+async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[CapturedCall]:
+    """The captured calls of these tasks for which nothing is planned yet, in the order of the tasks."""
     planned = exists().where(GroupRow.call_id == CallRow.id)
     query = select(CallRow.id, CallRow.task_id, CallRow.position).where(CallRow.task_id.in_(task_ids), ~planned)
-    calls = [(pk, task_id, position) for pk, task_id, position in await session.execute(query.order_by(CallRow.id))]
-    await _plan(session, calls[:room], repeat_time, now, generation=0)
-    return len(calls[room:])
+    order = {task_id: place for place, task_id in enumerate(task_ids)}
+    calls = [CapturedCall(*row) for row in await session.execute(query)]
+    return sorted(calls, key=lambda call: (order[call.task_id], call.position))
 
 
-async def plan(session: AsyncSession, call: CallRow, repeat_time: int, now: float, generation: int) -> None:
-    """Plan another group of a call whose last one was lost."""
-    await _plan(session, [(call.id, call.task_id, call.position)], repeat_time, now, generation)
-
-
-async def _plan(
-    session: AsyncSession, calls: Sequence[tuple[int, str, int]], repeat_time: int, now: float, generation: int
+async def plan(
+    session: AsyncSession, calls: Sequence[CapturedCall], repeat_time: int, now: float, generation: int = 0
 ) -> None:
-    """For each call, given by its row, task and position, a group: `repeat_time` runs that start from its prompt."""
-    groups: Rows = []
-    for call_id, task_id, position in calls:
-        name = group_id(task_id, position, generation)
-        groups.append((name, task_id, call_id, generation, "running", now))
-    planned: Rows = [(name, run_id, "pending", 0, 0, now, now) for name, *_ in groups for run_id in range(repeat_time)]
-    await insert_rows(session, GroupRow, ("id", "task_id", "call_id", "generation", "state", "updated_at"), groups)
-    run_columns = ("group_id", "run_id", "state", "attempts", "revision", "due_at", "updated_at")
-    await insert_rows(session, RunRow, run_columns, planned)
+    """Plan a group for each call: `repeat_time` runs that all start from its prompt."""
+    groups = [(group_id(call.task_id, call.position, generation), call) for call in calls]
+    await insert_rows(
+        session,
+        GroupRow,
+        ("id", "task_id", "call_id", "generation", "state", "updated_at"),
+        [(name, call.task_id, call.pk, generation, "running", now) for name, call in groups],
+    )
+    await insert_rows(
+        session,
+        RunRow,
+        ("group_id", "run_id", "state", "attempts", "revision", "due_at", "updated_at"),
+        [(name, run_id, "pending", 0, 0, now, now) for name, _ in groups for run_id in range(repeat_time)],
+    )
+
+
+async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None:
+    """Plan the next generation of a group, with as many runs."""
+    count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
+    query = select(CallRow.id, CallRow.task_id, CallRow.position).where(CallRow.id == group.call_id)
+    call = CapturedCall(*(await session.execute(query)).one())
+    await plan(session, [call], count, now, group.generation + 1)
 
 
 async def release_running(session: AsyncSession) -> None:
@@ -100,124 +144,101 @@ async def claim(session: AsyncSession, limit: int, now: float) -> list[ClaimedRu
     fails on cannot keep the others from it.
     """
     query = (
-        select(RunRow, CallRow)
+        select(RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.request)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
         .where(RunRow.state == "pending", RunRow.due_at <= now)
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
     )
-    claimed = []
-    for run, call in await session.execute(query):
-        run.state, run.updated_at = "running", now
-        claimed.append(ClaimedRun(run.id, run.group_id, run.run_id, run.attempts, call.task_id, call.request))
+    claimed = [ClaimedRun(*row) for row in await session.execute(query)]
+    await update_rows(session, RunRow, ("state", "updated_at"), [("running", now, run.pk) for run in claimed])
     return claimed
 
 
-async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> None:
-    """Send a run again later."""
-    run = await session.get(RunRow, pk)
-    if run is not None:
-        run.state, run.attempts, run.due_at = "pending", attempts, due_at
+async def postpone(session: AsyncSession, postponed: Sequence[Postponed]) -> None:
+    """Send runs again later."""
+    rows = [("pending", run.attempts, run.due_at, run.pk) for run in postponed]
+    await update_rows(session, RunRow, ("state", "attempts", "due_at"), rows)
 
 
-async def answer(
-    session: AsyncSession,
-    pk: int,
-    *,
-    msg_id: str,
-    request: bytes,
-    answer: bytes,
-    latency: float,
-    policy_version: int | None,
-    now: float,
-    due_at: float,
-) -> bool:
-    """Keep the policy's packed answer, to be scored at `due_at`, or now when its feedback is already there.
+async def answer(session: AsyncSession, answers: Sequence[Answered], now: float) -> int:
+    """Keep the policy's answers, each to be scored when it is due, or now where its feedback is already there.
 
     Returns:
-        False when the run is gone (retention).
+        How many were kept: a run may be gone (retention), or its answer be stored already.
     """
-    run = await session.get(RunRow, pk)
-    if run is None:
-        return False
-    run.state, run.due_at, run.updated_at = "answered", due_at, now
-    run.msg_id, run.request, run.answer = msg_id, request, answer
-    run.latency, run.policy_version = latency, policy_version
-    await session.flush()
-    await feedback.match_waiting(session, [("msg_id", msg_id)], now)
-    return True
-
-
-async def fail(session: AsyncSession, pk: int, reason: str, now: float, revision: int | None = None) -> bool:
-    """A run ends without a reward; its group goes on with the others. Returns whether it did.
-
-    With a revision, only where no feedback came since then: the run is scored again with it.
-    """
-    run = await session.get(RunRow, pk)
-    if run is None or revision not in (None, run.revision):
-        return False
-    # a reason may quote an answer, and with it a lone surrogate, which no text column takes
-    run.state, run.reason, run.updated_at = "failed", reason.encode("utf-8", "replace").decode(), now
-    await _end_group(session, run.group_id, now)
-    return True
-
-
-async def due_for_scoring(session: AsyncSession, limit: int, now: float) -> Sequence[int]:
-    """Answered runs whose grace is over, oldest first."""
-    query = select(RunRow.id).where(RunRow.state == "answered", RunRow.due_at <= now)
-    return (await session.scalars(query.order_by(RunRow.due_at).limit(limit))).all()
-
-
-async def picture(session: AsyncSession, pk: int) -> tuple[Run, int] | None:
-    """A run as calculators see it, and its revision; None where it is gone or no longer to be scored."""
-    run = await session.get(RunRow, pk)
-    if run is None or run.state != "answered" or run.answer is None or run.request is None:
-        return None
-    group = await session.get_one(GroupRow, run.group_id)
-    call = await session.get_one(CallRow, group.call_id)
-    task = await tasks.load(session, group.task_id)
-    request, answer = await asyncio.to_thread(lambda packed: tuple(map(unpack, packed)), (run.request, run.answer))
-    policy_call = PolicyCall(
-        request=request,
-        answer=answer,
-        msg_id=run.msg_id or "",
-        latency=run.latency or 0.0,
-        policy_version=run.policy_version,
+    if not answers:
+        return 0
+    sent = select(RunRow.id).where(RunRow.id.in_([one.pk for one in answers]), RunRow.state == "running")
+    there = set(await session.scalars(sent))
+    kept = [one for one in answers if one.pk in there]
+    await update_rows(
+        session,
+        RunRow,
+        ("state", "due_at", "msg_id", "request", "answer", "latency", "policy_version", "updated_at"),
+        [
+            ("answered", one.due_at, one.msg_id, one.request, one.answer, one.latency, one.policy_version, now, one.pk)
+            for one in kept
+        ],
     )
-    return Run(
-        task=task,
-        group_id=group.id,
-        run_id=run.run_id,
-        calls=(policy_call,),
-        production=task.calls[call.position],
-        feedback=await feedback.about_run(session, run.id),
-        production_feedback=await feedback.about_call(session, call.id),
-    ), run.revision
+    refs: list[feedback.Ref] = [("msg_id", one.msg_id) for one in kept]
+    awaited = await feedback.awaited(session, refs, now)
+    await feedback.match_waiting(session, [ref for ref in refs if ref in awaited], now)
+    return len(kept)
 
 
-async def score(
-    session: AsyncSession, pk: int, revision: int, reward: float, breakdown: Mapping[str, Any], now: float
-) -> bool:
-    """Give a run its reward, unless feedback came while it was computed. Returns whether it was taken."""
-    run = await session.get(RunRow, pk)
-    if run is None or run.state != "answered" or run.revision != revision:
-        return False
-    run.state, run.reward, run.breakdown, run.updated_at = "scored", reward, dict(breakdown), now
-    await _end_group(session, run.group_id, now)
-    return True
+async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[int]:
+    """Give runs their reward, or their reason; each group goes on with the others.
+
+    Returns:
+        The runs that have ended so. One is left as it is when it is gone, or when feedback came while its reward was
+        computed: it is scored again with that.
+    """
+    if not ended:
+        return set()
+    query = select(RunRow.id, RunRow.group_id, RunRow.state, RunRow.revision)
+    rows = await session.execute(query.where(RunRow.id.in_([one.pk for one in ended])))
+    found = {pk: (group, state, revision) for pk, group, state, revision in rows}
+    scored, failed = [], []
+    taken: dict[int, str] = {}
+    for one in ended:
+        group, state, revision = found.get(one.pk, ("", None, None))
+        if (state, revision) != (("running", revision) if one.revision is None else ("answered", one.revision)):
+            continue
+        taken[one.pk] = group
+        if one.reward is not None:
+            scored.append(("scored", one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk))
+        else:
+            # a reason may quote an answer, and with it a lone surrogate, which no text column takes
+            failed.append(("failed", one.reason.encode("utf-8", "replace").decode(), now, one.pk))
+    await update_rows(session, RunRow, ("state", "reward", "breakdown", "updated_at"), scored)
+    await update_rows(session, RunRow, ("state", "reason", "updated_at"), failed)
+    await _end_groups(session, set(taken.values()), now)
+    return set(taken)
 
 
-async def _end_group(session: AsyncSession, name: str, now: float) -> None:
+async def _end_groups(session: AsyncSession, names: Collection[str], now: float) -> None:
     """Once each run of a group has ended, the group is ready, or dropped where too few runs have a reward."""
-    await session.flush()
-    states = (await session.scalars(select(RunRow.state).where(RunRow.group_id == name))).all()
-    group = await session.get_one(GroupRow, name)
-    if group.state != "running" or not set(states) <= {"scored", "failed"}:
-        return
-    alone = states.count("scored") == 1 and len(states) > 1
+    of_group: dict[str, list[str]] = {}
+    for name, state in await session.execute(
+        select(RunRow.group_id, RunRow.state)
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .where(RunRow.group_id.in_(names), GroupRow.state == "running")
+    ):
+        of_group.setdefault(name, []).append(state)
+    ends, lonely = [], []
+    for name, states in of_group.items():
+        if not set(states) <= {"scored", "failed"}:
+            continue
+        alone = states.count("scored") == 1 and len(states) > 1
+        lonely += [name] if alone else []
+        ends.append(("ready" if "scored" in states and not alone else "dropped", now, name))
+    await update_rows(session, GroupRow, ("state", "updated_at"), ends)
     # by the reward: by the state, SQLite would go through all that were ever scored
-    left = update(RunRow).where(RunRow.group_id == name, RunRow.reward.is_not(None))
-    await session.execute(left.values(reason=_ALONE if alone else None))
-    group.state = "ready" if "scored" in states and not alone else "dropped"
-    group.updated_at = now
+    rewarded = update(RunRow).where(RunRow.reward.is_not(None)).execution_options(synchronize_session=False)
+    if lonely:
+        await session.execute(rewarded.where(RunRow.group_id.in_(lonely)).values(reason=_ALONE))
+    if others := [name for *_, name in ends if name not in lonely]:  # one of them may have been alone before
+        of_others = rewarded.where(RunRow.group_id.in_(others), RunRow.reason.is_not(None))
+        await session.execute(of_others.values(reason=None))

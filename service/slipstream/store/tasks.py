@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
 from slipstream.store import feedback
-from slipstream.store.bodies import unpack
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
-from slipstream.trajectory import Call, Task
 
 
 @dataclass(slots=True)
@@ -33,6 +30,15 @@ class PendingTask:
     decided: bool = False
     selected: bool = False
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A complete task that is to be decided, or selected and to be planned anew, as it is at this revision."""
+
+    task_id: str
+    revision: int
+    selected: bool
 
 
 async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
@@ -62,52 +68,36 @@ async def complete_idle(session: AsyncSession, before: float) -> int:
     return (await session.execute(idle)).rowcount  # type: ignore[attr-defined,no-any-return]
 
 
-async def undecided(session: AsyncSession, limit: int) -> Sequence[str]:
+async def undecided(session: AsyncSession, limit: int) -> list[Undecided]:
     """Complete tasks without a decision, oldest first."""
-    query = select(TaskRow.id).where(TaskRow.state == "complete", TaskRow.decided.is_(False))
-    return (await session.scalars(query.order_by(TaskRow.updated_at).limit(limit))).all()
+    query = select(TaskRow.id, TaskRow.revision, TaskRow.selected)
+    query = query.where(TaskRow.state == "complete", TaskRow.decided.is_(False))
+    return [Undecided(*row) for row in await session.execute(query.order_by(TaskRow.updated_at).limit(limit))]
 
 
-async def take_selected(session: AsyncSession, task_ids: Sequence[str]) -> Sequence[str]:
-    """Those of these tasks that were selected before; they stay so and are decided from here on, with nobody asked
-    (and no budget spent) again."""
-    query = select(TaskRow.id).where(TaskRow.id.in_(task_ids), TaskRow.selected.is_(True))
-    selected = (await session.scalars(query)).all()
-    if selected:
-        taken = update(TaskRow).where(TaskRow.id.in_(selected)).values(decided=True)
-        await session.execute(taken.execution_options(synchronize_session=False))
-    return selected
+async def stay_selected(session: AsyncSession, task_ids: Sequence[str]) -> None:
+    """These tasks were selected before, and are decided as they are."""
+    if task_ids:
+        decided = update(TaskRow).where(TaskRow.id.in_(task_ids)).values(decided=True)
+        await session.execute(decided.execution_options(synchronize_session=False))
 
 
-async def load(session: AsyncSession, task_id: str) -> Task:
-    """A task with all its calls."""
-    return await picture(session, await session.get_one(TaskRow, task_id))
+async def record_decisions(session: AsyncSession, seen: Sequence[Undecided], made: Mapping[str, Decision]) -> list[str]:
+    """Write down what was decided on tasks, by their ids.
 
-
-async def picture(session: AsyncSession, row: TaskRow) -> Task:
-    """The task as strategies and calculators see it."""
-    query = select(CallRow).where(CallRow.task_id == row.id).order_by(CallRow.position)
-    calls = (await session.scalars(query)).all()
-    return Task(
-        task_id=row.id,
-        session_id=row.session_id,
-        calls=await asyncio.to_thread(lambda: tuple(map(_call_picture, calls))),
-        labels=frozenset(row.labels),
-        marked=row.marked,
-        metadata=row.meta,
-    )
-
-
-def _call_picture(row: CallRow) -> Call:
-    return Call(
-        task_id=row.task_id,
-        position=row.position,
-        request=unpack(row.request),
-        answer=unpack(row.answer),
-        msg_id=row.msg_id,
-        latency=row.latency,
-        started_at=row.started_at,
-    )
+    Returns:
+        The tasks that it holds for. To another one a call or a mark came since it was seen: it is decided anew.
+    """
+    query = select(TaskRow).where(TaskRow.id.in_(made))
+    rows = {row.id: row for row in await session.scalars(query)}
+    held = []
+    for task in seen:
+        row = rows.get(task.task_id)
+        if row is not None and row.revision == task.revision:
+            row.decided = True
+            decide(row, made[row.id])
+            held.append(row.id)
+    return held
 
 
 async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
