@@ -85,7 +85,7 @@ class Recorder:
         """Take an exchange. Never waits; whoever sees that it is `full` waits."""
         self._queue.append(exchange)
         self._bytes += _size(exchange)
-        if len(self._queue) >= _BATCH:
+        if self._fills_a_batch():
             self._enough.set()
         self._wake()
 
@@ -101,7 +101,7 @@ class Recorder:
     async def step(self) -> bool:
         """Store a batch. Returns True when more is waiting."""
         if not self._unwritten and self._queue:
-            if len(self._queue) < _BATCH:
+            if not self._fills_a_batch():
                 self._enough.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._enough.wait(), _GATHER)
@@ -123,6 +123,9 @@ class Recorder:
         self._unwritten = []
         self._stored(added)
         return bool(self._queue)
+
+    def _fills_a_batch(self) -> bool:
+        return len(self._queue) >= _BATCH or self._bytes >= self._limit_bytes
 
     def _read(self, batch: Sequence[Exchange]) -> list[NewCall]:
         return [call for exchange in batch if (call := self._call(exchange)) is not None]
