@@ -38,6 +38,7 @@ from filled import ANSWER, REQUEST, fill
 
 from slipstream.config.settings import Settings
 from slipstream.metrics import Metrics
+from slipstream.proxy.metrics import Board
 from slipstream.retention import Retention
 from slipstream.routes import feedback as feedback_route
 from slipstream.routes import marks as marks_route
@@ -46,12 +47,12 @@ from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
-from slipstream.store.runs import Answered
 from slipstream.store.tables import CommitRow
 
 _BYTES_A_CALL = 800
-_BATCH = 100
-"""Calls recorded at once, half as many tasks decided, and runs claimed, answered and scored."""
+_BATCH = 500
+"""Calls recorded at once, as the Recorder does; of half as many tasks."""
+_RUNS = 32
 _SWEEP = 1000
 
 
@@ -104,19 +105,19 @@ async def _round(store: _Store, rng: random.Random) -> None:
     fresh = _new_calls(rng)
     async with store.timed(f"record {_BATCH} calls"), sidecar.database.write() as session:
         await add_calls(session, fresh, time.time())
-    async with store.timed(f"Planner step, {_BATCH // 2} tasks"):
+    async with store.timed("Planner step, 50 tasks"):
         await sidecar.planner.step()
-    async with store.timed("claim 16 runs"), sidecar.database.write() as session:
-        claimed = await runs.claim(session, 16, time.time())
-    async with store.timed("answer 16 runs"), sidecar.database.write() as session:
-        now = time.time()
-        ids = [f"chatcmpl-{rng.getrandbits(128):032x}" for _ in claimed]
-        await runs.answer(
-            session,
-            [Answered(run.pk, msg_id, REQUEST, ANSWER, 0.1, 1, now) for run, msg_id in zip(claimed, ids, strict=True)],
-            now,
-        )
-    async with store.timed("scoring step, 16 runs"):
+    while await sidecar.planner.step():
+        pass  # the rest of them
+    async with store.timed(f"claim {_RUNS} runs"), sidecar.database.write() as session:
+        claimed = await runs.claim(session, _RUNS, time.time())
+    now = time.time()
+    answers = [
+        runs.Answered(run.pk, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now) for run in claimed
+    ]
+    async with store.timed(f"answer {_RUNS} runs"), sidecar.database.write() as session:
+        await runs.answer(session, answers, now)
+    async with store.timed(f"scoring step, {_RUNS} runs"):
         await sidecar.scorer.step()
     commit = CommitRow(
         trigger="interval", groups=0, experiences=0, explorer_ready=0, explorer_total=0, explorer_step=0,
@@ -174,7 +175,7 @@ async def _open(path: Path, calls: int) -> _Store:
             "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
         }
     )
-    sidecar = Sidecar(settings)
+    sidecar = Sidecar(settings, Board(1))
     began = time.perf_counter()
     await sidecar.database.open()
     print(f"{path.name}: opened in {time.perf_counter() - began:.2f} s", file=sys.stderr)
