@@ -39,9 +39,9 @@ _STATEMENTS = (
               'chatcmpl-' || lower(hex(randomblob(16))), :request, :answer, 0.5, i / 50000, 0.5, '{{}}', NULL, {at}
        FROM n, (SELECT 0 AS p UNION ALL SELECT 1), (SELECT 0 AS r UNION ALL SELECT 1 UNION ALL SELECT 2)
        WHERE i % :every = 0""",
-    """INSERT INTO feedback (id, reward, created_at) SELECT 'f' || i, 1.0, {at} FROM n WHERE i % 50 = 0""",
+    """INSERT INTO feedback (id, reward, created_at) SELECT 'f' || i, 1.0, {at} FROM n WHERE i % :every = 0""",
     """INSERT INTO feedback_targets (feedback_id, kind, ref, state, matched_to, call_pk)
-       SELECT 'f' || i, 'task_id', {id}, 'matched', 'production', 2 * i + 2 FROM n WHERE i % 50 = 0""",
+       SELECT 'f' || i, 'task_id', {id}, 'matched', 'production', 2 * i + 2 FROM n WHERE i % :every = 0""",
     """INSERT INTO marks (id, task_id, labels, meta, state, created_at, expires_at)
        SELECT 'm' || i, {id}, '[]', '{{}}', 'applied', {at}, {at} + 60 FROM n WHERE i % 1000 = 0""",
     """INSERT INTO facade_groups (id, task_id, state, commit_id, attempts, updated_at)
@@ -65,7 +65,7 @@ def fill(path: Path, calls: int, *, every: int = 100, say: Callable[[int], objec
     """Put so many calls of the last day, decided and delivered, into an empty store of the newest schema.
 
     Args:
-        every: of so many tasks one was selected; its two calls have three runs each.
+        every: of so many tasks one was selected, its two calls with three runs each, and has feedback.
         say: told how many calls there are, now and then.
     """
     connection = sqlite3.connect(path)

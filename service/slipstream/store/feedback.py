@@ -174,10 +174,11 @@ async def about_calls(session: AsyncSession, call_pks: Collection[int]) -> dict[
 async def _about(
     session: AsyncSession, named: InstrumentedAttribute[int | None], pks: Collection[int]
 ) -> dict[int, tuple[Feedback, ...]]:
+    # what has an answer was matched, superseded or late. By the first two, SQLite would go through all that ever was
     query = (
         select(named, FeedbackRow.reward, FeedbackRow.comment, FeedbackRow.source, FeedbackRow.created_at)
         .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
-        .where(named.in_(pks), FeedbackTargetRow.state.in_(("matched", "superseded")))
+        .where(named.in_(pks), FeedbackTargetRow.state != "late")
         .order_by(FeedbackTargetRow.id)
     )
     about: dict[int, tuple[Feedback, ...]] = {}
