@@ -9,6 +9,8 @@ import pytest
 from framing import chunk, echo, get, kept_post, next_answer
 from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, until, upstream
 
+from slipstream.proxy import agent
+
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -115,6 +117,43 @@ async def test_pipelined_requests_behind_a_bad_one_are_not_sent() -> None:
             received = await client.reader.read()
         assert b"HTTP/1.1 400 " in received
         assert reached in ([], [b"GET /v1/first HTTP/1.1"])
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_pipelined_request_whose_body_is_still_coming(framing: str) -> None:
+    """Its first half comes with the request before it, its second half when that one is answered."""
+    head = b"POST /v1/second HTTP/1.1\r\nhost: s\r\n"
+    first, rest = {
+        "length": (head + b"content-length: 8\r\n\r\nhalf", b"rest"),
+        "chunked": (head + b"transfer-encoding: chunked\r\n\r\n" + chunk(b"half"), chunk(b"rest") + b"0\r\n\r\n"),
+    }[framing]
+    async with upstream(echo) as up, sidecar(up.port) as side, dial(side.port) as client:
+        for _ in range(2):  # once on a new connection to production, once on a kept one
+            await client.send(kept_post(b"first") + first)
+            assert (await next_answer(client)).body == b"first"
+            await client.send(rest)
+            assert (await next_answer(client)).body == b"halfrest"
+
+
+async def test_long_body_of_a_request_that_waits_is_not_taken_in() -> None:
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            await go_on.wait()
+            await peer.send(answer(b"%d" % len(request.body)))
+
+    async with upstream(script) as up, sidecar(up.port) as side, dial(side.port) as client:
+        client.writer.write(kept_post(b"{}") + kept_post(b"x" * 2**25))
+        stalled_at = -1
+        while stalled_at != (left := client.writer.transport.get_write_buffer_size()):
+            stalled_at = left
+            await asyncio.sleep(0.2)
+        assert left > 2**24, "the body was taken in before its turn"
+        go_on.set()
+        assert (await next_answer(client)).body == b"2"
+        assert (await next_answer(client)).body == b"%d" % 2**25
 
 
 async def test_pipelining_agent_that_reads_nothing_holds_its_own_requests_back() -> None:
@@ -356,6 +395,21 @@ async def test_request_byte_by_byte() -> None:
             await client.send(request[at : at + 1])
             await asyncio.sleep(0)
         assert (await next_answer(client)).body == b'{"a": 1}'
+        assert up.connections == 1
+
+
+async def test_head_has_a_limit_that_more_bytes_of_it_do_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_HEAD_WITHIN", 0.3)
+    async with upstream(echo) as up, sidecar(up.port) as side, dial(side.port) as client:
+        await client.send(kept_post(b"quick"))
+        assert (await next_answer(client)).body == b"quick"
+        await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nx-slow: ")
+        async with asyncio.timeout(LIMIT):
+            with contextlib.suppress(ConnectionError):
+                while not client.reader.at_eof():
+                    await client.send(b"x")
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(client.reader.read(1), 0.1)
         assert up.connections == 1
 
 

@@ -217,6 +217,15 @@ async def test_reason_phrase_is_anything(line: bytes) -> None:
     assert (received.status, received.body) == (200, b"ok")
 
 
+@pytest.mark.parametrize("before", [b"", CONTINUE, HINTS], ids=["alone", "100", "103"])
+@pytest.mark.parametrize("reason", [b"Quite Created", b""])
+@pytest.mark.parametrize("step", [1, 3, 1000])
+async def test_reason_phrase_comes_back_or_none_but_no_part_of_it(before: bytes, reason: bytes, step: int) -> None:
+    raw = before + answer(b"ok", status=b"201 " + reason)
+    _, received = await through(GET, *[raw[at : at + step] for at in range(0, len(raw), step)])
+    assert received.head.split(b"\r\n")[0] in (b"HTTP/1.1 201 " + reason, b"HTTP/1.1 201 ")
+
+
 @pytest.mark.parametrize("status", [200, 299, 300, 399, 418, 429, 451, 499, 500, 529, 599])
 async def test_any_final_status_comes_back(status: int) -> None:
     _, received = await through(GET, b"HTTP/1.1 %d Any\r\ncontent-length: 2\r\n\r\nok" % status)

@@ -217,21 +217,28 @@ async def test_while_it_holds_a_long_answer_back(how: str) -> None:
 
 
 @leave
-async def test_with_a_pipelined_request_waiting(how: str) -> None:
+@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
+async def test_with_a_pipelined_request_waiting(kept: bool, how: str) -> None:
     watch = Watch()
     reached: list[bytes] = []
 
     async def script(peer: Peer) -> None:
-        reached.append((await peer.request()).line)
-        await watch.wait_until_left(peer)
+        while True:
+            reached.append((await peer.request()).line)
+            if reached[-1] == b"GET /v1/first HTTP/1.1":
+                await watch.wait_until_left(peer)
+                break
+            await peer.send(answer(b"warm"))
 
     async with upstream(script) as up, sidecar(up.port) as side:
+        if kept:
+            await ask(side.port, post(b"{}", path=b"/v1/warm"))
         async with leaving(side, how) as client:
             await client.send(get(b"/v1/first") + get(b"/v1/second") + get(b"/v1/third"))
             await asyncio.wait_for(watch.there.wait(), LIMIT)
         await asyncio.wait_for(watch.left.wait(), LIMIT)
         await all_is_quiet(side)
-        assert reached == [b"GET /v1/first HTTP/1.1"]
+        assert reached[kept:] == [b"GET /v1/first HTTP/1.1"]
 
 
 @leave

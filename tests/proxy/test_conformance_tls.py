@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from framing import chunk, kept_post, next_answer
+from network import resolve
 from wire import LIMIT, Peer, answer, ask, dial, post, sidecar, upstream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -86,6 +87,14 @@ async def test_certificate_for_another_name_is_refused(
     assert (received.status, received.json()["error"]["code"]) == (502, "connect")
     assert "certificate" in received.json()["error"]["message"]
     assert not reached
+
+
+async def test_name_that_cannot_be_verified_is_a_502(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with upstream(echo) as up:
+        resolve(monkeypatch, {".localhost": [("127.0.0.1", up.port)]})
+        async with sidecar(1, base_url="https://.localhost/v1") as side:
+            received = await ask(side.port, post(b"{}"))
+    assert (received.status, received.json()["error"]["code"]) == (502, "connect")
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28"])

@@ -37,6 +37,10 @@ _REST_WITHIN = 5.0
 """Seconds for the rest of a request that was answered before it was there; it is read and thrown away, because a
 connection that is closed over unread bytes is reset, and the answer may be lost with it."""
 
+_MOST_AHEAD = 32
+_MOST_BYTES_AHEAD = 64 * 1024
+"""Requests, and bytes of their bodies, that wait for the answers before theirs."""
+
 _REASONS = {
     400: b"Bad Request",
     403: b"Forbidden",
@@ -153,8 +157,8 @@ class AgentConnection(asyncio.Protocol):
             if self._fields_size > LONGEST_FIELDS:
                 text = f"The request's head, or its trailers, are longer than {LONGEST_FIELDS} bytes."
                 self._unreadable(431, "head_too_large", text)
-            elif self._arriving is None and self._forward is None and not self._requests:
-                self._deadline.set(_HEAD_WITHIN)
+            elif self._fields_size == len(data) and self._forward is None and not self._requests:
+                self._deadline.set(_HEAD_WITHIN)  # once: bytes that trickle in do not move it
         self._go_on()
 
     def eof_received(self) -> None:
@@ -263,12 +267,19 @@ class AgentConnection(asyncio.Protocol):
             if not self._requests or self._close_after or not self._takes_answers or self._transport is None:
                 return
             request = self._requests.popleft()
+            if not self._reading:  # because of the requests behind it, of which one may still be arriving
+                self.takes_request(True)
             self._forward = Forward(self, request, self._gateway)
             self._forward.start()
         elif not forward.sent:
             forward.more()
-        if self._requests and self._forward is not None:
-            self.takes_request(False)  # nobody sends requests ahead but a program that can wait
+        if self._requests and self._far_ahead():
+            self.takes_request(False)  # an agent that sends requests ahead can wait
+
+    def _far_ahead(self) -> bool:
+        """Whether too much waits to read on; until then that the agent leaves is heard of."""
+        waiting = sum(len(piece) for request in self._requests for piece in request.pieces)
+        return len(self._requests) > _MOST_AHEAD or waiting > _MOST_BYTES_AHEAD
 
     def _upgraded(self, rest: bytes) -> None:
         """The parser takes what follows the last request's head for another protocol's."""

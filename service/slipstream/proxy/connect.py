@@ -85,6 +85,7 @@ class Connector:
     async def _dial(self) -> socket.socket:
         """A TCP connection whose other end is the upstream, be it by a tunnel, or a proxy that takes absolute form."""
         loop = asyncio.get_running_loop()
+        self._host.encode("idna")  # what is no name fails here; in TLS it would leave an open socket behind
         host, port = (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS)

@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
 
     def on_status(self, reason: bytes) -> None:
         if not self._complete:
-            self.reason = reason
+            self.reason += reason  # it comes in the pieces in which it was read
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.status:  # after the head these are trailers, which are dropped
@@ -296,6 +296,7 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200 and status != 101:
             self._interim = True
+            self.reason = b""
             self.headers = []
             return
         if not 200 <= status <= 599:
