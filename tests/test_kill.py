@@ -59,8 +59,7 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
             # some share of the work later, and then at any moment of whatever goes on
             await until(lambda goal=kill * TASKS // (KILLS + 1): len(marks) >= goal, 120)
             await asyncio.sleep(rng.uniform(0, 0.2))
-            await sidecar.end(signal.SIGKILL)
-            await sidecar.start()
+            await sidecar.die(rng.choice(("everything", "parent", "training")))
         await asyncio.gather(*agents)
         assert sidecar.lives == KILLS + 1
 

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -45,11 +46,20 @@ _log = structlog.get_logger(__name__)
 
 _CONTROL, _CAPTURES = "control", "captures"
 
+_LONGEST_TMPDIR = 78
+"""Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
+
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
 
-_DRAIN = 50.0
-"""Seconds that the training side has to end: its runs and its last commit have 20 s each."""
+_DRAIN = 62.0
+"""Seconds that the training side has to end: what was captured, its runs and its last commit have 20 s each. With the
+workers' before it, all is over within the 90 s that compose.yml and the Helm chart leave the sidecar."""
+
+_WORKER_AGAIN = 1.0
+_TRAINING_AGAIN = 30.0
+"""Longest seconds until one that dies again and again is started again: a worker's start costs some milliseconds, and
+connections wait for it; the training side's costs a second of CPU, which traffic has a use for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,11 @@ class Sockets:
     control: socket.socket
     captures: socket.socket
 
+    def refuse_agents(self) -> None:
+        """In this process nobody listens for them any more."""
+        for listener in self.agents:
+            listener.close()
+
 
 def serve(settings: Settings) -> int:
     """Run the sidecar until SIGTERM or SIGINT, and end it in order; returns the exit code.
@@ -78,16 +93,26 @@ def serve(settings: Settings) -> int:
     with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
         board = Board(workers)
         production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
-        programs = [
-            Program(f"proxy-{number}", partial(_worker, settings, sockets, board, number), GRACE + _HAND_OVER + 1)
+        proxy = [
+            Program(
+                name=f"proxy-{number}",
+                main=partial(_worker, settings, sockets, board, number),
+                grace=GRACE + _HAND_OVER + 1,
+                longest_delay=_WORKER_AGAIN,
+            )
             for number in range(workers)
         ]
-        programs.append(Program("training", partial(_training, settings, sockets, board), _DRAIN))
+        training = Program(
+            name="training",
+            main=partial(_training, settings, sockets, board),
+            grace=_DRAIN,
+            longest_delay=_TRAINING_AGAIN,
+        )
         host, port = sockets.agents[0].getsockname()[:2]
         _log.info("listening", host=host, port=port, workers=workers)
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
-        return prefork.run(programs)
+        return prefork.run(proxy, [training], ending=sockets.refuse_agents)
 
 
 @contextlib.contextmanager
@@ -95,32 +120,37 @@ def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
     """Bind everything.
 
     Raises:
-        ConfigError: the address is not free.
+        ConfigError: the address is not free, or there is no place for the Unix sockets.
     """
     with contextlib.ExitStack() as stack:
-        agents = [stack.enter_context(_bound(listen.host, listen.port, shared=False))]
-        if workers > 1:  # the address is free; now with a queue for each worker, among which the kernel shares out
+        agents = [stack.enter_context(_listening(listen.host, listen.port, shared=False))]
+        if workers > 1:  # a queue for each, among which the kernel shares out; of this sidecar's, as the first is its
+            agents[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             port = agents[0].getsockname()[1]
-            agents[0].close()
-            agents = [stack.enter_context(_bound(listen.host, port, shared=True)) for _ in range(workers)]
-        for listener in agents:
-            listener.listen(BACKLOG)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-")))
+            agents += [stack.enter_context(_listening(listen.host, port, shared=True)) for _ in range(workers - 1)]
         inner = []
-        for name in (_CONTROL, _CAPTURES):
-            inner.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
-            inner[-1].bind(str(folder / name))
-            inner[-1].listen(BACKLOG)
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-")))
+            for name in (_CONTROL, _CAPTURES):
+                inner.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+                inner[-1].bind(str(folder / name))
+                inner[-1].listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(
+                f"TMPDIR: expected a folder that can be written to and has a path of at most {_LONGEST_TMPDIR} bytes, "
+                f"for Unix sockets, found {os.environ.get('TMPDIR', 'none')} ({error})"
+            ) from error
         yield Sockets(tuple(agents), folder, *inner)
 
 
-def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(
@@ -231,12 +261,15 @@ def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, par
 
 
 def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -> None:
-    for listener in sockets.agents:
-        listener.close()
+    sockets.refuse_agents()
+
+    def orphaned() -> None:
+        """Another sidecar may be starting on this store; what is under way goes on from there."""
+        shutil.rmtree(sockets.folder, ignore_errors=True)
+        os._exit(1)
 
     async def main() -> None:
-        # Without a parent another sidecar may be starting on this store; what is under way goes on from there.
-        stop = _stops_on(parent, lambda: os._exit(1))
+        stop = _stops_on(parent, orphaned)
         await run_training(settings, sockets, board, stop)
 
     uvloop.run(main())

@@ -1,15 +1,16 @@
 """Several processes as one program: forked from a parent that does nothing but look after them.
 
     starting ──▶ running ──dies──▶ waiting ──delay──▶ starting
-                    └──SIGTERM to the parent──▶ stopped, the first named first
+                    └──SIGTERM to the parent──▶ stopped, those named first before the others
 
 The parent opens sockets and shared memory, forks, and waits for signals; it runs no thread and no event loop, so that
 it can fork again at any time. A child that dies is started again while the others go on. When the parent is killed,
-its children see the end of a pipe that it alone can write to.
+its children see the end of a pipe that it alone can write to. `top` and `ps -o comm` show each child by its name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
@@ -31,9 +33,11 @@ _WRONG = 2
 """Exit code of a child that cannot do its work until somebody changes the configuration."""
 
 _FIRST_DELAY = 0.2
-_LONGEST_DELAY = 30.0
 _SETTLED = 60.0
 """Seconds after which a child that ran counts as one that had started well."""
+
+_TWICE = 1.0
+"""Seconds within which a second signal is the first one's echo: `timeout` tells a process and then its whole group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,17 @@ class Program:
     """What one child does.
 
     Attributes:
-        name: for the log.
+        name: for the log and, behind `slip-`, for the list of processes, which shows 15 characters in all.
         main: runs in the child, with the descriptor whose end of file says that the parent is gone; returns once
             SIGTERM has come and it has ended in order. SIGINT does not reach it.
         grace: seconds between SIGTERM and SIGKILL.
+        longest_delay: seconds until the next start that each failure in a row doubles the wait to.
     """
 
     name: str
     main: Callable[[int], None]
     grace: float
+    longest_delay: float
 
 
 @dataclass(slots=True)
@@ -61,21 +67,27 @@ class _Life:
     due_at: float | None = None
 
 
-def run(programs: Sequence[Program]) -> int:
-    """Run the programs until SIGTERM or SIGINT; then stop them one after another, in this order.
+def run(*stages: Sequence[Program], ending: Callable[[], None]) -> int:
+    """Run the programs until SIGTERM or SIGINT; then stop them stage by stage, in this order.
+
+    A second signal ends at once whatever is left.
+
+    Args:
+        ending: called before they are stopped, for the parent to let go of what it holds for them.
 
     Returns:
         The exit code: 0, or 2 where one of them could never start, for a reason that it has written to stderr.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     held, _end = os.pipe()  # the writing end is closed by the operating system, however this process ends
-    lives = [_Life(program) for program in programs]
+    lives = [[_Life(program) for program in stage] for stage in stages]
     try:
-        for life in lives:
-            _start(life, held, _end)
-        code = _look_after(lives, held, _end)
-        for life in lives:
-            _stop(life)
+        code = _look_after([life for stage in lives for life in stage], held, _end)
+        ending()
+        hurried_from = time.monotonic() + _TWICE
+        hurry = False
+        for stage in lives:
+            hurry = _stop(stage, hurried_from, hurry=hurry)
     finally:
         os.close(_end)
         os.close(held)
@@ -87,7 +99,12 @@ def run(programs: Sequence[Program]) -> int:
 
 
 def _look_after(lives: Sequence[_Life], held: int, end: int) -> int:
+    for life in lives:
+        _start(life, held, end)
     while True:
+        now = time.monotonic()
+        waits = [max(life.due_at - now, 0.001) for life in lives if life.due_at is not None]
+        signal.setitimer(signal.ITIMER_REAL, min(waits, default=0))
         if signal.sigwait(_SIGNALS) in (signal.SIGTERM, signal.SIGINT):
             return 0
         for life in lives:
@@ -95,32 +112,40 @@ def _look_after(lives: Sequence[_Life], held: int, end: int) -> int:
             if status is None:
                 continue
             code = os.waitstatus_to_exitcode(status)
-            ran = time.monotonic() - life.started_at
-            if code == _WRONG and not life.failures and ran < _SETTLED:
+            if code == _WRONG and not life.failures and time.monotonic() - life.started_at < _SETTLED:
                 return _WRONG
-            life.failures = 1 if ran >= _SETTLED else life.failures + 1
-            delay = min(_FIRST_DELAY * 2.0 ** (life.failures - 1), _LONGEST_DELAY)
-            life.due_at = time.monotonic() + delay
-            _log.error("process_ended", process=life.program.name, code=code, started_again_in=delay)
-        now = time.monotonic()
+            _failed(life, "process_ended", code=code)
         for life in lives:
-            if life.due_at is not None and life.due_at <= now:
+            if life.due_at is not None and life.due_at <= time.monotonic():
                 _start(life, held, end)
-        waits = [life.due_at - now for life in lives if life.due_at is not None]
-        signal.setitimer(signal.ITIMER_REAL, max(min(waits), 0.001) if waits else 0)
 
 
 def _start(life: _Life, held: int, end: int) -> None:
     life.due_at, life.started_at = None, time.monotonic()
-    life.pid = os.fork()
+    try:
+        life.pid = os.fork()
+    except OSError as error:  # no memory or no process left on this machine: the others go on
+        _failed(life, "process_not_started", reason=str(error))
+        return
     if not life.pid:
         os.close(end)
         _live(life.program, held)
 
 
+def _failed(life: _Life, event: str, **details: object) -> None:
+    """Start it again, the later the more often it failed."""
+    now, program = time.monotonic(), life.program
+    life.failures = 1 if now - life.started_at >= _SETTLED else life.failures + 1
+    delay = min(_FIRST_DELAY * 2.0 ** min(life.failures - 1, 16), program.longest_delay)
+    life.due_at = now + delay
+    _log.error(event, process=program.name, **details, started_again_in=delay)
+
+
 def _live(program: Program, held: int) -> NoReturn:
     """The child's whole life."""
     code = 1
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"slip-{program.name}")
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of the group: the parent stops us in order
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -133,9 +158,11 @@ def _live(program: Program, held: int) -> NoReturn:
     except BaseException:  # noqa: BLE001 - nothing of the parent's is run by a child
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # whoever read them may be gone
+            os._exit(code)
 
 
 def _reaped(life: _Life) -> int | None:
@@ -149,17 +176,29 @@ def _reaped(life: _Life) -> int | None:
     return status
 
 
-def _stop(life: _Life) -> None:
-    """End a child: SIGTERM, and SIGKILL once its grace is over or when somebody is in a hurry."""
-    if not life.pid:
-        return
-    os.kill(life.pid, signal.SIGTERM)
-    signal.setitimer(signal.ITIMER_REAL, life.program.grace)
-    while _reaped(life) is None:
-        if signal.sigwait(_SIGNALS) is not signal.SIGCHLD:
-            if life.pid and _reaped(life) is None:
-                os.kill(life.pid, signal.SIGKILL)
-                os.waitpid(life.pid, 0)
-                life.pid = 0
+def _stop(lives: Sequence[_Life], hurried_from: float, *, hurry: bool) -> bool:
+    """End children: SIGTERM, and SIGKILL once their grace is over or when somebody is in a hurry.
+
+    Args:
+        hurried_from: `time.monotonic()` after which another signal says so.
+
+    Returns:
+        Whether somebody is.
+    """
+    running = [life for life in lives if life.pid]
+    for life in running:
+        os.kill(life.pid, signal.SIGTERM)
+    ends_at = time.monotonic() + max((life.program.grace for life in running), default=0.0)
+    while running := [life for life in running if _reaped(life) is None]:
+        left = ends_at - time.monotonic()
+        if hurry or left <= 0:
             break
-    signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, left)
+        number = signal.sigwait(_SIGNALS)
+        hurry = number in (signal.SIGTERM, signal.SIGINT) and time.monotonic() > hurried_from
+    for life in running:
+        _log.warning("process_killed", process=life.program.name, hurry=hurry)
+        os.kill(life.pid, signal.SIGKILL)
+        os.waitpid(life.pid, 0)
+        life.pid = 0
+    return hurry

@@ -14,7 +14,7 @@ from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.supervisor import Child
 from slipstream.trinity.job import trained_steps
 
-_DRAIN = 45.0  # seconds: the sidecar lets its runs end and delivers them, each within 20 s
+_DRAIN = 90.0  # seconds: answers under way, what was captured, runs and the last commit have 20 s each
 
 
 def children(

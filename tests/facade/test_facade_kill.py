@@ -45,8 +45,7 @@ async def test_no_acknowledged_reward_is_lost_or_counts_twice(tmp_path: Path) ->
         for kill in range(1, KILLS + 1):
             await until(lambda goal=kill * TASKS * RUNS // (KILLS + 1): len(rewarded) >= goal, 120)
             await asyncio.sleep(rng.uniform(0, 0.2))
-            await sidecar.end(signal.SIGKILL)
-            await sidecar.start()
+            await sidecar.die(rng.choice(("everything", "parent", "training")))
         await asyncio.gather(*agents)
 
         async def drained() -> bool:

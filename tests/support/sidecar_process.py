@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import socket
 import sys
@@ -15,7 +17,11 @@ from serving import until
 
 
 class SidecarProcess:
-    """`slipstream serve` as a process, on one port and one store for all its lives."""
+    """`slipstream serve` as a process, on one port and one store for all its lives.
+
+    Attributes:
+        log: a file that takes what it writes to stderr; None for the test's own.
+    """
 
     def __init__(self, folder: Path, production_url: str, explorer_url: str, **sections: Any) -> None:
         with socket.socket() as probe:
@@ -24,6 +30,7 @@ class SidecarProcess:
         self.store = folder / "slipstream.db"
         self.config = folder / "sidecar.yaml"
         self.url = f"http://127.0.0.1:{port}"
+        self.log: Path | None = None
         self.lives = 0
         self._process: asyncio.subprocess.Process | None = None
         self.config.write_text(
@@ -41,10 +48,35 @@ class SidecarProcess:
         )
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "slipstream", "serve", "--config", str(self.config)
-        )
+        with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "slipstream", "serve", "--config", str(self.config)),
+                stderr=log,
+                process_group=0,
+            )
         self.lives += 1
+        await self._ready()
+
+    async def die(self, what: str) -> None:
+        """`kill -9`, and live again.
+
+        Args:
+            what: `everything` at once, as where a container ends; the `parent`, whose workers end what is under way;
+                or a child by its name, which the parent starts again.
+        """
+        if what == "everything":
+            os.killpg(self.pid, signal.SIGKILL)
+        elif what == "parent":
+            self.send(signal.SIGKILL)
+        else:
+            os.kill(self.children()[what], signal.SIGKILL)
+            self.lives += 1
+            await self._ready()
+            return
+        await self.ended()
+        await self.start()
+
+    async def _ready(self) -> None:
         async with httpx.AsyncClient(base_url=self.url) as client:
 
             async def ready() -> bool:
@@ -55,21 +87,47 @@ class SidecarProcess:
 
             await until(ready, 60)
 
-    async def end(self, how: signal.Signals) -> None:
+    async def end(self, how: signal.Signals) -> int:
+        """Send a signal to the parent of its processes, and wait for its exit code."""
+        self.send(how)
+        return await self.ended()
+
+    def send(self, how: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(how)
-        await self._process.wait()
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def children(self) -> dict[str, int]:
+        """Its processes' ids by their names: `proxy-0`, `training`."""
+        found = {}
+        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):  # one that has just ended
+                found[Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("slip-")] = int(pid)
+        return found
 
 
 async def acknowledged(
     client: httpx.AsyncClient, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
 ) -> Any:
-    """Post until it is acknowledged, over every death of the sidecar in between."""
+    """Post until it is acknowledged, over every death of the sidecar in between.
+
+    A worker of the proxy that outlives the control API says 502.
+    """
 
     async def posted() -> Any:
         try:
             response = await client.post(path, json=body, headers=headers)
         except httpx.TransportError:
+            return None
+        if response.status_code == 502:
             return None
         assert response.status_code in (200, 202), response.text
         return response.json()

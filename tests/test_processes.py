@@ -1,0 +1,374 @@
+"""`slipstream serve` is several processes: what becomes of production's answers when one of them ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from scripted import completion
+from serving import serving, until
+from sidecar_process import SidecarProcess
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+AWAY = "http://127.0.0.1:9"
+
+
+class Production:
+    """Streams say their first event and wait for `go`."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.asked = 0
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/chat/completions", self._chat, methods=["POST"])])
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.asked += 1
+        answer_id = f"prod-{self.asked}"
+        if body.get("stream"):
+            return StreamingResponse(self._events(answer_id), media_type="text/event-stream")
+        return JSONResponse(completion(answer_id, "yes"))
+
+    async def _events(self, answer_id: str) -> AsyncIterator[bytes]:
+        yield event(answer_id, {"role": "assistant", "content": "one "}, None)
+        await self.go.wait()
+        yield event(answer_id, {"content": "two"}, "stop") + b"data: [DONE]\n\n"
+
+
+def event(answer_id: str, delta: dict[str, Any], reason: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    chunk = {"id": answer_id, "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+@pytest.fixture
+async def production() -> AsyncIterator[tuple[Production, str]]:
+    served = Production()
+    async with serving(served.app()) as url:
+        yield served, url
+        served.go.set()
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, url: str, **sections: Any) -> AsyncIterator[SidecarProcess]:
+    sidecar = SidecarProcess(folder, url, AWAY, **sections)
+    sidecar.log = folder / "sidecar.log"
+    await sidecar.start()
+    try:
+        yield sidecar
+    finally:
+        pids = [sidecar.pid, *sidecar.children().values()] if alive(sidecar.pid) else []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await sidecar.ended()
+
+
+def alive(pid: int) -> bool:
+    """Whether this process runs; one that has ended and that nobody has asked about does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def chat(url: str, content: str, **fields: Any) -> int:
+    """A call over a connection of its own; returns the answer's status."""
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
+    async with httpx.AsyncClient(timeout=20) as client:
+        return (await client.post(f"{url}/v1/chat/completions", json=body)).status_code
+
+
+class Stream:
+    """A streamed call that is under way, on a connection that stays open after it."""
+
+    def __init__(self, url: str, content: str) -> None:
+        self._url = url
+        self._body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": content}]}
+        self.text = ""
+        self.began = asyncio.Event()
+        self.broken = False
+        self.task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async with httpx.AsyncClient(timeout=60) as client:
+            try:
+                async with client.stream("POST", f"{self._url}/v1/chat/completions", json=self._body) as answer:
+                    async for piece in answer.aiter_text():
+                        self.text += piece
+                        self.began.set()
+            except httpx.TransportError:
+                self.broken = True
+            finally:
+                self.began.set()
+
+    async def whole(self) -> bool:
+        await self.task
+        return self.text.endswith("data: [DONE]\n\n") and not self.broken
+
+
+async def stream(url: str, content: str) -> Stream:
+    """A stream whose first event is there."""
+    begun = Stream(url, content)
+    await begun.began.wait()
+    return begun
+
+
+def stored(store: Path) -> list[str]:
+    """The stored calls' production ids."""
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return sorted(row[0] for row in connection.execute("SELECT msg_id FROM calls"))
+
+
+async def metric(url: str, name: str) -> float:
+    """The value of a series, written as it is scraped; 0 where it is not there."""
+    async with httpx.AsyncClient(timeout=20) as client:
+        text = (await client.get(f"{url}/metrics")).text
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+async def test_the_training_sides_death_is_nothing_to_production(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    answers, url = production
+    async with running(tmp_path, url) as sidecar:
+        under_way = await stream(sidecar.url, "under way")
+        os.kill(sidecar.children()["training"], signal.SIGKILL)
+        assert await chat(sidecar.url, "meanwhile") == 200
+        answers.go.set()
+        assert await under_way.whole()
+        await until(lambda: "training" in sidecar.children())
+        async with httpx.AsyncClient(base_url=sidecar.url, timeout=30) as client:
+            assert (await client.get("/readyz")).status_code == 200
+        await until(lambda: len(stored(sidecar.store)) == 2, what="both calls are stored afterwards")
+
+
+async def test_a_training_side_that_dies_again_and_again_is_started_less_and_less_often(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url) as sidecar:
+        assert sidecar.log is not None
+        for _ in range(3):
+            pid = await until(lambda: sidecar.children().get("training"))
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda pid=pid: not alive(pid))
+            assert await chat(sidecar.url, "hello") == 200
+        await until(lambda: sidecar.children().get("training"))
+        lines = [json.loads(line) for line in sidecar.log.read_text().splitlines()]
+        deaths = [line for line in lines if line["event"] == "process_ended"]
+        assert {line["process"] for line in deaths} == {"training"}
+        assert [line["started_again_in"] for line in deaths] == [0.2, 0.4, 0.8]
+
+
+async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    answers, url = production
+    async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
+        streams = [await stream(sidecar.url, f"stream {number}") for number in range(12)]
+        assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 12
+        before = await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}')
+        killed = sidecar.children()["proxy-0"]
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: sidecar.children().get("proxy-0", killed) != killed)
+        for number in range(8):
+            assert await chat(sidecar.url, f"afterwards {number}") == 200
+        assert await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}') == before + 8
+        answers.go.set()
+        whole = sum([await one.whole() for one in streams])
+        assert 0 < whole < 12, "the kernel shares connections out by their addresses"
+        await until(lambda: len(stored(sidecar.store)) == whole + 8)
+        assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 0
+
+
+async def test_the_parents_death_lets_the_port_go_and_answers_end(
+    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, url = production
+    sockets = tmp_path / "tmp"
+    sockets.mkdir()
+    monkeypatch.setenv("TMPDIR", str(sockets))
+    async with running(tmp_path, url) as sidecar:
+        under_way = await stream(sidecar.url, "under way")
+        children = sidecar.children()
+        await sidecar.end(signal.SIGKILL)
+        await until(lambda: not alive(children["training"]), 5)
+        await sidecar.start()
+        assert await chat(sidecar.url, "the next one's") == 200
+        assert alive(children["proxy-0"])
+        answers.go.set()
+        assert await under_way.whole()
+        await until(lambda: not alive(children["proxy-0"]), 10)
+        await until(lambda: len(stored(sidecar.store)) == 1)
+        assert len(list(sockets.iterdir())) == 1, "the first one's Unix sockets are gone"
+        assert await sidecar.end(signal.SIGTERM) == 0
+        assert not list(sockets.iterdir())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_sigterm_ends_answers_then_stores_what_was_captured(
+    tmp_path: Path, production: tuple[Production, str], workers: int
+) -> None:
+    answers, url = production
+    async with running(tmp_path, url, proxy={"workers": workers}) as sidecar:
+        streams = [await stream(sidecar.url, f"stream {number}") for number in range(6)]
+        children = sidecar.children()
+        sidecar.send(signal.SIGTERM)
+        port = int(sidecar.url.rpartition(":")[2])
+        await until(lambda: refused(port), 5, "no worker takes new connections")
+        assert alive(children["training"])
+        answers.go.set()
+        assert all([await one.whole() for one in streams])
+        async with asyncio.timeout(10):  # agents that keep their connections open hold nothing up
+            assert await sidecar.ended() == 0
+        assert len(stored(sidecar.store)) == 6
+        assert not any(map(alive, children.values()))
+
+
+def refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    answers, url = production
+    async with running(tmp_path, url) as sidecar:
+        under_way = await stream(sidecar.url, "under way")
+        os.killpg(sidecar.pid, signal.SIGINT)
+        await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
+        answers.go.set()
+        assert await under_way.whole()
+        assert await sidecar.ended() == 0
+        assert len(stored(sidecar.store)) == 1
+
+
+async def test_sigterm_to_the_whole_group_ends_in_order_too(tmp_path: Path, production: tuple[Production, str]) -> None:
+    """As `timeout` and systemd have it."""
+    answers, url = production
+    async with running(tmp_path, url) as sidecar:
+        under_way = await stream(sidecar.url, "under way")
+        os.killpg(sidecar.pid, signal.SIGTERM)
+        await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
+        answers.go.set()
+        assert await under_way.whole()
+        assert await sidecar.ended() == 0
+        assert len(stored(sidecar.store)) == 1
+
+
+async def test_a_second_signal_ends_what_is_left_at_once(tmp_path: Path, production: tuple[Production, str]) -> None:
+    _, url = production
+    async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
+        endless = await stream(sidecar.url, "endless")
+        children = sidecar.children()
+        sidecar.send(signal.SIGTERM)
+        sidecar.send(signal.SIGTERM)
+        await asyncio.sleep(1.1)  # until then a second one is taken for the first one's echo
+        assert alive(children["training"])
+        sidecar.send(signal.SIGINT)
+        async with asyncio.timeout(5):
+            assert await sidecar.ended() == 0
+        assert not any(map(alive, children.values()))
+        assert not await endless.whole()
+
+
+async def test_two_workers_share_connections_store_and_counters(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
+        listening = [pid for name, pid in sidecar.children().items() if name.startswith("proxy-")]
+        before = [cpu(pid) for pid in listening]
+        for number in range(60):
+            assert await chat(sidecar.url, f"call {number}") == 200
+        assert all(cpu(pid) > was for pid, was in zip(listening, before, strict=True)), "both carried traffic"
+        assert await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}') == 60
+        assert await metric(sidecar.url, "slipstream_proxy_added_seconds_count") == 60
+        await until(lambda: len(stored(sidecar.store)) == 60)
+        assert await metric(sidecar.url, "slipstream_calls_captured_total") == 60
+
+
+def cpu(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_second_sidecar_on_the_same_port_says_so_and_touches_no_store(
+    tmp_path: Path, production: tuple[Production, str], workers: int
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, proxy={"workers": workers}) as sidecar:
+        config = yaml.safe_load(sidecar.config.read_text())
+        other = tmp_path / "other.db"
+        code, said = failing_start(tmp_path, {**config, "store": {"url": f"sqlite+aiosqlite:///{other}"}})
+        assert code == 2
+        assert said.startswith("slipstream: listen: expected an address that is free"), said
+        assert len(said.splitlines()) == 1
+        assert not other.exists()
+
+
+def test_a_store_that_cannot_be_opened_is_said_once_and_nothing_runs_on(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    sections = {
+        "listen": f"127.0.0.1:{free_port()}",
+        "production": {"base_url": f"{AWAY}/v1"},
+        "store": {"url": f"sqlite+aiosqlite:///{file}/slipstream.db"},
+        "log": {"level": "error"},
+    }
+    code, said = failing_start(tmp_path, sections)
+    assert code == 2
+    assert said.startswith("slipstream: store.url: "), said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    sections = {"listen": f"127.0.0.1:{free_port()}", "production": {"base_url": f"{AWAY}/v1"}}
+    code, said = failing_start(tmp_path, sections, TMPDIR=str(folder))
+    assert code == 2
+    assert said.startswith("slipstream: TMPDIR: expected a folder"), said
+    assert not list(folder.iterdir())
+
+
+def failing_start(folder: Path, sections: dict[str, Any], **environment: str) -> tuple[int, str]:
+    """`slipstream serve` that should not start: its exit code and what it wrote, its children's words included."""
+    config = folder / "failing.yaml"
+    config.write_text(yaml.safe_dump(sections))
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream", "serve", "--config", str(config)],
+        stderr=subprocess.PIPE,  # whose end comes when the last process has closed it
+        env={**os.environ, **environment},
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
