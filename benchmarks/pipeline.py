@@ -36,6 +36,7 @@ import uvloop
 
 from slipstream import logs
 from slipstream.config.settings import Settings
+from slipstream.proxy.metrics import Board
 from slipstream.proxy.tap import Exchange
 from slipstream.sidecar import Sidecar
 from slipstream.store import commits
@@ -130,11 +131,11 @@ async def _delivered(sidecar: Sidecar) -> int:
 
 async def _together(settings: Settings, options: argparse.Namespace, go: Connection) -> Taken:
     """All stages at once, as `slipstream serve` runs them."""
-    filled = Sidecar(settings)
+    filled = Sidecar(settings, Board(workers=1))
     await filled.database.open()
     await _fill(filled, options.tasks)
     await filled.database.close()
-    sidecar = Sidecar(settings)
+    sidecar = Sidecar(settings, Board(workers=1))
     go.send(None)
     await asyncio.to_thread(go.recv)
     cpu, began = time.process_time(), time.time()
@@ -153,7 +154,7 @@ async def _together(settings: Settings, options: argparse.Namespace, go: Connect
 async def _one_after_the_other(settings: Settings, options: argparse.Namespace) -> Taken:
     """Each stage alone, on what the one before it has left: where the time goes."""
     stages: dict[str, float] = {}
-    sidecar = Sidecar(settings)
+    sidecar = Sidecar(settings, Board(workers=1))
     await sidecar.database.open()
     began, cpu = time.time(), time.process_time()
 
@@ -178,7 +179,7 @@ async def _one_after_the_other(settings: Settings, options: argparse.Namespace) 
     await sidecar.committer.commit("manual")
     ended("committer")
     assert await _delivered(sidecar) == options.tasks * options.repeat_time
-    await sidecar.explorer.aclose()
+    sidecar.explorer.close()
     await sidecar.database.close()
     return Taken(began, time.time(), sum(stages.values()), stages)
 

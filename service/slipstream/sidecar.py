@@ -79,7 +79,6 @@ class Sidecar:
             chat_timeout=settings.runs.timeout,
             connect_timeout=settings.explorer.connect_timeout,
             commit_timeout=settings.explorer.commit_timeout,
-            concurrency=settings.runs.concurrency,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
@@ -192,9 +191,10 @@ class Sidecar:
         self._scheduler.shutdown(wait=False)
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
+            closing.callback(self.explorer.close)
             if self._history is not None:
                 closing.push_async_callback(self._history.aclose)
-            for close in (self.database.close, self.explorer.aclose, self._rewards.aclose, self.shadow.stop):
+            for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
             # A batch that is being read is in memory alone, and a commit's answer is heard once.
             await asyncio.gather(self._recording.stop(_DRAIN), self._committing.stop(_DRAIN))

@@ -219,9 +219,7 @@ async def test_the_watch_knows_since_when(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/store.db")
     await database.open()
     async with serving(explorer.app()) as url:
-        client = ExplorerClient(
-            url, model=None, chat_timeout=5, connect_timeout=5, commit_timeout=5, concurrency=1
-        )  # fmt: skip
+        client = ExplorerClient(url, model=None, chat_timeout=5, connect_timeout=5, commit_timeout=5)
         watch = ExplorerWatch(database, client, Metrics(CollectorRegistry()), clock=lambda: now[0])
         await watch.step()
         assert (watch.since, watch.apart_since) == (1000.0, None)
@@ -236,7 +234,7 @@ async def test_the_watch_knows_since_when(tmp_path: Path) -> None:
         for now[0] in (4000.0, 5000.0):
             await watch.step()
             assert (watch.up, watch.since) == (False, 4000.0)
-        await client.aclose()
+        client.close()
     await database.close()
 
 

@@ -202,7 +202,7 @@ PROTECTIONS = (
     _out(
         "the caller's headers are forwarded to the engine",
         f"{CHATS}::test_nothing_of_the_callers_headers_reaches_the_engine",
-        (EXPLORER, 'headers={"content-type": "application/json"},', 'headers={"authorization": "Bearer sk-agent"},'),
+        (EXPLORER, '(b"content-type", b"application/json")', '(b"authorization", b"Bearer sk-agent")'),
     ),
     _out(
         "an empty completion gets a 500",

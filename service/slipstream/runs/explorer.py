@@ -1,7 +1,4 @@
-"""The Explorer's HTTP, as `trinity-contract.md` says it is.
-
-httpx is right here: these calls take seconds and are few; the hot path is elsewhere.
-"""
+"""The Explorer's HTTP, as `trinity-contract.md` says it is."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
-from slipstream.capture.body import Unreadable, parse_json
+from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
+from slipstream.facade.client import ExplorerHttp, Response
+from slipstream.proxy.errors import UpstreamError
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
@@ -32,6 +29,9 @@ _SHORT = 30.0
 _LONGEST_ANSWER = 16 * 1024**2
 """Bytes. Far more than a completion with the ids and logprobs of all its tokens; more is no answer, and would take the
 memory that production's traffic needs."""
+
+_LONG_ANSWER = 256 * 1024
+"""Bytes. A longer one is parsed in a thread: it takes milliseconds, and the control API shares this event loop."""
 
 _UNHANDLED = "Internal Server Error"
 """What Trinity's server says where its own code raised; an engine's 500 comes through with the engine's words."""
@@ -83,22 +83,18 @@ class ExplorerClient:
         chat_timeout: float,
         connect_timeout: float,
         commit_timeout: float,
-        concurrency: int,
     ) -> None:
         self._model = self._configured_model = model
         self._chat_timeout = chat_timeout
         self._commit_timeout = commit_timeout
-        self._client = httpx.AsyncClient(
-            base_url=base_url,
-            # A call as a whole has one limit, in `_call`; httpx's own would apply to each read alone.
-            timeout=httpx.Timeout(None, connect=connect_timeout),
-            headers={"content-type": "application/json"},
-            trust_env=False,  # a proxy from the environment must not stand between the sidecar and its Explorer
-            limits=httpx.Limits(max_connections=concurrency + 4, max_keepalive_connections=concurrency + 4),
+        # A call as a whole has one limit, in `_call`; this one of the connection's must not come before it.
+        self._http = ExplorerHttp(
+            base_url, connect_timeout=connect_timeout, timeout=max(_SHORT, chat_timeout, commit_timeout)
         )
 
-    async def aclose(self) -> None:
-        await self._client.aclose()
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._http.close()
 
     async def model(self) -> str:
         """The policy's model name.
@@ -130,12 +126,22 @@ class ExplorerClient:
             AnswerLost: the Explorer could not record the answer (Trinity says 500 to an empty completion), or it is not
                 whole.
         """
+        before = await self._handed_on()  # only a count from before can tell, so it is asked for each chat
         try:
-            answer = await self._chat(request)
+            answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
+        except ExplorerRefused as error:
+            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
+                self._model = None
+                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            raise
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise
-            answer = await self._chat_again(request)
+            if before is not None and await self._handed_on() == before:
+                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
+            if error.said == _UNHANDLED:
+                raise AnswerLost(str(error), status=error.status, said=error.said) from error
+            raise
         choices = answer.get("choices")
         if msg_id_of(answer) is None:
             raise ExplorerRefused("the Explorer's answer has no id")
@@ -146,30 +152,6 @@ class ExplorerClient:
         if (flaw := flaw_of(choices)) is not None:
             raise AnswerLost(f"the engine broke its answer off: {flaw}")
         return answer
-
-    async def _chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
-        except ExplorerRefused as error:
-            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
-                self._model = None
-                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
-            raise
-
-    async def _chat_again(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask once more after a 500, and find out by the Explorer's counter whether an engine is there. To count before
-        every chat would cost as much as the chat itself."""
-        before = await self._handed_on()
-        try:
-            return await self._chat(request)
-        except ExplorerUnavailable as error:
-            if error.status != 500:
-                raise
-            if before is not None and await self._handed_on() == before:
-                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
-            if error.said == _UNHANDLED:
-                raise AnswerLost(str(error), status=error.status, said=error.said) from error
-            raise
 
     async def feedback(self, *, msg_id: str, reward: float, task_id: str, run_id: int) -> None:
         """Hand over one reward. One at a time: Trinity's table races on concurrent duplicates.
@@ -218,28 +200,30 @@ class ExplorerClient:
     async def _call(
         self, method: str, path: str, seconds: float, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        content = None if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
-        # A server closes the connection behind a 500 of its own: what came next on it would be lost.
-        headers = {"connection": "close"} if method == "POST" else {}
+        content = b"" if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
+        about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))] if content else []
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._client.stream(method, path, content=content, headers=headers) as response,
-            ):
-                answered = await _body(response)
+            async with asyncio.timeout(seconds):
+                response = await self._http.send(method.encode(), path.encode(), about, content)
+                try:
+                    answered = await _body(response)
+                finally:
+                    response.close()
         except TimeoutError as error:
             raise ExplorerUnavailable(f"{method} {path}: no whole answer within {seconds:g} s") from error
-        except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
-            raise ExplorerUnavailable(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
-        status, what = response.status_code, f"{method} {path}: {response.status_code}"
+        except UpstreamError as error:
+            raise ExplorerUnavailable(f"{method} {path}: {error}") from error
+        status, what = response.status, f"{method} {path}: {response.status}"
         said = answered[:500].decode("utf-8", "replace")
         if status == 429 or status >= 500:
+            # A server closes the connection behind a 500 of its own: what came next on it would be lost.
+            self._http.close()
             raise ExplorerUnavailable(what, status=status, said=said, retry_after=_retry_after(response))
         if status >= 300:
             raise ExplorerRefused(what, status=status, said=said)
         try:
-            # in a thread: an answer has a list or two for each token, and production shares this event loop
-            parsed = await asyncio.to_thread(parse_json, answered)
+            long = len(answered) > _LONG_ANSWER
+            parsed = await asyncio.to_thread(parse_json, answered) if long else parse_json(answered)
         except Unreadable as error:
             raise ExplorerUnavailable(f"{method} {path}: the answer is not JSON") from error
         if not isinstance(parsed, dict):
@@ -247,10 +231,10 @@ class ExplorerClient:
         return parsed
 
 
-async def _body(response: httpx.Response) -> bytes:
+async def _body(response: Response) -> bytes:
     body = bytearray()
-    async for piece in response.aiter_bytes():
-        body += piece
+    while not response.at_end:
+        body += await response.read()
         if len(body) > _LONGEST_ANSWER:
             raise ExplorerUnavailable(f"the Explorer's answer is longer than {_LONGEST_ANSWER} bytes")
     return bytes(body)
@@ -263,8 +247,8 @@ def _counter(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _retry_after(response: Response) -> float | None:
     try:
-        return max(0.0, float(response.headers["retry-after"]))
-    except (KeyError, ValueError):
+        return max(0.0, float(header_value(response.headers, b"retry-after")))
+    except ValueError:
         return None
