@@ -33,48 +33,32 @@ class Forward:
         sent: the whole request was handed to the upstream's connection.
     """
 
-    __slots__ = (
-        "_agent",
-        "_chunked",
-        "_connecting",
-        "_connection",
-        "_framed",
-        "_gateway",
-        "_kept",
-        "_opening",
-        "_over",
-        "_recording",
-        "_route",
-        "_sent_at",
-        "_sent_pieces",
-        "_started",
-        "_stuck",
-        "request",
-        "sent",
-    )
+    # Defaults of the class, not assignments in __init__: most requests never touch most of them.
+    sent = False
+    _recording: Recording | None = None
+    _connection: Connection | None = None
+    _opening: asyncio.Task[None] | None = None
+    _connecting = 0.0
+    _sent_at = 0.0
+    _sent_pieces: list[bytes] | None = None
+    """The body, where it may have to be sent again."""
+    _kept = False
+    """The connection was used before, and may be closing."""
+    _chunked = False
+    """The request's body leaves in chunks."""
+    _framed = False
+    """The answer's body leaves in chunks."""
+    _stuck = False
+    """The upstream takes no more of the request at the moment."""
+    _started = False
+    """The answer has started."""
+    _over = False
 
     def __init__(self, agent: AgentConnection, request: Request, gateway: Gateway) -> None:
         self.request = request
-        self.sent = False
         self._agent = agent
         self._gateway = gateway
         self._route: Route = gateway.route(request)
-        self._recording: Recording | None = None
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._connecting = 0.0
-        self._kept = False
-        """The connection was used before, and may be closing."""
-        self._sent_pieces: list[bytes] = []
-        """The body, where it may have to be sent again."""
-        self._sent_at = 0.0
-        self._chunked = False
-        self._framed = False
-        self._stuck = False
-        """The upstream takes no more of the request at the moment."""
-        self._started = False
-        """The answer has started."""
-        self._over = False
 
     def start(self) -> None:
         """Send what there is of the request, or refuse it."""
@@ -152,7 +136,7 @@ class Forward:
         connection, self._connection = self._connection, None
         if self._may_be_sent_again(error, connection):
             self._kept = False
-            self.request.pieces = self._sent_pieces
+            self.request.pieces = self._sent_pieces or []
             self._open()
             return
         route = self._route
