@@ -20,6 +20,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from slipstream.config.settings import Production
+from slipstream.proxy.channel import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.pool import Pool
@@ -212,8 +213,14 @@ async def sidecar(
 
         def run() -> None:
             gateway = Gateway(route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2)
+
+            async def main() -> None:
+                await serve_agents(gateway, listener, stop, grace=2)
+                if isinstance(tap, Sender):
+                    await tap.drain(LIMIT)
+
             try:
-                loop.run_until_complete(serve_agents(gateway, listener, stop, grace=2))
+                loop.run_until_complete(main())
             finally:
                 loop.close()
 

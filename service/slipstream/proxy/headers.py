@@ -156,6 +156,14 @@ def answer_fields(headers: Headers, *, length: bool) -> tuple[list[bytes], bool]
     return lines, sized
 
 
+def own_field(headers: Headers, name: bytes) -> bytes | None:
+    """The value of the first `x-slipstream-...` field of this (lower-case) name, or None."""
+    for key, value in headers:
+        if _kind_of[key] is _OWN and key.lower() == name:
+            return value
+    return None
+
+
 def has(headers: Headers, name: bytes) -> bool:
     """Whether there is a field of this (lower-case) name."""
     return any(key.lower() == name for key, _ in headers)
