@@ -33,7 +33,7 @@ from slipstream import prefork
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import ConfigError
 from slipstream.prefork import Program
-from slipstream.proxy.channel import Receiver, Sender
+from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
@@ -211,10 +211,12 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await sidecar.start()
         recorder = sidecar.recorder
-        captures = await asyncio.get_running_loop().create_unix_server(
-            lambda: Receiver(recorder.record, recorder.full), sock=sockets.captures
-        )
+        receivers = Receivers(recorder.record, recorder.full)
+        captures = await asyncio.get_running_loop().create_unix_server(receivers.connected, sock=sockets.captures)
         yield
+        with contextlib.suppress(TimeoutError):  # the workers are still there where this process alone is to end
+            async with asyncio.timeout(_HAND_OVER):
+                await receivers.gone()
         captures.close()
         await sidecar.stop()
 

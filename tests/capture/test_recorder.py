@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -150,3 +151,14 @@ async def test_a_batch_that_the_store_did_not_take_is_stored_later_and_decided_o
     assert recording.recorder.waiting == 0
     assert len(await recording.tasks()) == len(await recording.calls()) == 2
     assert (len(recording.asked), recording.decided("false", "not_sampled")) == (2, 2)
+
+
+async def test_calls_that_two_workers_told_of_in_the_wrong_order_are_one_conversation(recording: Recording) -> None:
+    look_up = assistant(None, tool_call("c1", "look_up"))
+    first = exchange(asks("hi"), answer=completion(look_up))
+    second = exchange({"model": "gpt-4o", "messages": [user("hi"), look_up, tool("c1", "42")]})
+    later = dataclasses.replace(second, started_at=first.started_at + first.duration + 0.001)
+    await recording.record(later, first)
+
+    assert len(await recording.tasks()) == 1
+    assert [call.started_at for call in await recording.calls()] == [first.started_at, later.started_at]

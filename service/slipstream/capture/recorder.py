@@ -128,7 +128,8 @@ class Recorder:
         return len(self._queue) >= _BATCH or self._bytes >= self._limit_bytes
 
     def _read(self, batch: Sequence[Exchange]) -> list[NewCall]:
-        return [call for exchange in batch if (call := self._call(exchange)) is not None]
+        # workers tell of their exchanges each by itself, and a conversation's next call may come by another one
+        return [call for exchange in sorted(batch, key=_ended_at) if (call := self._call(exchange)) is not None]
 
     def _call(self, exchange: Exchange) -> NewCall | None:
         call = read_call(exchange, self._max_body)
@@ -173,6 +174,10 @@ class Recorder:
             metadata=metadata,
             decision=decision,
         )
+
+
+def _ended_at(exchange: Exchange) -> float:
+    return exchange.started_at + exchange.duration
 
 
 def _size(exchange: Exchange) -> int:

@@ -8,7 +8,6 @@ the worker: its queue is the one that `capture.queue` bounds.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,10 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import structlog
 
-from slipstream.proxy.headers import Headers
+from slipstream.proxy.headers import Headers, own_field
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.tap import Exchange, Recording
+
+_log = structlog.get_logger(__name__)
 
 _PAUSE = 0.005
 """Seconds between two batches. Short, so that of two calls of a conversation that went through different workers the
@@ -29,10 +31,8 @@ _BATCH = 64
 """Exchanges written at once: some 200 µs of the event loop's time."""
 
 _BUFFERED = 1024 * 1024
-"""Bytes that wait in the transport; the others wait in the queue, where they can be counted."""
-
-_SELECT = b"x-slipstream-select"
-_SELECT_LENGTH = len(_SELECT)
+"""Bytes that wait in the transport, and after which a batch ends; the others wait in the queue, where they can be
+counted."""
 
 _RETRY = 0.5
 """Seconds until a training side that was not there is looked for again."""
@@ -102,15 +102,14 @@ class Sender(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._emptied = asyncio.Event()
+        self._lost = asyncio.Event()
 
     def wants(self, method: str, path: str, headers: Headers) -> bool:
         """Whether an exchange that begins like this can hold a call to capture."""
         if method != "POST" or not self._wanted or not path.endswith("/chat/completions"):
             return False
-        for name, value in headers:
-            if len(name) == _SELECT_LENGTH and name.lower() == _SELECT and value.strip().lower() == b"never":
-                return False
-        return True
+        select = own_field(headers, b"x-slipstream-select")
+        return select is None or select.strip().lower() != b"never"
 
     def record(self, recording: Recording) -> None:
         """Take an exchange, or drop it when the queue is full. Never waits."""
@@ -126,15 +125,20 @@ class Sender(asyncio.Protocol):
             self._timer = loop.call_at(max(loop.time(), self._sent_at + _PAUSE), self._send)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything has been handed to the training side, for at most so long."""
+        """Hand everything to the training side and disconnect, in at most so long."""
         self._send()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
                 while self._queue:
                     self._emptied.clear()
                     await self._emptied.wait()
-        if self._transport is not None:
-            self._transport.close()  # after what is in its buffer
+                if self._transport is not None:
+                    self._transport.close()  # after what is in its buffer
+                    await self._lost.wait()
+        except TimeoutError:
+            _log.warning("captures_not_handed_over", exchanges=len(self._queue))
+            if self._transport is not None:
+                self._transport.abort()
 
     def _send(self) -> None:
         if self._timer is not None:
@@ -150,10 +154,13 @@ class Sender(asyncio.Protocol):
             return
         loop = asyncio.get_running_loop()
         buffers: list[bytes] = []
+        left = self._bytes
         for _ in range(min(_BATCH, len(self._queue))):
             recording, size = self._queue.popleft()
             self._bytes -= size
             buffers += frame(recording)
+            if left - self._bytes > _BUFFERED:
+                break
         self._metrics.waiting(len(self._queue))
         self._sent_at = loop.time()
         self._transport.writelines(buffers)
@@ -177,9 +184,11 @@ class Sender(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFERED)
         self._may_write = True
+        self._lost.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._lost.set()
         if self._queue and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_RETRY, self._send)
 
@@ -191,24 +200,63 @@ class Sender(asyncio.Protocol):
         self._send()
 
 
-class Receiver(asyncio.Protocol):
-    """The training side's end of one worker's connection.
+class Receivers:
+    """The training side's end of all workers' connections.
 
     Args:
         record: takes each exchange.
         full: whether it takes no more for now.
     """
 
-    _LOOK_AGAIN = 0.02
-
     def __init__(self, record: Callable[[Exchange], None], full: Callable[[], bool]) -> None:
         self._record = record
         self._full = full
+        self._open: set[_Receiver] = set()
+        self._none = asyncio.Event()
+
+    def connected(self) -> _Receiver:
+        """A protocol for the next connection."""
+        return _Receiver(self._record, self._full, self._opened, self._closed)
+
+    async def gone(self) -> None:
+        """Wait until no worker is connected, and what they sent is taken."""
+        while self._open:
+            self._none.clear()
+            await self._none.wait()
+
+    def _opened(self, receiver: _Receiver) -> None:
+        self._open.add(receiver)
+
+    def _closed(self, receiver: _Receiver) -> None:
+        self._open.discard(receiver)
+        self._none.set()
+
+
+class _Receiver(asyncio.Protocol):
+    """One worker's connection."""
+
+    _LOOK_AGAIN = 0.02
+
+    def __init__(
+        self,
+        record: Callable[[Exchange], None],
+        full: Callable[[], bool],
+        opened: Callable[[_Receiver], None],
+        closed: Callable[[_Receiver], None],
+    ) -> None:
+        self._record = record
+        self._full = full
+        self._opened = opened
+        self._closed = closed
         self._buffer = bytearray()
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self._opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed(self)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
