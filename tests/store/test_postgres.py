@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from loops import RunLoop
-from serving import until
+from scripted import ScriptedExplorer, production_app
+from serving import serving, until
+from sidecar_process import SidecarProcess, acknowledged
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from stores import ON_BOTH_STORES
@@ -38,6 +42,20 @@ async def test_a_second_sidecar_does_not_start_and_a_later_one_does(
     third = Database(store_url)
     await third.open()
     await third.close()
+
+
+async def test_a_sidecar_that_was_killed_starts_again_with_what_it_had(
+    new_postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    async with serving(production_app()) as production_url, serving(ScriptedExplorer().app()) as explorer_url:
+        sidecar = SidecarProcess(tmp_path, production_url, explorer_url, store={"url": new_postgres()})
+        async with httpx.AsyncClient(base_url=sidecar.url) as client:
+            await sidecar.start()
+            said = await acknowledged(client, "/feedback", {"task_id": "t", "thumbs": "up"})
+            await sidecar.end(signal.SIGKILL)
+            await sidecar.start()
+            assert (await client.get(f"/feedback/{said['id']}")).status_code == 200
+        await sidecar.end(signal.SIGTERM)
 
 
 async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[[], str]) -> None:
