@@ -11,7 +11,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import httptools
 
@@ -19,10 +19,9 @@ from slipstream.errors import error_body
 from slipstream.proxy.connection import write
 from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.forward import Forward
+from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.headers import Headers, has_body
-
-if TYPE_CHECKING:
-    from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.request import Request
 
 KEEP_ALIVE = 75.0
 """Seconds that an idle connection is kept: longer than agents keep theirs, so that none sends into a closing one."""
@@ -50,46 +49,6 @@ _REASONS = {
     504: b"Gateway Timeout",
     505: b"HTTP Version Not Supported",
 }
-
-
-class Request:
-    """A request, which may still be arriving.
-
-    Attributes:
-        target: as it stands in the request line.
-        keep_alive: whether the agent wants to go on with this connection.
-        odd: it asks for another protocol, or is in a version of HTTP that is not spoken here, or is no request at all.
-        refusal: why it is none: status, code and message of the answer.
-        pieces: of the body, arrived and not yet sent on; without chunk framing.
-        complete: its last byte is here, since `received_at` (`time.perf_counter()`).
-    """
-
-    __slots__ = (
-        "complete",
-        "headers",
-        "http11",
-        "keep_alive",
-        "method",
-        "odd",
-        "pieces",
-        "received_at",
-        "refusal",
-        "target",
-    )
-
-    def __init__(
-        self, method: bytes, target: bytes, headers: Headers, *, http11: bool, keep_alive: bool, odd: bool
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.headers = headers
-        self.http11 = http11
-        self.keep_alive = keep_alive
-        self.odd = odd
-        self.refusal: tuple[int, str, str] | None = None
-        self.pieces: list[bytes] = []
-        self.complete = False
-        self.received_at = 0.0
 
 
 class AgentConnection(asyncio.Protocol):
@@ -206,10 +165,6 @@ class AgentConnection(asyncio.Protocol):
             self._close_after = True
             return b"connection: close\r\n"
         return b"" if request.http11 else b"connection: keep-alive\r\n"
-
-    def close_after(self) -> None:
-        """Close the connection after this answer, whose end is the connection's."""
-        self._close_after = True
 
     def cut(self) -> None:
         """Break off an answer that has started: without its end no caller takes it for the whole."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 
-from slipstream.proxy.connection import JOINED
+from slipstream.proxy.connection import JOINED, Connection
 from slipstream.proxy.errors import UpstreamError
+from slipstream.proxy.gateway import Gateway, Route
 from slipstream.proxy.headers import answer_fields, has, has_body
-
-if TYPE_CHECKING:
-    from slipstream.proxy.agent import AgentConnection, Request
-    from slipstream.proxy.connection import Connection
-    from slipstream.proxy.gateway import Gateway, Route
-    from slipstream.proxy.tap import Recording
+from slipstream.proxy.request import Request
+from slipstream.proxy.tap import Recording
 
 _log = structlog.get_logger(__name__)
 
@@ -24,6 +22,34 @@ _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE
 
 _NO_WEBSOCKET = "Websockets are not passed on; connect to the production model directly."
 _NO_UPGRADE = "A request with a body cannot ask for an upgrade (with Java's HttpClient: set version(HTTP_1_1))."
+
+
+class Agent(Protocol):
+    """The connection of the agent whose request this is."""
+
+    def send(self, head: bytes, pieces: Sequence[bytes]) -> None:
+        """Send a part of the answer; an agent that has gone swallows it, and `agent_gone` tells."""
+        ...
+
+    def refuse(self, request: Request, status: int, kind: str, code: str | None, message: str) -> None:
+        """Send a whole answer of the proxy's own, an error in OpenAI's format."""
+        ...
+
+    def closing(self, request: Request) -> bytes:
+        """The header field that tells the agent what becomes of its connection after this answer."""
+        ...
+
+    def takes_request(self, takes: bool) -> None:
+        """Read more of the request, or leave what comes in the kernel's hands for now."""
+        ...
+
+    def answered(self) -> None:
+        """The answer has been sent to its end."""
+        ...
+
+    def cut(self) -> None:
+        """Break off an answer that has started."""
+        ...
 
 
 class Forward:
@@ -54,7 +80,7 @@ class Forward:
     """The answer has started."""
     _over = False
 
-    def __init__(self, agent: AgentConnection, request: Request, gateway: Gateway) -> None:
+    def __init__(self, agent: Agent, request: Request, gateway: Gateway) -> None:
         self.request = request
         self._agent = agent
         self._gateway = gateway

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import httptools
 import structlog
 
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.pool import Pool
+from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording, Room, Tap
-
-if TYPE_CHECKING:
-    from slipstream.proxy.agent import AgentConnection, Request
 
 _log = structlog.get_logger(__name__)
 
@@ -50,6 +48,18 @@ class Route:
     tapped: bool
 
 
+class OpenConnection(Protocol):
+    """A connection of an agent."""
+
+    def stop(self) -> None:
+        """Close it as soon as nothing is under way on it."""
+        ...
+
+    def abort(self) -> None:
+        """Close it now."""
+        ...
+
+
 class Gateway:
     """The middle of a worker.
 
@@ -73,7 +83,7 @@ class Gateway:
         self._room = Room(room)
         self._finished: list[Recording] = []
         self._deserted: asyncio.Event | None = None
-        self.agents: set[AgentConnection] = set()
+        self.agents: set[OpenConnection] = set()
         self.stopping = False
 
     def route(self, request: Request) -> Route:
@@ -102,7 +112,7 @@ class Gateway:
             asyncio.get_running_loop().call_soon(self._hand_on)
         self._finished.append(recording)
 
-    def gone(self, agent: AgentConnection) -> None:
+    def gone(self, agent: OpenConnection) -> None:
         """This connection is no more."""
         self.agents.discard(agent)
         if self._deserted is not None and not self.agents:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl
@@ -19,9 +19,7 @@ from slipstream.proxy.gateway import Route
 from slipstream.proxy.headers import request_fields
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.pool import Pool
-
-if TYPE_CHECKING:
-    from slipstream.proxy.agent import Request
+from slipstream.proxy.request import Request
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
