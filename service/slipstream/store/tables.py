@@ -49,6 +49,19 @@ class Base(DeclarativeBase):
     }
 
 
+class CapturedRow(Base):
+    """An exchange that is kept and not read yet; it leaves in the transaction that stores its call."""
+
+    __tablename__ = "captured"
+
+    id: Mapped[RowId] = mapped_column(primary_key=True, autoincrement=False)
+    """In the order in which they were captured."""
+    head: Mapped[bytes]
+    request: Mapped[bytes]
+    answer: Mapped[bytes]
+    """As in `capture.kept`."""
+
+
 class TaskRow(Base):
     """One user request to the agent."""
 

@@ -1,0 +1,166 @@
+"""What is kept of an exchange until there is time to read it: no secret of its head, its bodies redacted.
+
+Most bodies hold nothing that is to be redacted. One scan tells, and they are kept as they are, unread: reading a call
+takes several times as long as keeping it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from slipstream.capture.body import NotCaptured, Unreadable, decoded, header_fields, read_json
+from slipstream.capture.headers import NAMES, SILENT, read_headers
+from slipstream.capture.stream import assemble
+from slipstream.jsontext import to_json
+from slipstream.proxy.tap import Exchange
+from slipstream.redaction import Redactor
+
+_KEY = secrets.token_bytes(32)
+"""Of hashes that are kept for a moment, so that nobody can guess what they are of."""
+_SEED = int.from_bytes(_KEY[:8])
+
+_IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+_IDENTITY_FIELDS = ("user", "safety_identifier")
+
+
+class Head(msgspec.Struct, array_like=True):
+    """What is kept of an exchange beside its bodies.
+
+    Attributes:
+        credentials: a keyed hash of the caller's credentials.
+        identity: what `identity_of` says of the request; None where that can be read from the kept one.
+        route: a keyed hash of the path.
+        retry: which retry of the openai SDK this is, 0 for a first attempt.
+        started_at: Unix seconds.
+        latency: seconds from the request's arrival to the answer's last byte.
+        mark: the labels, redacted; empty where the call is not marked.
+        metadata: a JSON object, redacted; b"" where there is none.
+    """
+
+    credentials: bytes
+    identity: bytes | None
+    route: int
+    retry: int
+    started_at: float
+    latency: float
+    session_id: str | None = None
+    task_id: str | None = None
+    mark: tuple[str, ...] = ()
+    metadata: bytes = b""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Kept(NamedTuple):
+    """An exchange as it waits to be read.
+
+    Attributes:
+        head: a `Head`, as MessagePack.
+        request: JSON. It was the caller's wish that it be captured, but it may not be a chat.
+        answer: JSON, put together where it was streamed.
+        problems: the `x-slipstream-...` headers that were left out.
+    """
+
+    head: bytes
+    request: bytes
+    answer: bytes
+    problems: tuple[str, ...]
+
+
+def keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept | NotCaptured:
+    """What is to be kept of an exchange; never raises, whatever the bodies hold.
+
+    Args:
+        max_body: the most bytes of the request and of the answer, as sent and decompressed.
+    """
+    try:
+        return _keep(exchange, max_body, redactor)
+    except Unreadable as error:
+        return NotCaptured(error.reason)
+
+
+def _keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept:
+    if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
+        raise Unreadable("not_a_chat")
+    fields = header_fields(exchange.request_headers)
+    said = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
+    if said.never:
+        raise Unreadable("opted_out")
+    if not exchange.complete:
+        raise Unreadable("incomplete")
+    if exchange.status != 200:
+        raise Unreadable("status")
+    request, answer = exchange.request_body, exchange.response_body
+    if request is None or answer is None or len(request) > max_body or len(answer) > max_body:
+        raise Unreadable("too_large")
+
+    answered = header_fields(exchange.response_headers)
+    encodings = fields.get(b"content-encoding", b""), answered.get(b"content-encoding", b"")
+    content_type = answered.get(b"content-type", b"").strip().lower()
+    identity = None
+    if (
+        encodings != (b"", b"")
+        or not content_type
+        or content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
+        or not (_is_object(request) and _is_object(answer))
+        or b'"store"' in request  # the caller may not want it to be captured
+        or redactor.suspects(b"%b\n%b" % (request, answer))
+    ):
+        request, identity, streams = _redacted_request(decoded(request, encodings[0], max_body), redactor)
+        # A few servers stream without saying so, but none answers JSON in the form of events.
+        streamed = content_type.startswith(b"text/event-stream") or (not content_type and streams)
+        answer = _redacted_answer(decoded(answer, encodings[1], max_body), streamed, redactor)
+
+    retry = fields.get(b"x-stainless-retry-count", b"").strip()
+    head = Head(
+        credentials=_hash(b"\n".join([fields.get(name, b"").strip() for name in _IDENTITY_HEADERS])),
+        identity=identity,
+        route=xxh3_64_intdigest(exchange.path.encode(), _SEED),
+        retry=int(retry[:9]) if retry.isdigit() else 0,
+        started_at=exchange.started_at,
+        latency=exchange.duration,
+    )
+    if said is not SILENT:
+        head.session_id, head.task_id = said.session_id, said.task_id
+        head.mark = tuple(redactor.redact(list(said.mark)))
+        head.metadata = to_json(redactor.redact(dict(said.metadata)))
+    return Kept(_encode(head), request, answer, said.problems)
+
+
+def identity_of(request: Mapping[str, Any]) -> bytes:
+    """A keyed hash of what the request says about its user, b"" where it says nothing."""
+    names = [(name, request[name]) for name in _IDENTITY_FIELDS if request.get(name)]
+    return _hash(repr(names).encode()) if names else b""
+
+
+def _is_object(text: bytes) -> bool:
+    return text.lstrip()[:1] == b"{" and text.rstrip()[-1:] == b"}"  # which copy nothing where there is no blank
+
+
+def _redacted_request(text: bytes, redactor: Redactor) -> tuple[bytes, bytes, bool]:
+    """The request without secrets, its identity, and whether it asks for a stream."""
+    request, plain = read_json(text)
+    if not isinstance(request, dict):
+        raise Unreadable("not_a_chat")
+    if request.get("store") is False:
+        raise Unreadable("opted_out")
+    _, redacted = redactor.redact_json(request, text if plain else None)
+    return redacted, identity_of(request), request.get("stream") is True
+
+
+def _redacted_answer(text: bytes, streamed: bool, redactor: Redactor) -> bytes:
+    answer, plain = (assemble(text), False) if streamed else read_json(text)
+    if not isinstance(answer, dict):
+        raise Unreadable("no_answer")
+    return redactor.redact_json(answer, text if plain else None)[1]
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16, key=_KEY).digest()
