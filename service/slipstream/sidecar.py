@@ -258,7 +258,7 @@ class Sidecar:
     @property
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
-        return self.board.waiting + self.intake.waiting + self._backlog.rows
+        return self.board.waiting + self.intake.waiting + self._backlog.exchanges
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

@@ -78,7 +78,7 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
 def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
     """What is read of what is kept of it; nothing is redacted."""
     kept = keep(went_by, max_body, Redactor([]))
-    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept.head, kept.request, kept.answer)
+    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept)
 
 
 def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a", **headers: str) -> CapturedCall:

@@ -189,15 +189,15 @@ async def test_a_batch_that_the_store_did_not_take_is_stored_later_and_decided_o
         recording.intake.record(exchange(asks("ho")))
         with pytest.raises(OSError, match="disk full"):
             await recording.intake.step()
-        assert (recording.intake.waiting, recording.backlog.rows) == (2, 0)
+        assert (recording.intake.waiting, recording.backlog.exchanges) == (2, 0)
     await recording.intake.step()
-    assert (recording.intake.waiting, recording.backlog.rows) == (0, 2)
+    assert (recording.intake.waiting, recording.backlog.exchanges) == (0, 2)
 
     with full_disk(recording.database), pytest.raises(OSError, match="disk full"):
         await recording.recorder.step()
-    assert (recording.backlog.rows, recording.decided("false", "not_sampled")) == (2, None)
+    assert (recording.backlog.exchanges, recording.decided("false", "not_sampled")) == (2, None)
     await recording.record()
-    assert (recording.backlog.rows, recording.backlog.size) == (0, 0)
+    assert (recording.backlog.exchanges, recording.backlog.size) == (0, 0)
     assert len(await recording.tasks()) == len(await recording.calls()) == 2
     assert (len(recording.asked), recording.decided("false", "not_sampled")) == (2, 2)
 
@@ -208,22 +208,22 @@ async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(
         with pytest.raises(ConnectionError):
             await recording.intake.step()
     await recording.intake.step()
-    assert recording.backlog.rows == 1
+    assert recording.backlog.exchanges == 1
     with deaf(recording.database), pytest.raises(ConnectionError):
         await recording.recorder.step()
     await recording.record(exchange(asks("ho")))
     assert len(await recording.calls()) == 2
     assert recording.decided("false", "not_sampled") == 2
-    assert recording.backlog.rows == 0
+    assert recording.backlog.exchanges == 0
 
 
 async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(recording: Recording) -> None:
     async with recording.database.write() as session:
-        await captured.add(session, [(1, b"of another release", b"{}", b"{}")], again=False)
+        await captured.add(session, [captured.Parcel(1, 3, b"of another release")], again=False)
     await recording.backlog.open(recording.database)
     await recording.record(exchange(asks("hi")))
     assert len(await recording.calls()) == 1
-    assert recording.not_captured("unreadable") == 1
+    assert recording.not_captured("unreadable") == 3
     assert await recording.kept() == []
 
 
@@ -231,7 +231,7 @@ async def test_what_a_process_left_is_stored_by_the_next(recording: Recording) -
     await recording.take(exchange(asks("hi")), exchange(asks("ho")))
     after = Recording(recording.database)
     await after.backlog.open(recording.database)
-    assert after.backlog.rows == 2
+    assert after.backlog.exchanges == 2
     await after.record(exchange(asks("hey")))
     texts = [call.request["messages"][0]["content"] for call in await after.calls()]
     assert sorted(texts) == ["hey", "hi", "ho"]
@@ -248,11 +248,12 @@ async def test_a_backlog_that_is_full_takes_no_more_until_some_of_it_was_read(re
 
 
 async def test_what_is_read_at_once_is_bounded(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.capture.intake._PARCEL", 1)
     monkeypatch.setattr("slipstream.capture.recorder._BATCH_BYTES", 500_000)
     long = exchange(asks("x" * 200_000))
     await recording.take(*[long] * 5, exchange(asks("x" * 700_000)), long)
-    left = [recording.backlog.rows]
+    left = [recording.backlog.exchanges]
     while await recording.recorder.step():
-        left.append(recording.backlog.rows)
+        left.append(recording.backlog.exchanges)
     assert left == [7, 5, 3, 2, 1]
     assert len(await recording.calls()) == 7

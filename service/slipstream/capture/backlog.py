@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slipstream.store import captured
+from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
 
 
 class Backlog:
-    """What waits in the store to be read. Both sides say what they did, so that nobody has to count the rows.
+    """What waits in the store to be read. Both sides say what they did, so that nobody has to count.
 
     Args:
-        limit_bytes: of bodies that are enough.
+        limit_bytes: that are enough.
 
     Attributes:
-        rows: exchanges that wait.
-        size: bytes of their bodies.
-        last_id: the newest row's, or what would be before the first.
+        exchanges: that wait.
+        size: their bytes.
+        last_id: the newest parcel's, or what would be before the first.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self.rows = 0
+        self.exchanges = 0
         self.size = 0
         self.last_id = 0
 
@@ -31,23 +34,20 @@ class Backlog:
             SQLAlchemyError: the store cannot be read.
         """
         async with database.read() as session:
-            self.last_id, self.rows, self.size = await captured.waiting(session)
+            self.last_id, self.exchanges, self.size = await captured.waiting(session)
 
     @property
     def full(self) -> bool:
+        """Whether enough waits."""
         return self.size >= self._limit_bytes
 
-    def added(self, rows: list[captured.Row]) -> None:
+    def added(self, parcels: Sequence[Parcel]) -> None:
         """These were written, after all others."""
-        self.last_id = rows[-1][0]
-        self.rows += len(rows)
-        self.size += _size(rows)
+        self.last_id = parcels[-1].id
+        self.exchanges += sum(parcel.exchanges for parcel in parcels)
+        self.size += sum(len(parcel.packed) for parcel in parcels)
 
-    def taken(self, rows: list[captured.Row]) -> None:
+    def taken(self, parcels: Sequence[Parcel]) -> None:
         """These were read, and are gone."""
-        self.rows -= len(rows)
-        self.size -= _size(rows)
-
-
-def _size(rows: list[captured.Row]) -> int:
-    return sum(len(request) + len(answer) for _, _, request, answer in rows)
+        self.exchanges -= sum(parcel.exchanges for parcel in parcels)
+        self.size -= sum(len(parcel.packed) for parcel in parcels)

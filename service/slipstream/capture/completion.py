@@ -6,11 +6,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import xxhash
 
 from slipstream.capture.body import NotCaptured, Unreadable, read_json
-from slipstream.capture.kept import Head, identity_of
+from slipstream.capture.kept import Kept, identity_of
 from slipstream.jsontext import from_json, to_json
 
 _MAX_MSG_ID = 256
@@ -18,8 +17,6 @@ _MAX_MSG_ID = 256
 
 _SEED = secrets.randbits(64)
 """Of hashes that are compared within this process only, so that nobody can make bodies that share one."""
-
-_decode = msgspec.msgpack.Decoder(Head).decode
 
 
 class CapturedCall(NamedTuple):
@@ -59,47 +56,43 @@ class CapturedCall(NamedTuple):
 _NO_LABELS: frozenset[str] = frozenset()
 
 
-def read_call(head: bytes, request: bytes, answer: bytes) -> CapturedCall | NotCaptured:
-    """Read what was kept of one exchange (`kept.Kept`).
-
-    Raises:
-        msgspec.MsgspecError: the head is of another release.
-    """
+def read_call(kept: Kept) -> CapturedCall | NotCaptured:
+    """Read what was kept of one exchange."""
     try:
-        return _read(_decode(head), request, answer)
+        return _read(kept)
     except Unreadable as error:
         return NotCaptured(error.reason)
 
 
-def _read(head: Head, request_text: bytes, answer_text: bytes) -> CapturedCall:
-    request, request_plain = read_json(request_text)
+def _read(kept: Kept) -> CapturedCall:
+    request, request_plain = read_json(kept.request)
     if not isinstance(request, dict) or not _is_conversation(request.get("messages")):
         raise Unreadable("not_a_chat")
-    answer, answer_plain = read_json(answer_text)
+    answer, answer_plain = read_json(kept.answer)
     if not _has_answer(answer):
         raise Unreadable("no_answer")
-    principal = head.credentials + (identity_of(request) if head.identity is None else head.identity)
+    principal = kept.credentials + (identity_of(request) if kept.identity is None else kept.identity)
     return CapturedCall(
         request=request,
         answer=answer,
-        request_text=request_text if request_plain else to_json(request),
-        answer_text=answer_text if answer_plain else to_json(answer),
+        request_text=kept.request if request_plain else to_json(request),
+        answer_text=kept.answer if answer_plain else to_json(answer),
         msg_id=msg_id_of(answer),
-        session_id=head.session_id,
-        task_id=head.task_id,
-        mark=frozenset(head.mark) if head.mark else _NO_LABELS,
-        metadata=from_json(head.metadata)[0] if head.metadata else {},
+        session_id=kept.session_id,
+        task_id=kept.task_id,
+        mark=frozenset(kept.mark) if kept.mark else _NO_LABELS,
+        metadata=from_json(kept.metadata)[0] if kept.metadata else {},
         principal=principal,
-        digest=_digest(principal, head, request_text),
-        retry=head.retry,
-        started_at=head.started_at,
-        latency=head.latency,
+        digest=_digest(principal, kept),
+        retry=kept.retry,
+        started_at=kept.started_at,
+        latency=kept.latency,
     )
 
 
-def _digest(principal: bytes, head: Head, body: bytes) -> bytes:
-    names = repr((head.route, head.session_id, head.task_id)).encode("utf-8", "replace")
-    return xxhash.xxh3_128_digest(principal + names + body, _SEED)
+def _digest(principal: bytes, kept: Kept) -> bytes:
+    names = repr((kept.route, kept.session_id, kept.task_id)).encode("utf-8", "replace")
+    return xxhash.xxh3_128_digest(principal + names + kept.request, _SEED)
 
 
 def msg_id_of(completion: Mapping[str, Any]) -> str | None:

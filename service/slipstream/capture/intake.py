@@ -14,17 +14,24 @@ import structlog
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
-from slipstream.capture.kept import Kept, keep
+from slipstream.capture.kept import Kept, keep, pack_kept
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor
 from slipstream.store import captured
+from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
 _BATCH = 1000
 """Exchanges written in one transaction: enough to share its cost, few enough to keep feedback's writes prompt."""
+
+_PARCEL = 250
+"""Exchanges in one row of the store, ..."""
+
+_PARCEL_BYTES = 16 * 1024**2
+"""... and bytes of their bodies, where it is more than one: far below what a row can hold."""
 
 _GATHER = 0.05
 """Seconds that the first exchanges wait for others, because a transaction costs as much as keeping fifty calls. What
@@ -64,7 +71,7 @@ class Intake:
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
         self._enough = asyncio.Event()
-        self._unwritten: list[captured.Row] = []
+        self._unwritten: list[Parcel] = []
         self._tried = False
 
     def record(self, exchange: Exchange) -> None:
@@ -86,7 +93,7 @@ class Intake:
     @property
     def waiting(self) -> int:
         """Exchanges that are not written yet."""
-        return len(self._queue) + len(self._unwritten)
+        return len(self._queue) + sum(parcel.exchanges for parcel in self._unwritten)
 
     async def step(self) -> bool:
         """Write a batch. Returns True when more is waiting."""
@@ -111,12 +118,22 @@ class Intake:
             self._written()
         return bool(self._queue)
 
-    def _keep(self, batch: Sequence[Exchange]) -> list[captured.Row]:
-        rows: list[captured.Row] = []
+    def _keep(self, batch: Sequence[Exchange]) -> list[Parcel]:
+        parcels: list[Parcel] = []
+        some: list[Kept] = []
+        size = 0
         for exchange in batch:
             if (kept := self._kept(exchange)) is not None:
-                rows.append((self._backlog.last_id + 1 + len(rows), kept.head, kept.request, kept.answer))
-        return rows
+                more = len(kept.request) + len(kept.answer)
+                if some and (len(some) == _PARCEL or size + more > _PARCEL_BYTES):
+                    parcels.append(self._parcel(some, len(parcels)))
+                    some, size = [], 0
+                some.append(kept)
+                size += more
+        return [*parcels, self._parcel(some, len(parcels))] if some else parcels
+
+    def _parcel(self, some: Sequence[Kept], number: int) -> Parcel:
+        return Parcel(self._backlog.last_id + 1 + number, len(some), pack_kept(some))
 
     def _kept(self, exchange: Exchange) -> Kept | None:
         try:
@@ -127,8 +144,6 @@ class Intake:
         if isinstance(kept, NotCaptured):
             self._metrics.not_captured.labels(kept.reason).inc()
             return None
-        for problem in kept.problems:
-            self._metrics.header_problems.labels(problem).inc()
         return kept
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -29,20 +29,26 @@ _IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 _IDENTITY_FIELDS = ("user", "safety_identifier")
 
 
-class Head(msgspec.Struct, array_like=True):
-    """What is kept of an exchange beside its bodies.
+class Kept(msgspec.Struct, array_like=True):
+    """An exchange as it waits to be read.
 
     Attributes:
+        request: JSON, redacted. Nothing says yet that it is a chat.
+        answer: JSON, redacted, put together where it was streamed.
         credentials: a keyed hash of the caller's credentials.
-        identity: what `identity_of` says of the request; None where that can be read from the kept one.
+        identity: what `identity_of` says of the request as it was sent; None where that is the one here.
         route: a keyed hash of the path.
         retry: which retry of the openai SDK this is, 0 for a first attempt.
         started_at: Unix seconds.
         latency: seconds from the request's arrival to the answer's last byte.
+        session_id, task_id: as the headers name them.
         mark: the labels, redacted; empty where the call is not marked.
         metadata: a JSON object, redacted; b"" where there is none.
+        problems: the `x-slipstream-...` headers that were left out.
     """
 
+    request: bytes
+    answer: bytes
     credentials: bytes
     identity: bytes | None
     route: int
@@ -53,25 +59,14 @@ class Head(msgspec.Struct, array_like=True):
     task_id: str | None = None
     mark: tuple[str, ...] = ()
     metadata: bytes = b""
+    problems: tuple[str, ...] = ()
 
 
-_encode = msgspec.msgpack.Encoder().encode
+pack_kept = msgspec.msgpack.Encoder().encode
+"""Several `Kept`, as one text of bytes."""
 
-
-class Kept(NamedTuple):
-    """An exchange as it waits to be read.
-
-    Attributes:
-        head: a `Head`, as MessagePack.
-        request: JSON. It was the caller's wish that it be captured, but it may not be a chat.
-        answer: JSON, put together where it was streamed.
-        problems: the `x-slipstream-...` headers that were left out.
-    """
-
-    head: bytes
-    request: bytes
-    answer: bytes
-    problems: tuple[str, ...]
+unpack_kept = msgspec.msgpack.Decoder(list[Kept]).decode
+"""The `Kept` that were packed. Raises msgspec.MsgspecError where another release packed them."""
 
 
 def keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept | NotCaptured:
@@ -119,7 +114,9 @@ def _keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept:
         answer = _redacted_answer(decoded(answer, encodings[1], max_body), streamed, redactor)
 
     retry = fields.get(b"x-stainless-retry-count", b"").strip()
-    head = Head(
+    kept = Kept(
+        request=request,
+        answer=answer,
         credentials=_hash(b"\n".join([fields.get(name, b"").strip() for name in _IDENTITY_HEADERS])),
         identity=identity,
         route=xxh3_64_intdigest(exchange.path.encode(), _SEED),
@@ -128,10 +125,10 @@ def _keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept:
         latency=exchange.duration,
     )
     if said is not SILENT:
-        head.session_id, head.task_id = said.session_id, said.task_id
-        head.mark = tuple(redactor.redact(list(said.mark)))
-        head.metadata = to_json(redactor.redact(dict(said.metadata)))
-    return Kept(_encode(head), request, answer, said.problems)
+        kept.session_id, kept.task_id, kept.problems = said.session_id, said.task_id, said.problems
+        kept.mark = tuple(redactor.redact(list(said.mark)))
+        kept.metadata = to_json(redactor.redact(dict(said.metadata)))
+    return kept
 
 
 def identity_of(request: Mapping[str, Any]) -> bytes:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place, completes
+from slipstream.capture.kept import Kept, unpack_kept
 from slipstream.capture.retries import Retries
 from slipstream.capture.turns import Turns
 from slipstream.metrics import Metrics
@@ -19,6 +21,7 @@ from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
 from slipstream.store import captured
 from slipstream.store.bodies import pack
+from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.trajectory import Call, Task
@@ -36,16 +39,16 @@ _LOOK = 0.05
 
 
 class _Batch(NamedTuple):
-    """Rows that were read, and the calls that they gave."""
+    """Parcels that were read, and the calls that they gave."""
 
-    rows: list[captured.Row]
+    parcels: list[Parcel]
     calls: list[NewCall]
 
 
 class Recorder:
     """Reads what the Intake wrote, and stores the calls in its place.
 
-    A row leaves in the transaction that stores its call: a kill loses none and stores none twice. What was read is
+    A parcel leaves in the transaction that stores its calls: a kill loses none and stores none twice. What was read is
     remembered until that has come to its end, because no call is placed twice.
 
     Args:
@@ -84,7 +87,7 @@ class Recorder:
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
-        if not self._backlog.rows:
+        if not self._backlog.exchanges:
             return False
         if pause := self._turns.pause():
             await asyncio.sleep(min(pause, _LOOK))
@@ -94,42 +97,52 @@ class Recorder:
             await self._store()
         finally:
             self._turns.ends()
-        return self._backlog.rows > 0
+        return self._backlog.exchanges > 0
 
     async def _store(self) -> None:
         batch = self._unwritten
         if batch is None:
             async with self._database.read() as session:
-                rows = await captured.oldest(session, _BATCH, _BATCH_BYTES)
-            if not rows:  # somebody else took them out
+                parcels = await captured.oldest(session, _BATCH, _BATCH_BYTES)
+            if not parcels:  # somebody else took them out
                 await self._backlog.open(self._database)
                 return
             # parsing and packing are the costly part, and the control API shares this event loop
-            batch = self._unwritten = _Batch(rows, await asyncio.to_thread(self._read, rows))
+            batch = self._unwritten = _Batch(parcels, await asyncio.to_thread(self._read, parcels))
         async with self._database.write() as session:
             # an earlier try may have come to its end, though nobody heard of it
             added = Added(undecided=True, rescore=True)
-            if await captured.drop(session, batch.rows) and batch.calls:
+            if await captured.drop(session, batch.parcels) and batch.calls:
                 added = await add_calls(session, batch.calls, self._clock())
         self._unwritten = None
-        self._backlog.taken(batch.rows)
+        self._backlog.taken(batch.parcels)
         self._metrics.captured.inc(len(batch.calls))
         tally(self._metrics, [(call.task_id, call.decision) for call in batch.calls if call.decision is not None])
         if batch.calls:
             self._stored(added)
 
-    def _read(self, rows: Sequence[captured.Row]) -> list[NewCall]:
-        return [call for row in rows if (call := self._call(row)) is not None]
+    def _read(self, parcels: Sequence[Parcel]) -> list[NewCall]:
+        calls = []
+        for parcel in parcels:
+            try:
+                kept = unpack_kept(parcel.packed)
+            except msgspec.MsgspecError:
+                _log.exception("capture_unreadable", exchanges=parcel.exchanges)
+                self._metrics.not_captured.labels("unreadable").inc(parcel.exchanges)
+                continue
+            calls += [call for one in kept if (call := self._call(one)) is not None]
+        return calls
 
-    def _call(self, row: captured.Row) -> NewCall | None:
-        number, head, request, answer = row
+    def _call(self, kept: Kept) -> NewCall | None:
+        for problem in kept.problems:
+            self._metrics.header_problems.labels(problem).inc()
         try:
-            call = read_call(head, request, answer)
+            call = read_call(kept)
             if not isinstance(call, NotCaptured):
                 return self._placed(call)
             reason: str = call.reason
         except Exception:  # noqa: BLE001 - those after it are read all the same
-            _log.exception("capture_unreadable", row=number)
+            _log.exception("capture_unreadable")
             reason = "unreadable"
         self._metrics.not_captured.labels(reason).inc()
         return None

@@ -11,8 +11,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store.bulk import insert_rows
 from slipstream.store.tables import CapturedRow
 
-Row = tuple[int, bytes, bytes, bytes]
-"""Id, head, request and answer, as in the table."""
+
+class Parcel(NamedTuple):
+    """One row: some exchanges that were captured one after the other.
+
+    Attributes:
+        id: grows with each row.
+        exchanges: how many.
+        packed: the exchanges themselves.
+    """
+
+    id: int
+    exchanges: int
+    packed: bytes
 
 
 class Waiting(NamedTuple):
@@ -20,49 +31,51 @@ class Waiting(NamedTuple):
 
     Attributes:
         last_id: of the newest row, 0 where there is none.
-        size: bytes of the bodies.
+        size: bytes.
     """
 
     last_id: int
-    rows: int
+    exchanges: int
     size: int
+
+
+_size = func.length(CapturedRow.packed)
 
 
 async def waiting(session: AsyncSession) -> Waiting:
     """What is there; looks at every row."""
-    size = func.length(CapturedRow.request) + func.length(CapturedRow.answer)
-    query = select(func.max(CapturedRow.id), func.count(), func.sum(size)).where(CapturedRow.id > 0)
-    last_id, rows, total = (await session.execute(query)).one()
-    return Waiting(last_id or 0, rows, int(total or 0))
+    query = select(func.max(CapturedRow.id), func.sum(CapturedRow.exchanges), func.sum(_size))
+    last_id, exchanges, size = (await session.execute(query.where(CapturedRow.id > 0))).one()
+    return Waiting(last_id or 0, int(exchanges or 0), int(size or 0))
 
 
-async def add(session: AsyncSession, rows: Sequence[Row], *, again: bool) -> None:
-    """Write rows, whose ids are beyond all others.
+async def add(session: AsyncSession, parcels: Sequence[Parcel], *, again: bool) -> None:
+    """Write parcels, whose ids are beyond all others.
 
     Args:
         again: they may be there already, because it is not known how an earlier try ended.
     """
     if again:
-        await session.execute(delete(CapturedRow).where(CapturedRow.id >= rows[0][0]))
-    await insert_rows(session, CapturedRow, ("id", "head", "request", "answer"), list(rows))
+        await session.execute(delete(CapturedRow).where(CapturedRow.id >= parcels[0].id))
+    await insert_rows(session, CapturedRow, ("id", "exchanges", "packed"), list(parcels))
 
 
-async def oldest(session: AsyncSession, rows: int, size: int) -> list[Row]:
-    """The oldest rows, at most so many, and with at most so many bytes of bodies where the first alone has no more."""
-    columns = (CapturedRow.id, func.length(CapturedRow.request) + func.length(CapturedRow.answer))
-    query = select(*columns).where(CapturedRow.id > 0).order_by(CapturedRow.id).limit(rows)
-    last_id, total = 0, 0
-    for number, bytes_of in await session.execute(query):
-        total += bytes_of
-        if last_id and total > size:
+async def oldest(session: AsyncSession, exchanges: int, size: int) -> list[Parcel]:
+    """The oldest parcels: the first, and those after it with which it stays within so many exchanges and bytes."""
+    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(CapturedRow.id > 0)
+    last_id = 0
+    for number, more, longer in await session.execute(query.order_by(CapturedRow.id).limit(exchanges)):
+        exchanges -= more
+        size -= longer
+        if last_id and (exchanges < 0 or size < 0):
             break
         last_id = number
-    taken = select(CapturedRow.id, CapturedRow.head, CapturedRow.request, CapturedRow.answer)
+    taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed)
     found = await session.execute(taken.where(CapturedRow.id.between(1, last_id)).order_by(CapturedRow.id))
-    return [(number, head, request, answer) for number, head, request, answer in found]
+    return [Parcel(*row) for row in found]
 
 
-async def drop(session: AsyncSession, rows: Sequence[Row]) -> bool:
-    """Delete the oldest rows; returns whether they were there."""
-    result = await session.execute(delete(CapturedRow).where(CapturedRow.id.between(1, rows[-1][0])))
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+async def drop(session: AsyncSession, parcels: Sequence[Parcel]) -> bool:
+    """Delete the oldest parcels; returns whether they were there."""
+    gone = delete(CapturedRow).where(CapturedRow.id.between(1, parcels[-1].id)).returning(CapturedRow.id)
+    return bool((await session.scalars(gone)).all())

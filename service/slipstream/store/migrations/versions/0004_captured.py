@@ -11,9 +11,8 @@ def upgrade() -> None:
     op.create_table(
         "captured",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, primary_key=True),
-        sa.Column("head", sa.LargeBinary(), nullable=False),
-        sa.Column("request", sa.LargeBinary(), nullable=False),
-        sa.Column("answer", sa.LargeBinary(), nullable=False),
+        sa.Column("exchanges", sa.Integer(), nullable=False),
+        sa.Column("packed", sa.LargeBinary(), nullable=False),
     )
 
 
