@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -47,15 +47,16 @@ class Redactor:
 
     def __init__(self, rules: Sequence[RedactRule]) -> None:
         self._steps = [_step(rule) for rule in rules]
-        self._always = any(step.kind is None for step in self._steps)
 
     def redact(self, value: Any) -> Any:
         """A copy of a JSON value with its strings redacted; keys, numbers and structure stay as they are."""
         return _redacted(value, self._steps)
 
-    def suspects(self, text: bytes) -> bool:
-        """Whether there may be something to redact in a JSON text, or in a text that may be no JSON in UTF-8."""
-        return self._always or bool(self._suspects.within(text))
+    @property
+    def signs(self) -> Mapping[str, Iterable[str]] | None:
+        """For each kind its signs, as `Suspects` wants them; None where there are patterns of one's own."""
+        kinds = [step.kind for step in self._steps]
+        return None if None in kinds else {kind: KINDS[kind].signs for kind in kinds if kind}
 
     def redact_json(self, value: Any, text: bytes | None = None) -> tuple[Any, bytes]:
         """The same, and as JSON too. Where there is nothing to redact, which takes a few microseconds to see, the

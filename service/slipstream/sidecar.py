@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
 from slipstream.capture.intake import Intake
+from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
 from slipstream.capture.turns import Turns, waited_for_cpu
@@ -90,10 +91,9 @@ class Sidecar:
         self.intake = Intake(
             self.database,
             self._backlog,
-            self.redactor,
+            Keeper(self.redactor, settings.capture.max_body),
             self.metrics,
             limit_bytes=settings.capture.queue_bytes,
-            max_body=settings.capture.max_body,
             written=lambda: self._recording.wake(),
             wake=lambda: self._taking.wake(),
         )

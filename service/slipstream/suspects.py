@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 
 import hyperscan
 
-_ESCAPES = r"\\u00(?:2[0589a-fA-F]|3[0-9aAdD]|[4-7])|\\/|\x00"
+_ESCAPES = r"\\u00(?:2[0589a-fA-F]|3[0-9aAdD]|[4-7])|\\/"
 """A printable ASCII sign as an escape, which could hide any sign; `<`, `>`, `&` and quotation marks, which some
-programs escape always, are in none. A zero byte is in no JSON in UTF-8, and in any in UTF-16 or UTF-32."""
+programs escape always, are in none."""
 
 
 class Suspects:

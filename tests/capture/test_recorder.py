@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
 from slipstream.capture.intake import Intake
+from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
 from slipstream.capture.turns import Turns
@@ -44,8 +45,8 @@ class Recording:
         self.decision = Decision(False, "not_sampled")
         self.backlog = Backlog(2**20)
         self.intake = Intake(
-            database, self.backlog, Redactor([RedactRule(name="api_key")]), self.metrics,
-            limit_bytes=2**20, max_body=MAX_BODY, written=lambda: None, wake=lambda: None,
+            database, self.backlog, Keeper(Redactor([RedactRule(name="api_key")]), MAX_BODY), self.metrics,
+            limit_bytes=2**20, written=lambda: None, wake=lambda: None,
         )  # fmt: skip
         self.recorder = Recorder(
             database, self.backlog, Turns(lambda: False, lambda: None), Conversations(100), Retries(100), self.metrics,

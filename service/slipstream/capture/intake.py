@@ -14,10 +14,9 @@ import structlog
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
-from slipstream.capture.kept import Kept, keep, pack_kept
+from slipstream.capture.kept import Keeper, Kept, pack_kept
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor
 from slipstream.store import captured
 from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
@@ -43,7 +42,6 @@ class Intake:
 
     Args:
         limit_bytes: of bodies that are enough to be waiting here.
-        max_body: bytes of a body, as sent and decompressed.
         written: called when there is something to be read.
         wake: called when there is something to be written.
     """
@@ -52,20 +50,18 @@ class Intake:
         self,
         database: Database,
         backlog: Backlog,
-        redactor: Redactor,
+        keeper: Keeper,
         metrics: Metrics,
         *,
         limit_bytes: int,
-        max_body: int,
         written: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
         self._database = database
         self._backlog = backlog
-        self._redactor = redactor
+        self._keeper = keeper
         self._metrics = metrics
         self._limit_bytes = limit_bytes
-        self._max_body = max_body
         self._written = written
         self._wake = wake
         self._queue: deque[Exchange] = deque()
@@ -137,7 +133,7 @@ class Intake:
 
     def _kept(self, exchange: Exchange) -> Kept | None:
         try:
-            kept = keep(exchange, self._max_body, self._redactor)
+            kept = self._keeper.keep(exchange)
         except Exception:  # noqa: BLE001 - the others of its batch are kept all the same
             _log.exception("capture_unreadable")
             kept = NotCaptured("unreadable")

@@ -20,6 +20,7 @@ from slipstream.capture.stream import assemble
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor
+from slipstream.suspects import Suspects
 
 _KEY = secrets.token_bytes(32)
 """Of hashes that are kept for a moment, so that nobody can guess what they are of."""
@@ -69,66 +70,77 @@ unpack_kept = msgspec.msgpack.Decoder(list[Kept]).decode
 """The `Kept` that were packed. Raises msgspec.MsgspecError where another release packed them."""
 
 
-def keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept | NotCaptured:
-    """What is to be kept of an exchange; never raises, whatever the bodies hold.
+class Keeper:
+    """Says what is to be kept of an exchange.
 
     Args:
         max_body: the most bytes of the request and of the answer, as sent and decompressed.
     """
-    try:
-        return _keep(exchange, max_body, redactor)
-    except Unreadable as error:
-        return NotCaptured(error.reason)
 
+    def __init__(self, redactor: Redactor, max_body: int) -> None:
+        self._redactor = redactor
+        self._max_body = max_body
+        signs = redactor.signs
+        # what says `"store": false` is not to be kept at all
+        self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',)})
 
-def _keep(exchange: Exchange, max_body: int, redactor: Redactor) -> Kept:
-    if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
-        raise Unreadable("not_a_chat")
-    fields = header_fields(exchange.request_headers)
-    said = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
-    if said.never:
-        raise Unreadable("opted_out")
-    if not exchange.complete:
-        raise Unreadable("incomplete")
-    if exchange.status != 200:
-        raise Unreadable("status")
-    request, answer = exchange.request_body, exchange.response_body
-    if request is None or answer is None or len(request) > max_body or len(answer) > max_body:
-        raise Unreadable("too_large")
+    def keep(self, exchange: Exchange) -> Kept | NotCaptured:
+        """What is to be kept; for any bodies."""
+        try:
+            return self._keep(exchange)
+        except Unreadable as error:
+            return NotCaptured(error.reason)
 
-    answered = header_fields(exchange.response_headers)
-    encodings = fields.get(b"content-encoding", b""), answered.get(b"content-encoding", b"")
-    content_type = answered.get(b"content-type", b"").strip().lower()
-    identity = None
-    if (
-        encodings != (b"", b"")
-        or not content_type
-        or content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
-        or not (_is_object(request) and _is_object(answer))
-        or b'"store"' in request  # the caller may not want it to be captured
-        or redactor.suspects(b"%b\n%b" % (request, answer))
-    ):
-        request, identity, streams = _redacted_request(decoded(request, encodings[0], max_body), redactor)
-        # A few servers stream without saying so, but none answers JSON in the form of events.
-        streamed = content_type.startswith(b"text/event-stream") or (not content_type and streams)
-        answer = _redacted_answer(decoded(answer, encodings[1], max_body), streamed, redactor)
+    def _keep(self, exchange: Exchange) -> Kept:
+        if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
+            raise Unreadable("not_a_chat")
+        fields = header_fields(exchange.request_headers)
+        said = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
+        if said.never:
+            raise Unreadable("opted_out")
+        if not exchange.complete:
+            raise Unreadable("incomplete")
+        if exchange.status != 200:
+            raise Unreadable("status")
+        request, answer = exchange.request_body, exchange.response_body
+        if request is None or answer is None or len(request) > self._max_body or len(answer) > self._max_body:
+            raise Unreadable("too_large")
 
-    retry = fields.get(b"x-stainless-retry-count", b"").strip()
-    kept = Kept(
-        request=request,
-        answer=answer,
-        credentials=_hash(b"\n".join([fields.get(name, b"").strip() for name in _IDENTITY_HEADERS])),
-        identity=identity,
-        route=xxh3_64_intdigest(exchange.path.encode(), _SEED),
-        retry=int(retry[:9]) if retry.isdigit() else 0,
-        started_at=exchange.started_at,
-        latency=exchange.duration,
-    )
-    if said is not SILENT:
-        kept.session_id, kept.task_id, kept.problems = said.session_id, said.task_id, said.problems
-        kept.mark = tuple(redactor.redact(list(said.mark)))
-        kept.metadata = to_json(redactor.redact(dict(said.metadata)))
-    return kept
+        answered = header_fields(exchange.response_headers)
+        encodings = fields.get(b"content-encoding", b""), answered.get(b"content-encoding", b"")
+        content_type = answered.get(b"content-type", b"").strip().lower()
+        identity = None
+        streamed = content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
+        if streamed or not content_type or encodings != (b"", b"") or not self._may_stay(request, answer):
+            request, identity, streams = _redacted_request(
+                decoded(request, encodings[0], self._max_body), self._redactor
+            )
+            # A few servers stream without saying so, but none answers JSON in the form of events.
+            streamed = streamed or (not content_type and streams)
+            answer = _redacted_answer(decoded(answer, encodings[1], self._max_body), streamed, self._redactor)
+
+        retry = fields.get(b"x-stainless-retry-count", b"").strip()
+        kept = Kept(
+            request=request,
+            answer=answer,
+            credentials=_hash(b"\n".join([fields.get(name, b"").strip() for name in _IDENTITY_HEADERS])),
+            identity=identity,
+            route=xxh3_64_intdigest(exchange.path.encode(), _SEED),
+            retry=int(retry[:9]) if retry.isdigit() else 0,
+            started_at=exchange.started_at,
+            latency=exchange.duration,
+        )
+        if said is not SILENT:
+            kept.session_id, kept.task_id, kept.problems = said.session_id, said.task_id, said.problems
+            kept.mark = tuple(self._redactor.redact(list(said.mark)))
+            kept.metadata = to_json(self._redactor.redact(dict(said.metadata)))
+        return kept
+
+    def _may_stay(self, request: bytes, answer: bytes) -> bool:
+        """Whether both are JSON objects, should they be JSON, that hold nothing for which they must be read."""
+        if self._suspects is None or not (_is_object(request) and _is_object(answer)):
+            return False
+        return not self._suspects.within(b"%b\n%b" % (request, answer))  # one scan of both takes less than two
 
 
 def identity_of(request: Mapping[str, Any]) -> bytes:
@@ -138,6 +150,7 @@ def identity_of(request: Mapping[str, Any]) -> bytes:
 
 
 def _is_object(text: bytes) -> bool:
+    """Whether JSON in UTF-8 is an object; what is in UTF-16 or UTF-32 has a zero byte at one end."""
     return text.lstrip()[:1] == b"{" and text.rstrip()[-1:] == b"}"  # which copy nothing where there is no blank
 
 

@@ -124,9 +124,14 @@ def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
 def _prepare_sqlite(connection: Any, record: object) -> None:
     connection.isolation_level = None  # `_begin_sqlite` begins the transactions
     cursor = connection.cursor()
-    pragmas = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_TIMEOUT_MS}",
-               # Debian's SQLite writes zeros over whole pages that become free, which is as much work as to fill them
-               "secure_delete=FAST")  # fmt: skip
+    pragmas = (
+        "page_size=16384",  # of a new file; what is captured is written with less than half the work
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "secure_delete=FAST",  # Debian's default is to write zeros over pages that become free: as much work again
+        f"busy_timeout={_BUSY_TIMEOUT_MS}",
+    )
     for pragma in pragmas:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
