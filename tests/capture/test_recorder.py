@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -32,6 +36,34 @@ from slipstream.store.tables import CallRow, CapturedRow, TaskRow
 from slipstream.trajectory import Task
 
 JSON = [(b"content-type", b"application/json")]
+
+
+KILLED_AT_A_COMMIT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from captured_chats import exchange, user
+from slipstream.store.database import Database
+from sqlalchemy import event
+from test_recorder import Recording, asks
+
+async def main(url, commits):
+    database = Database(url)
+    await database.open()
+    recording = Recording(database)
+
+    @event.listens_for(database._engine.sync_engine, "commit")
+    def count(connection):
+        nonlocal commits
+        if connection.get_execution_options().get("slipstream_writes"):
+            commits -= 1
+            if not commits:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    for number in range(3):
+        await recording.record(exchange(asks(f"call {number}")))
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
 
 
 class Recording:
@@ -258,3 +290,23 @@ async def test_what_is_read_at_once_is_bounded(recording: Recording, monkeypatch
         left.append(recording.backlog.exchanges)
     assert left == [7, 5, 3, 2, 1]
     assert len(await recording.calls()) == 7
+
+
+@pytest.mark.parametrize(("commits", "kept"), [(1, 0), (2, 1), (3, 1), (4, 2), (6, 3)])
+async def test_a_kill_loses_nothing_that_was_written_and_stores_nothing_twice(
+    tmp_path: Path, commits: int, kept: int
+) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/killed.db"
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED_AT_A_COMMIT, url, str(commits)), env={**os.environ, "PYTHONPATH": path}
+    )
+    assert await killed.wait() == -signal.SIGKILL
+    database = Database(url)
+    await database.open()
+    recording = Recording(database)
+    await recording.backlog.open(database)
+    await recording.record()
+    texts = sorted(call.request["messages"][0]["content"] for call in await recording.calls())
+    assert texts == [f"call {number}" for number in range(kept)]
+    await database.close()
