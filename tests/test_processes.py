@@ -98,38 +98,57 @@ async def chat(url: str, content: str, **fields: Any) -> int:
 
 
 class Stream:
-    """A streamed call that is under way, on a connection that stays open after it."""
+    """A streamed call that is under way, on a connection that the agent keeps open after it."""
 
     def __init__(self, url: str, content: str) -> None:
         self._url = url
         self._body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": content}]}
-        self.text = ""
+        self._client = httpx.AsyncClient(timeout=60)
+        self._reading = asyncio.create_task(self._read())
         self.began = asyncio.Event()
-        self.broken = False
-        self.task = asyncio.create_task(self._read())
+        self.text = ""
 
     async def _read(self) -> None:
-        async with httpx.AsyncClient(timeout=60) as client:
-            try:
-                async with client.stream("POST", f"{self._url}/v1/chat/completions", json=self._body) as answer:
+        try:
+            with contextlib.suppress(httpx.TransportError):
+                async with self._client.stream("POST", f"{self._url}/v1/chat/completions", json=self._body) as answer:
                     async for piece in answer.aiter_text():
                         self.text += piece
                         self.began.set()
-            except httpx.TransportError:
-                self.broken = True
-            finally:
-                self.began.set()
+        finally:
+            self.began.set()
 
     async def whole(self) -> bool:
-        await self.task
-        return self.text.endswith("data: [DONE]\n\n") and not self.broken
+        """Whether the answer came to its end."""
+        await self._reading
+        return self.text.endswith("data: [DONE]\n\n")
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
-async def stream(url: str, content: str) -> Stream:
-    """A stream whose first event is there."""
-    begun = Stream(url, content)
-    await begun.began.wait()
-    return begun
+class Agents:
+    """Agents with a call under way each."""
+
+    def __init__(self) -> None:
+        self._streams: list[Stream] = []
+
+    async def call(self, url: str, content: str) -> Stream:
+        """A streamed call whose first event is there."""
+        self._streams.append(Stream(url, content))
+        await self._streams[-1].began.wait()
+        return self._streams[-1]
+
+    async def leave(self) -> None:
+        for one in self._streams:
+            await one.close()
+
+
+@pytest.fixture
+async def agents() -> AsyncIterator[Agents]:
+    made = Agents()
+    yield made
+    await made.leave()
 
 
 def stored(store: Path) -> list[str]:
@@ -146,11 +165,11 @@ async def metric(url: str, name: str) -> float:
 
 
 async def test_the_training_sides_death_is_nothing_to_production(
-    tmp_path: Path, production: tuple[Production, str]
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.kill(sidecar.children()["training"], signal.SIGKILL)
         assert await chat(sidecar.url, "meanwhile") == 200
         answers.go.set()
@@ -180,11 +199,11 @@ async def test_a_training_side_that_dies_again_and_again_is_started_less_and_les
 
 
 async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
-    tmp_path: Path, production: tuple[Production, str]
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
-        streams = [await stream(sidecar.url, f"stream {number}") for number in range(12)]
+        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(12)]
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 12
         before = await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}')
         killed = sidecar.children()["proxy-0"]
@@ -201,14 +220,14 @@ async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
 
 
 async def test_the_parents_death_lets_the_port_go_and_answers_end(
-    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, production: tuple[Production, str], agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, url = production
     sockets = tmp_path / "tmp"
     sockets.mkdir()
     monkeypatch.setenv("TMPDIR", str(sockets))
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         children = sidecar.children()
         await sidecar.end(signal.SIGKILL)
         await until(lambda: not alive(children["training"]), 5)
@@ -226,11 +245,11 @@ async def test_the_parents_death_lets_the_port_go_and_answers_end(
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_sigterm_ends_answers_then_stores_what_was_captured(
-    tmp_path: Path, production: tuple[Production, str], workers: int
+    tmp_path: Path, production: tuple[Production, str], agents: Agents, workers: int
 ) -> None:
     answers, url = production
     async with running(tmp_path, url, proxy={"workers": workers}) as sidecar:
-        streams = [await stream(sidecar.url, f"stream {number}") for number in range(6)]
+        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(6)]
         children = sidecar.children()
         sidecar.send(signal.SIGTERM)
         port = int(sidecar.url.rpartition(":")[2])
@@ -250,11 +269,11 @@ def refused(port: int) -> bool:
 
 
 async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
-    tmp_path: Path, production: tuple[Production, str]
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.killpg(sidecar.pid, signal.SIGINT)
         await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
         answers.go.set()
@@ -263,11 +282,13 @@ async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
         assert len(stored(sidecar.store)) == 1
 
 
-async def test_sigterm_to_the_whole_group_ends_in_order_too(tmp_path: Path, production: tuple[Production, str]) -> None:
+async def test_sigterm_to_the_whole_group_ends_in_order_too(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
+) -> None:
     """As `timeout` and systemd have it."""
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.killpg(sidecar.pid, signal.SIGTERM)
         await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
         answers.go.set()
@@ -276,10 +297,12 @@ async def test_sigterm_to_the_whole_group_ends_in_order_too(tmp_path: Path, prod
         assert len(stored(sidecar.store)) == 1
 
 
-async def test_a_second_signal_ends_what_is_left_at_once(tmp_path: Path, production: tuple[Production, str]) -> None:
+async def test_a_second_signal_ends_what_is_left_at_once(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
+) -> None:
     _, url = production
     async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
-        endless = await stream(sidecar.url, "endless")
+        endless = await agents.call(sidecar.url, "endless")
         children = sidecar.children()
         sidecar.send(signal.SIGTERM)
         sidecar.send(signal.SIGTERM)
