@@ -26,6 +26,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from slipstream.app import open_sockets, run_training
+from slipstream.config.settings import Listen, Settings
+from slipstream.errors import SlipstreamError
+from slipstream.proxy.metrics import Board
+from slipstream.sidecar import Sidecar
+
 AWAY = "http://127.0.0.1:9"
 
 
@@ -363,6 +369,21 @@ def test_a_store_that_cannot_be_opened_is_said_once_and_nothing_runs_on(tmp_path
     assert code == 2
     assert said.startswith("slipstream: store.url: "), said
     assert len(said.splitlines()) == 1
+
+
+async def test_a_stage_that_cannot_start_ends_the_training_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Sidecar) -> None:
+        raise RuntimeError("no stage")
+
+    monkeypatch.setattr(Sidecar, "start", fails)
+    settings = Settings.model_validate(
+        {"production": {"base_url": f"{AWAY}/v1"}, "store": {"url": f"sqlite+aiosqlite:///{tmp_path}/s.db"}}
+    )
+    listen = Listen(host="127.0.0.1", port=0)
+    with open_sockets(listen, 1) as sockets, pytest.raises(SlipstreamError, match="did not start"):
+        await run_training(settings, sockets, Board(1), asyncio.Event())
 
 
 def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ import uvloop
 
 from slipstream import prefork
 from slipstream.config.settings import Listen, Settings
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.prefork import Program
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
@@ -199,6 +199,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
 
     Raises:
         ConfigError: the store cannot be opened.
+        SlipstreamError: a stage cannot start; the log says why.
     """
     import uvicorn
 
@@ -247,8 +248,12 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
         server.should_exit = True
 
     ending = asyncio.create_task(end())
-    await server.serve(sockets=[sockets.control])
-    ending.cancel()
+    try:
+        await server.serve(sockets=[sockets.control])
+    except SystemExit as error:
+        raise SlipstreamError("the training side did not start, see above") from error
+    finally:
+        ending.cancel()
 
 
 def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
