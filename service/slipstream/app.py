@@ -49,6 +49,9 @@ _CONTROL, _CAPTURES = "control", "captures"
 _LONGEST_TMPDIR = 78
 """Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
 
+_COLLECT_AFTER = 50_000
+"""Objects that a worker makes and keeps before cycles are looked for among them."""
+
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
 
@@ -259,6 +262,9 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
 def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
     for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
         other.close()
+
+    # Exchanges leave no cycles behind them, and thousands of copies may wait: going through them would hold traffic up.
+    gc.set_threshold(_COLLECT_AFTER)
 
     async def main() -> None:
         stop = _stops_on(parent, lambda: None)
