@@ -204,6 +204,21 @@ async def test_a_training_side_that_dies_again_and_again_is_started_less_and_les
         assert [line["started_again_in"] for line in deaths] == [0.2, 0.4, 0.8]
 
 
+async def test_a_training_side_that_hangs_costs_captures_and_no_answer(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, capture={"queue": 5}) as sidecar:
+        training = sidecar.children()["training"]
+        os.kill(training, signal.SIGSTOP)
+        for number in range(150):
+            assert await chat(sidecar.url, f"{number}" + "x" * 20_000) == 200
+        os.kill(training, signal.SIGCONT)
+        dropped = await metric(sidecar.url, 'slipstream_dropped_total{cause="capture_queue_full"}')
+        assert dropped > 0
+        await until(lambda: len(stored(sidecar.store)) + dropped == 150)
+
+
 async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
@@ -386,6 +401,13 @@ async def test_a_stage_that_cannot_start_ends_the_training_side(
         await run_training(settings, sockets, Board(1), asyncio.Event())
 
 
+def test_an_ipv6_address_is_no_ipv4_address() -> None:
+    with open_sockets(Listen(host="::", port=0), 2) as sockets:
+        port = sockets.agents[0].getsockname()[1]
+        assert refused(port)
+        socket.create_connection(("::1", port)).close()
+
+
 def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 25)
     folder.mkdir()
@@ -394,6 +416,26 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> Non
     assert code == 2
     assert said.startswith("slipstream: TMPDIR: expected a folder"), said
     assert not list(folder.iterdir())
+
+
+async def test_whoever_ignores_the_end_of_children_may_start_it(
+    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some programs hand SIGCHLD on as ignored, and a child's end then leaves nothing to ask for."""
+    _, url = production
+    ignoring = tmp_path / "ignoring"
+    ignoring.write_text(
+        f"#!{sys.executable}\n"
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+    )
+    ignoring.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ignoring))
+    async with running(tmp_path, url) as sidecar:
+        os.kill(sidecar.children()["proxy-0"], signal.SIGKILL)
+        assert await chat(sidecar.url, "hello") == 200
+        assert await sidecar.end(signal.SIGTERM) == 0
 
 
 def failing_start(folder: Path, sections: dict[str, Any], **environment: str) -> tuple[int, str]:

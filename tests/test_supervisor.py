@@ -377,3 +377,7 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     process.stdout.readline()
     process.stdout.close()
     process.wait(timeout=60)
+
+
+def test_a_child_that_fails_for_days_is_still_started_again() -> None:
+    assert [Restarts().wait(failures) for failures in (0, 1, 2, 5, 6, 5000)] == [1, 1, 2, 16, 30, 30]

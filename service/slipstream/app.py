@@ -111,10 +111,10 @@ def serve(settings: Settings) -> int:
             grace=_DRAIN,
             longest_delay=_TRAINING_AGAIN,
         )
-        host, port = sockets.agents[0].getsockname()[:2]
-        _log.info("listening", host=host, port=port, workers=workers)
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
+        host, port = sockets.agents[0].getsockname()[:2]
+        _log.info("listening", host=host, port=port, workers=workers)
         return prefork.run(proxy, [training], ending=sockets.refuse_agents)
 
 
@@ -147,9 +147,12 @@ def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
 
 
 def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    ipv6 = ":" in host
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if ipv6:  # `[::]` is no way in for IPv4
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
