@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from slipstream import guard
+from slipstream.supervisor import Restarts
 
 SUPERVISE = """
 import asyncio, json, sys
