@@ -26,6 +26,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from slipstream.app import open_sockets, run_training
+from slipstream.config.settings import Listen, Settings
+from slipstream.errors import SlipstreamError
+from slipstream.proxy.metrics import Board
+from slipstream.sidecar import Sidecar
+
 AWAY = "http://127.0.0.1:9"
 
 
@@ -98,38 +104,57 @@ async def chat(url: str, content: str, **fields: Any) -> int:
 
 
 class Stream:
-    """A streamed call that is under way, on a connection that stays open after it."""
+    """A streamed call that is under way, on a connection that the agent keeps open after it."""
 
     def __init__(self, url: str, content: str) -> None:
         self._url = url
         self._body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": content}]}
-        self.text = ""
+        self._client = httpx.AsyncClient(timeout=60)
+        self._reading = asyncio.create_task(self._read())
         self.began = asyncio.Event()
-        self.broken = False
-        self.task = asyncio.create_task(self._read())
+        self.text = ""
 
     async def _read(self) -> None:
-        async with httpx.AsyncClient(timeout=60) as client:
-            try:
-                async with client.stream("POST", f"{self._url}/v1/chat/completions", json=self._body) as answer:
+        try:
+            with contextlib.suppress(httpx.TransportError):
+                async with self._client.stream("POST", f"{self._url}/v1/chat/completions", json=self._body) as answer:
                     async for piece in answer.aiter_text():
                         self.text += piece
                         self.began.set()
-            except httpx.TransportError:
-                self.broken = True
-            finally:
-                self.began.set()
+        finally:
+            self.began.set()
 
     async def whole(self) -> bool:
-        await self.task
-        return self.text.endswith("data: [DONE]\n\n") and not self.broken
+        """Whether the answer came to its end."""
+        await self._reading
+        return self.text.endswith("data: [DONE]\n\n")
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
-async def stream(url: str, content: str) -> Stream:
-    """A stream whose first event is there."""
-    begun = Stream(url, content)
-    await begun.began.wait()
-    return begun
+class Agents:
+    """Agents with a call under way each."""
+
+    def __init__(self) -> None:
+        self._streams: list[Stream] = []
+
+    async def call(self, url: str, content: str) -> Stream:
+        """A streamed call whose first event is there."""
+        self._streams.append(Stream(url, content))
+        await self._streams[-1].began.wait()
+        return self._streams[-1]
+
+    async def leave(self) -> None:
+        for one in self._streams:
+            await one.close()
+
+
+@pytest.fixture
+async def agents() -> AsyncIterator[Agents]:
+    made = Agents()
+    yield made
+    await made.leave()
 
 
 def stored(store: Path) -> list[str]:
@@ -146,11 +171,11 @@ async def metric(url: str, name: str) -> float:
 
 
 async def test_the_training_sides_death_is_nothing_to_production(
-    tmp_path: Path, production: tuple[Production, str]
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.kill(sidecar.children()["training"], signal.SIGKILL)
         assert await chat(sidecar.url, "meanwhile") == 200
         answers.go.set()
@@ -179,12 +204,27 @@ async def test_a_training_side_that_dies_again_and_again_is_started_less_and_les
         assert [line["started_again_in"] for line in deaths] == [0.2, 0.4, 0.8]
 
 
-async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
+async def test_a_training_side_that_hangs_costs_captures_and_no_answer(
     tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, capture={"queue": 5}) as sidecar:
+        training = sidecar.children()["training"]
+        os.kill(training, signal.SIGSTOP)
+        for number in range(150):
+            assert await chat(sidecar.url, f"{number}" + "x" * 20_000) == 200
+        os.kill(training, signal.SIGCONT)
+        dropped = await metric(sidecar.url, 'slipstream_dropped_total{cause="capture_queue_full"}')
+        assert dropped > 0
+        await until(lambda: len(stored(sidecar.store)) + dropped == 150)
+
+
+async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
-        streams = [await stream(sidecar.url, f"stream {number}") for number in range(12)]
+        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(12)]
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 12
         before = await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}')
         killed = sidecar.children()["proxy-0"]
@@ -201,14 +241,14 @@ async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
 
 
 async def test_the_parents_death_lets_the_port_go_and_answers_end(
-    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, production: tuple[Production, str], agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, url = production
     sockets = tmp_path / "tmp"
     sockets.mkdir()
     monkeypatch.setenv("TMPDIR", str(sockets))
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         children = sidecar.children()
         await sidecar.end(signal.SIGKILL)
         await until(lambda: not alive(children["training"]), 5)
@@ -226,11 +266,11 @@ async def test_the_parents_death_lets_the_port_go_and_answers_end(
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_sigterm_ends_answers_then_stores_what_was_captured(
-    tmp_path: Path, production: tuple[Production, str], workers: int
+    tmp_path: Path, production: tuple[Production, str], agents: Agents, workers: int
 ) -> None:
     answers, url = production
     async with running(tmp_path, url, proxy={"workers": workers}) as sidecar:
-        streams = [await stream(sidecar.url, f"stream {number}") for number in range(6)]
+        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(6)]
         children = sidecar.children()
         sidecar.send(signal.SIGTERM)
         port = int(sidecar.url.rpartition(":")[2])
@@ -250,11 +290,11 @@ def refused(port: int) -> bool:
 
 
 async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
-    tmp_path: Path, production: tuple[Production, str]
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.killpg(sidecar.pid, signal.SIGINT)
         await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
         answers.go.set()
@@ -263,11 +303,13 @@ async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
         assert len(stored(sidecar.store)) == 1
 
 
-async def test_sigterm_to_the_whole_group_ends_in_order_too(tmp_path: Path, production: tuple[Production, str]) -> None:
+async def test_sigterm_to_the_whole_group_ends_in_order_too(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
+) -> None:
     """As `timeout` and systemd have it."""
     answers, url = production
     async with running(tmp_path, url) as sidecar:
-        under_way = await stream(sidecar.url, "under way")
+        under_way = await agents.call(sidecar.url, "under way")
         os.killpg(sidecar.pid, signal.SIGTERM)
         await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
         answers.go.set()
@@ -276,10 +318,12 @@ async def test_sigterm_to_the_whole_group_ends_in_order_too(tmp_path: Path, prod
         assert len(stored(sidecar.store)) == 1
 
 
-async def test_a_second_signal_ends_what_is_left_at_once(tmp_path: Path, production: tuple[Production, str]) -> None:
+async def test_a_second_signal_ends_what_is_left_at_once(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
+) -> None:
     _, url = production
     async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
-        endless = await stream(sidecar.url, "endless")
+        endless = await agents.call(sidecar.url, "endless")
         children = sidecar.children()
         sidecar.send(signal.SIGTERM)
         sidecar.send(signal.SIGTERM)
@@ -342,6 +386,28 @@ def test_a_store_that_cannot_be_opened_is_said_once_and_nothing_runs_on(tmp_path
     assert len(said.splitlines()) == 1
 
 
+async def test_a_stage_that_cannot_start_ends_the_training_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Sidecar) -> None:
+        raise RuntimeError("no stage")
+
+    monkeypatch.setattr(Sidecar, "start", fails)
+    settings = Settings.model_validate(
+        {"production": {"base_url": f"{AWAY}/v1"}, "store": {"url": f"sqlite+aiosqlite:///{tmp_path}/s.db"}}
+    )
+    listen = Listen(host="127.0.0.1", port=0)
+    with open_sockets(listen, 1) as sockets, pytest.raises(SlipstreamError, match="did not start"):
+        await run_training(settings, sockets, Board(1), asyncio.Event())
+
+
+def test_an_ipv6_address_is_no_ipv4_address() -> None:
+    with open_sockets(Listen(host="::", port=0), 2) as sockets:
+        port = sockets.agents[0].getsockname()[1]
+        assert refused(port)
+        socket.create_connection(("::1", port)).close()
+
+
 def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 25)
     folder.mkdir()
@@ -350,6 +416,26 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> Non
     assert code == 2
     assert said.startswith("slipstream: TMPDIR: expected a folder"), said
     assert not list(folder.iterdir())
+
+
+async def test_whoever_ignores_the_end_of_children_may_start_it(
+    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some programs hand SIGCHLD on as ignored, and a child's end then leaves nothing to ask for."""
+    _, url = production
+    ignoring = tmp_path / "ignoring"
+    ignoring.write_text(
+        f"#!{sys.executable}\n"
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+    )
+    ignoring.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ignoring))
+    async with running(tmp_path, url) as sidecar:
+        os.kill(sidecar.children()["proxy-0"], signal.SIGKILL)
+        assert await chat(sidecar.url, "hello") == 200
+        assert await sidecar.end(signal.SIGTERM) == 0
 
 
 def failing_start(folder: Path, sections: dict[str, Any], **environment: str) -> tuple[int, str]:

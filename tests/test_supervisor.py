@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from slipstream import guard
+from slipstream.supervisor import Restarts
 
 SUPERVISE = """
 import asyncio, json, sys
@@ -377,3 +378,7 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     process.stdout.readline()
     process.stdout.close()
     process.wait(timeout=60)
+
+
+def test_a_child_that_fails_for_days_is_still_started_again() -> None:
+    assert [Restarts().wait(failures) for failures in (0, 1, 2, 5, 6, 5000)] == [1, 1, 2, 16, 30, 30]

@@ -31,7 +31,7 @@ import uvloop
 
 from slipstream import prefork
 from slipstream.config.settings import Listen, Settings
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.prefork import Program
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
@@ -48,6 +48,9 @@ _CONTROL, _CAPTURES = "control", "captures"
 
 _LONGEST_TMPDIR = 78
 """Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
+
+_COLLECT_AFTER = 50_000
+"""Objects that a worker makes and keeps before cycles are looked for among them."""
 
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
@@ -108,10 +111,10 @@ def serve(settings: Settings) -> int:
             grace=_DRAIN,
             longest_delay=_TRAINING_AGAIN,
         )
-        host, port = sockets.agents[0].getsockname()[:2]
-        _log.info("listening", host=host, port=port, workers=workers)
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
+        host, port = sockets.agents[0].getsockname()[:2]
+        _log.info("listening", host=host, port=port, workers=workers)
         return prefork.run(proxy, [training], ending=sockets.refuse_agents)
 
 
@@ -144,9 +147,12 @@ def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
 
 
 def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    ipv6 = ":" in host
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if ipv6:  # `[::]` is no way in for IPv4
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
@@ -199,6 +205,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
 
     Raises:
         ConfigError: the store cannot be opened.
+        SlipstreamError: a stage cannot start; the log says why.
     """
     import uvicorn
 
@@ -246,13 +253,20 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
         server.should_exit = True
 
     ending = asyncio.create_task(end())
-    await server.serve(sockets=[sockets.control])
-    ending.cancel()
+    try:
+        await server.serve(sockets=[sockets.control])
+    except SystemExit as error:
+        raise SlipstreamError("the training side did not start, see above") from error
+    finally:
+        ending.cancel()
 
 
 def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
     for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
         other.close()
+
+    # Exchanges leave no cycles behind them, and thousands of copies may wait: going through them would hold traffic up.
+    gc.set_threshold(_COLLECT_AFTER)
 
     async def main() -> None:
         stop = _stops_on(parent, lambda: None)

@@ -79,6 +79,7 @@ def run(*stages: Sequence[Program], ending: Callable[[], None]) -> int:
         The exit code: 0, or 2 where one of them could never start, for a reason that it has written to stderr.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some programs hand it on, it loses how a child ended
     held, _end = os.pipe()  # the writing end is closed by the operating system, however this process ends
     lives = [[_Life(program) for program in stage] for stage in stages]
     try:

@@ -76,7 +76,7 @@ class Restarts:
     settled: float = 60.0
 
     def wait(self, failures: int) -> float:
-        return min(self.delay * 2.0 ** max(failures - 1, 0), self.longest)
+        return min(self.delay * 2.0 ** min(max(failures - 1, 0), 32), self.longest)
 
 
 async def supervise(children: Sequence[Child], *, restarts: Restarts = Restarts(), out: TextIO = sys.stdout) -> None:

@@ -5,4 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "demo"))
+# in front: the benchmarks, which other tests import, have a module `learning` as well
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))

@@ -68,7 +68,7 @@ class Response:
     """An answer whose head is there.
 
     Attributes:
-        status, headers: names as they came.
+        status, headers: names in lower case.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -125,7 +125,8 @@ class Response:
     def answer(self, starts: bool, pieces: list[bytes], ends: bool) -> None:
         connection = self._connection
         if connection is not None and starts:
-            self.status, self.headers = connection.status, connection.headers
+            self.status = connection.status
+            self.headers = [(name.lower(), value) for name, value in connection.headers]
         self._pieces += pieces
         if ends:
             self._ended = True

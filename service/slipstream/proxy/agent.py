@@ -188,6 +188,8 @@ class AgentConnection(asyncio.Protocol):
         assert forward is not None  # it is the one that says so
         if self._transport is None:
             return
+        if self._gateway.stopping and not self._requests:
+            self._close_after = True  # this answer's head may have left before
         if not forward.request.complete:
             self._unwanted = forward.request
             self.takes_request(True)

@@ -76,7 +76,7 @@ def frame(recording: Recording) -> list[bytes]:
             recording.error,
         )
     )
-    return [len(head).to_bytes(4, "big"), head, *(request or ()), *(response or ())]
+    return [len(head).to_bytes(4, "big") + head, *(request or ()), *(response or ())]
 
 
 class Sender(asyncio.Protocol):

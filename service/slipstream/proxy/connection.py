@@ -278,10 +278,6 @@ class Connection(asyncio.Protocol):
 
     # The parser's callbacks
 
-    def on_message_begin(self) -> None:
-        if self._complete:
-            self._surplus = True  # a second answer, to no request
-
     def on_status(self, reason: bytes) -> None:
         if not self._complete:
             self.reason += reason  # it comes in the pieces in which it was read
@@ -292,6 +288,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         if self._complete or self._parser is None:
+            self._surplus = True  # a second answer, to no request
             return
         status = self._parser.get_status_code()
         if status < 200 and status != 101:

@@ -105,7 +105,7 @@ volumeMounts:
 {{/*
 What belongs to a pod that carries the sidecar, beside containers and volumes.
 No service links: Kubernetes would make SLIPSTREAM_..._SERVICE_HOST variables, and the sidecar refuses unknown ones.
-90 seconds: answers under way and runs get 20, the last commit 20, the server's own end 20.
+90 seconds: answers under way get 26 with their capture, then what was captured, runs and the last commit 62 in all.
 */}}
 {{- define "slipstream.podNeeds" -}}
 enableServiceLinks: false
