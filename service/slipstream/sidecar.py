@@ -211,8 +211,9 @@ class Sidecar:
                 closing.push_async_callback(self._history.aclose)
             for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
-            # A batch that is being read is in memory alone, and a commit's answer is heard once.
-            await asyncio.gather(self._taking.stop(_DRAIN), self._committing.stop(_DRAIN))
+            # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
+            one_step = (self._taking, self._recording, self._committing)
+            await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
             for worker in self._workers:
                 await worker.stop()
             while await self.intake.step():
