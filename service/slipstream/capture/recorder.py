@@ -34,7 +34,7 @@ _BATCH = 500
 _BATCH_BYTES = 64 * 1024**2
 """Of bodies read at once."""
 
-_LOOK = 0.05
+_LOOK = 0.1
 """Seconds between two looks whether it is this stage's turn."""
 
 
