@@ -222,7 +222,7 @@ def test_up_runs_explorer_trainer_and_sidecar_in_this_order(files: tuple[Path, P
     assert [(child.name, child.ready_url) for child in found] == [
         ("explorer", "http://127.0.0.1:8456/health"),
         ("trainer", None),
-        ("sidecar", "http://127.0.0.1:8123/healthz"),
+        ("sidecar", "http://127.0.0.1:8123/readyz"),
     ]
     ends = [tuple(child.command[-5:]) for child in found]
     assert ends == [

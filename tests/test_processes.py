@@ -211,6 +211,8 @@ async def test_a_training_side_that_hangs_costs_captures_and_no_answer(
     async with running(tmp_path, url, capture={"queue": 5}) as sidecar:
         training = sidecar.children()["training"]
         os.kill(training, signal.SIGSTOP)
+        async with httpx.AsyncClient(base_url=sidecar.url) as client:
+            assert (await client.get("/healthz")).json() == {"status": "ok"}, "nobody is to end what serves production"
         for number in range(150):
             assert await chat(sidecar.url, f"{number}" + "x" * 20_000) == 200
         os.kill(training, signal.SIGCONT)

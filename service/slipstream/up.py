@@ -50,7 +50,7 @@ def children(
         Child(
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),
-            ready_url=f"{local_url(settings.listen.host, settings.listen.port)}/healthz",
+            ready_url=f"{local_url(settings.listen.host, settings.listen.port)}/readyz",
             grace=_DRAIN,
         ),
     )

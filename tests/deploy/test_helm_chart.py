@@ -166,7 +166,7 @@ def test_one_sidecar_owns_the_store_and_has_the_time_that_its_end_takes(manifest
         assert deployment["spec"]["strategy"] == {"type": "Recreate"}
         assert pod["terminationGracePeriodSeconds"] == 90
         assert pod["enableServiceLinks"] is False
-        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["ports"][0]["containerPort"] == 8100
 

@@ -62,7 +62,7 @@ async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
                         return False
 
                 await until(answers, seconds=60)
-        assert list((tmp_path / "var/lib/slipstream").glob("slipstream.db*"))
+        await until(lambda: list((tmp_path / "var/lib/slipstream").glob("slipstream.db*")), seconds=60)
         process.terminate()
         async with asyncio.timeout(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]):
             assert await process.wait() == 0

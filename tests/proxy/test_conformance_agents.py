@@ -81,9 +81,9 @@ async def test_pipelined_second_waits_for_the_end_of_the_first_answer() -> None:
 
 async def test_pipelined_requests_of_production_and_control_keep_their_order() -> None:
     async with upstream(echo) as up, sidecar(up.port) as side, dial(side.port) as client:
-        await client.send(kept_post(b"one") + get(b"/healthz") + kept_post(b"two") + get(b"/status") + kept_post(b"3"))
+        await client.send(kept_post(b"one") + get(b"/tasks") + kept_post(b"two") + get(b"/status") + kept_post(b"3"))
         bodies = [(await next_answer(client)).body for _ in range(5)]
-        assert bodies == [b"one", b"control /healthz", b"two", b"control /status", b"3"]
+        assert bodies == [b"one", b"control /tasks", b"two", b"control /status", b"3"]
 
 
 async def test_pipelined_requests_behind_a_broken_answer_are_not_sent() -> None:
@@ -371,8 +371,8 @@ async def test_absolute_target_is_its_path_here(target: bytes, expected: bytes) 
 
 async def test_absolute_target_of_control_is_controls() -> None:
     async with sidecar(9) as side:
-        request = b"GET http://sidecar/healthz HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
-        assert (await ask(side.port, request)).body == b"control /healthz"
+        request = b"GET http://sidecar/tasks HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
+        assert (await ask(side.port, request)).body == b"control /tasks"
 
 
 @pytest.mark.parametrize("line", [b"CONNECT production:443 HTTP/1.1", b"OPTIONS * HTTP/1.1"])

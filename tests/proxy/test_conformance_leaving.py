@@ -268,9 +268,9 @@ async def test_while_control_answers(how: str) -> None:
     """What is not production's is forwarded too, and its end noticed."""
     async with sidecar(9) as side:
         async with leaving(side, how) as client:
-            await client.send(get(b"/status") + get(b"/healthz"))
-        request = b"GET /healthz HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
-        assert (await ask(side.port, request)).body == b"control /healthz"
+            await client.send(get(b"/status") + get(b"/tasks"))
+        request = b"GET /tasks HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
+        assert (await ask(side.port, request)).body == b"control /tasks"
 
 
 async def test_of_many_at_any_moment_leaves_nothing_behind() -> None:

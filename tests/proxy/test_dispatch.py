@@ -23,7 +23,7 @@ def get(path: bytes, *fields: bytes) -> bytes:
         (b"/v1x", b"control /v1x"),
         (b"/v2/models", b"control /v2/models"),
         (b"/runs/t/0/v1/models", b"control /runs/t/0/v1/models"),
-        (b"/healthz", b"control /healthz"),
+        (b"/tasks", b"control /tasks"),
     ],
 )
 async def test_v1_is_productions(path: bytes, expected: bytes) -> None:

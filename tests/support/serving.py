@@ -43,7 +43,7 @@ async def sidecar(settings: Settings) -> AsyncIterator[str]:
         url = f"http://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
         try:
             async with httpx.AsyncClient(base_url=url, timeout=15) as client:
-                answered = asyncio.create_task(client.get("/healthz"))
+                answered = asyncio.create_task(client.get("/readyz"))
                 await asyncio.wait([answered, training], return_when=asyncio.FIRST_COMPLETED)
                 if training.done():
                     answered.cancel()

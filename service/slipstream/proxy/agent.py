@@ -7,7 +7,6 @@ server is here; what becomes of a request is `Forward`'s.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from typing import cast
 
 import httptools
 
-from slipstream.errors import error_body
 from slipstream.proxy.connection import write
 from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.forward import Forward
@@ -41,6 +39,7 @@ _MOST_BYTES_AHEAD = 64 * 1024
 """Requests, and bytes of their bodies, that wait for the answers before theirs."""
 
 _REASONS = {
+    200: b"OK",
     400: b"Bad Request",
     403: b"Forbidden",
     405: b"Method Not Allowed",
@@ -152,9 +151,8 @@ class AgentConnection(asyncio.Protocol):
         if self._transport is not None and (head or pieces):
             write(self._transport, head, pieces)
 
-    def refuse(self, request: Request, status: int, kind: str, code: str | None, message: str) -> None:
-        """Send a whole answer of the proxy's own, an error in OpenAI's format."""
-        body = json.dumps(error_body(message, kind=kind, code=code)).encode()
+    def reply(self, request: Request, status: int, body: bytes) -> None:
+        """Send a whole answer of the proxy's own, in JSON."""
         head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n"
         head %= (status, _REASONS[status], len(body), self.closing(request))
         self.send(head, () if request.method == b"HEAD" else (body,))

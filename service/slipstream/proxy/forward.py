@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
 
+from slipstream.errors import error_body
 from slipstream.proxy.connection import JOINED, Connection
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.gateway import Gateway, Route
@@ -31,8 +33,8 @@ class Agent(Protocol):
         """Send a part of the answer; an agent that has gone swallows it, and `agent_gone` tells."""
         ...
 
-    def refuse(self, request: Request, status: int, kind: str, code: str | None, message: str) -> None:
-        """Send a whole answer of the proxy's own, an error in OpenAI's format."""
+    def reply(self, request: Request, status: int, body: bytes) -> None:
+        """Send a whole answer of the proxy's own, in JSON."""
         ...
 
     def closing(self, request: Request) -> bytes:
@@ -90,6 +92,11 @@ class Forward:
         """Send what there is of the request, or refuse it."""
         request, route = self.request, self._route
         if request.odd and self._refused():
+            return
+        if route.own and request.target in route.own:
+            self._over = True
+            self._agent.reply(request, 200, route.own[request.target])
+            self._agent.answered()
             return
         route.metrics.begins()
         self._recording = self._gateway.recording(route, request)
@@ -174,9 +181,7 @@ class Forward:
             return
         status = 504 if error.timed_out else 502
         kind = "upstream_timeout" if error.timed_out else "upstream_unreachable"
-        route.metrics.answered(status)
-        self._agent.refuse(self.request, status, kind, error.cause, f"{route.name}: {error}.")
-        self._agent.answered()
+        self._refuse(status, kind, error.cause, f"{route.name}: {error}.")
 
     def may_send(self, may: bool) -> None:
         self._stuck = not may
@@ -216,10 +221,14 @@ class Forward:
             return False
         self._over = True
         request.keep_alive = False
-        self._route.metrics.answered(status)
-        self._agent.refuse(request, status, kind, code, message)
-        self._agent.answered()
+        self._refuse(status, kind, code, message)
         return True
+
+    def _refuse(self, status: int, kind: str, code: str | None, message: str) -> None:
+        """Answer with an error in OpenAI's format."""
+        self._route.metrics.answered(status)
+        self._agent.reply(self.request, status, json.dumps(error_body(message, kind=kind, code=code)).encode())
+        self._agent.answered()
 
     def _open(self) -> None:
         if not self.request.complete:

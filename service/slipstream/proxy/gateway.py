@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,7 @@ class Route:
         name: for people, at the beginning of a sentence.
         head: a request's head as it leaves; and whether its body leaves in chunks.
         tapped: whether copies are taken.
+        own: what the worker answers itself, by target: JSON.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Route:
     head: Callable[[Request], tuple[bytes, bool]]
     metrics: ProxyMetrics
     tapped: bool
+    own: Mapping[bytes, bytes]
 
 
 class OpenConnection(Protocol):

@@ -25,6 +25,9 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 _ROOT = b"/v1"
 
+_OWN = {b"/healthz": b'{"status":"ok"}'}
+"""Whether production's traffic flows must not hang on a training side that is away: orchestrators end what is dead."""
+
 
 def production_route(production: Production, environment: Mapping[str, str], metrics: ProxyMetrics) -> Route:
     """`/v1/x?q` of the sidecar is `production.base_url` + `/x?q`.
@@ -52,7 +55,7 @@ def production_route(production: Production, environment: Mapping[str, str], met
         return b"".join((*line, *fields, b"\r\n")), chunked
 
     pool = Pool(connector, production.idle_timeout)
-    return Route("The production model", pool, production, head, metrics, tapped=True)
+    return Route("The production model", pool, production, head, metrics, tapped=True, own={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def control_route(path: Path) -> Route:
         return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
     pool = Pool(_UnixConnector(path), limits.idle_timeout)
-    return Route("The control API", pool, limits, head, Board(1).row(0), tapped=False)
+    return Route("The control API", pool, limits, head, Board(1).row(0), tapped=False, own=_OWN)
 
 
 class _UnixConnector:

@@ -25,12 +25,6 @@ from slipstream.store.overview import overview, task_overview
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, str]:
-    """The process is alive."""
-    return {"status": "ok"}
-
-
 @router.get("/readyz")
 async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
     """The sidecar can do its work: the store answers. The Explorer's absence does not count: production flows."""

@@ -58,15 +58,15 @@ env: {{- toYaml . | nindent 2 }}
 {{- end }}
 ports:
   - {name: http, containerPort: 8100}
-startupProbe: # the first start may have to migrate the store
+startupProbe:
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 2
   failureThreshold: 60
-readinessProbe: # the store answers; the Explorer's state does not matter, production's traffic flows without it
-  httpGet: {path: /readyz, port: 8100}
+readinessProbe: # production's traffic flows, whatever the training side and its store do
+  httpGet: {path: /healthz, port: 8100}
   periodSeconds: 5
   timeoutSeconds: 3
-livenessProbe: # the process alone: a store that is busy must not end the traffic
+livenessProbe: # a worker of the proxy answers it itself: a store that is busy must not end the traffic
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 10
   timeoutSeconds: 5
