@@ -119,8 +119,8 @@ def _settings(store: str, explorer: str, options: argparse.Namespace) -> Setting
 
 async def _fill(sidecar: Sidecar, count: int) -> None:
     for number in range(count):
-        sidecar.recorder.record(_exchange(number))
-    while await sidecar.recorder.step():
+        sidecar.intake.record(_exchange(number))
+    while await sidecar.intake.step() or await sidecar.recorder.step():
         pass
 
 

@@ -15,7 +15,7 @@ from serving import until
 from sqlalchemy.exc import DataError, OperationalError
 from stores import ON_BOTH_STORES
 
-from slipstream.capture.recorder import Recorder
+from slipstream.capture.intake import Intake
 from slipstream.store import database as store_database
 from slipstream.store import runs
 
@@ -160,18 +160,18 @@ async def test_the_commit_happens_by_size_by_timer_and_at_shutdown(run_loop: Run
 
 
 async def test_what_is_being_captured_at_the_end_is_stored(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reading = Recorder._read, threading.Event()
+    keep, keeping = Intake._keep, threading.Event()
 
-    def slowly(self: Recorder, batch: Any) -> Any:
-        reading.set()
+    def slowly(self: Intake, batch: Any) -> Any:
+        keeping.set()
         time.sleep(0.3)
-        return read(self, batch)
+        return keep(self, batch)
 
     with monkeypatch.context() as slow:
-        slow.setattr(Recorder, "_read", slowly)
+        slow.setattr(Intake, "_keep", slowly)
         async with run_loop() as loop:
             await loop.chat("the last words", {"x-slipstream-task-id": "last"})
-            await until(reading.is_set)
+            await until(keeping.is_set)
     async with run_loop() as loop:
         assert await loop.task("last") is not None
 

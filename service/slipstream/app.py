@@ -217,8 +217,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await sidecar.start()
-        recorder = sidecar.recorder
-        receivers = Receivers(recorder.record, recorder.full)
+        receivers = Receivers(sidecar.intake.record, sidecar.intake.full)
         captures = await asyncio.get_running_loop().create_unix_server(receivers.connected, sock=sockets.captures)
         yield
         with contextlib.suppress(TimeoutError):  # the workers are still there where this process alone is to end

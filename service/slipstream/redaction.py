@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -51,6 +51,12 @@ class Redactor:
     def redact(self, value: Any) -> Any:
         """A copy of a JSON value with its strings redacted; keys, numbers and structure stay as they are."""
         return _redacted(value, self._steps)
+
+    @property
+    def signs(self) -> Mapping[str, Iterable[str]] | None:
+        """For each kind its signs, as `Suspects` wants them; None where there are patterns of one's own."""
+        kinds = [step.kind for step in self._steps]
+        return None if None in kinds else {kind: KINDS[kind].signs for kind in kinds if kind}
 
     def redact_json(self, value: Any, text: bytes | None = None) -> tuple[Any, bytes]:
         """The same, and as JSON too. Where there is nothing to redact, which takes a few microseconds to see, the

@@ -1,8 +1,8 @@
 """The training side, put together: what turns captured calls into delivered experiences.
 
-    Recorder ─▶ Planner ─▶ ShadowCaller ─▶ Scorer ─▶ Committer ─▶ Explorer
-       │           │            │             │          │
-       └───────────┴────────────┴── Database ─┴──────────┘      ExplorerWatch, Retention beside it
+    Intake ─▶ Recorder ─▶ Planner ─▶ ShadowCaller ─▶ Scorer ─▶ Committer ─▶ Explorer
+       │         │           │            │             │          │
+       └─────────┴───────────┴────────────┴── Database ─┴──────────┘      ExplorerWatch, Retention beside it
 
 Each stage is a worker over the store and wakes the next one.
 """
@@ -18,9 +18,13 @@ import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import CollectorRegistry
 
+from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
+from slipstream.capture.intake import Intake
+from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
+from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
@@ -60,7 +64,7 @@ class Sidecar:
         board: what the proxy's workers count.
 
     Attributes:
-        recorder: what the proxy tells of each exchange.
+        intake: what the proxy tells of each exchange.
         the other parts: for the routes.
     """
 
@@ -83,19 +87,27 @@ class Sidecar:
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
         self._rewards = RewardModel(settings.rewards)
+        self._backlog = Backlog(settings.capture.backlog_bytes)
+        self.intake = Intake(
+            self.database,
+            self._backlog,
+            Keeper(self.redactor, settings.capture.max_body),
+            self.metrics,
+            limit_bytes=settings.capture.queue_bytes,
+            written=lambda: self._recording.wake(),
+            wake=lambda: self._taking.wake(),
+        )
         self.recorder = Recorder(
             self.database,
+            self._backlog,
+            Turns(self.intake.behind, waited_for_cpu),
             Conversations(settings.capture.chains),
             Retries(settings.capture.chains),
-            self.redactor,
             self.metrics,
             decide=self.selector.decide if self.selector.quick else None,
             rate=settings.capture.rate,
-            limit_bytes=settings.capture.queue_bytes,
-            max_body=settings.capture.max_body,
             clock=time.time,
             stored=self._stored,
-            wake=lambda: self._recording.wake(),
         )
         self.planner = Planner(
             self.database,
@@ -151,12 +163,14 @@ class Sidecar:
             clock=time.time,
         )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
+        self._taking = Worker("intake", self.intake.step, _TICK)
         self._recording = Worker("recorder", self.recorder.step, _TICK)
         self._planning = Worker("planner", self.planner.step, _TICK)
         self._calling = Worker("shadow", self.shadow.step, _TICK)
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
         self._committing = Worker("committer", self._commit_when_due, _TICK)
         self._workers = (
+            self._taking,
             self._recording,
             self._planning,
             self._calling,
@@ -173,6 +187,7 @@ class Sidecar:
         if not self.settings.rewards.calculators:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
         await self.database.open()
+        await self._backlog.open(self.database)
         await self.shadow.prepare()
         for worker in self._workers:
             worker.start()
@@ -196,14 +211,17 @@ class Sidecar:
                 closing.push_async_callback(self._history.aclose)
             for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
-            # A batch that is being read is in memory alone, and a commit's answer is heard once.
-            await asyncio.gather(self._recording.stop(_DRAIN), self._committing.stop(_DRAIN))
+            # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
+            one_step = (self._taking, self._recording, self._committing)
+            await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
             for worker in self._workers:
                 await worker.stop()
-            while await self.recorder.step():
+            while await self.intake.step():
                 pass
             try:
                 async with asyncio.timeout(_DRAIN):
+                    while await self.recorder.step():
+                        pass
                     await self.shadow.drained()
                     while await self.scorer.step():
                         pass
@@ -241,7 +259,7 @@ class Sidecar:
     @property
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
-        return self.board.waiting + self.recorder.waiting
+        return self.board.waiting + self.intake.waiting + self._backlog.exchanges
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from slipstream.capture.completion import CapturedCall, read_call
+from slipstream.capture import completion as reading
+from slipstream.capture.body import NotCaptured
+from slipstream.capture.completion import CapturedCall
+from slipstream.capture.kept import Keeper
 from slipstream.proxy.tap import Exchange
+from slipstream.redaction import Redactor
 
 Message = dict[str, Any]
 MAX_BODY = 1024 * 1024
@@ -71,6 +75,12 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
     return Exchange(**good | fields)
 
 
+def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
+    """What is read of what is kept of it; nothing is redacted."""
+    kept = Keeper(Redactor([]), max_body).keep(went_by)
+    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept)
+
+
 def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a", **headers: str) -> CapturedCall:
     """A captured call; `session_id=...`, `task_id=...` become headers, an answer of bytes is an event stream."""
     given = [(f"x-slipstream-{name.replace('_', '-')}".encode(), value.encode()) for name, value in headers.items()]
@@ -79,6 +89,6 @@ def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a",
         answer=answer if isinstance(answer, bytes) else completion(answer),
         request_headers=[(b"authorization", f"Bearer {key}".encode()), *given],
     )
-    captured = read_call(went_by, MAX_BODY)
+    captured = read_call(went_by)
     assert isinstance(captured, CapturedCall), captured
     return captured

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from captured_chats import MAX_BODY, exchange, user
+from captured_chats import exchange, read_call, user
 
-from slipstream.capture.completion import CapturedCall, read_call
+from slipstream.capture.completion import CapturedCall
 from slipstream.capture.retries import Retries
 
 
@@ -13,7 +13,7 @@ def attempt(text: str, retry: int) -> CapturedCall:
         request={"model": "m", "messages": [user(text)]},
         request_headers=[(b"x-stainless-retry-count", str(retry).encode())],
     )
-    call = read_call(went_by, MAX_BODY)
+    call = read_call(went_by)
     assert isinstance(call, CapturedCall)
     return call
 

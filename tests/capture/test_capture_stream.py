@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from captured_chats import MAX_BODY, event_stream, exchange
+from captured_chats import event_stream, exchange, read_call
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
+from slipstream.capture.body import NotCaptured
+from slipstream.capture.completion import CapturedCall
 
 
 def chunk(
@@ -99,13 +100,12 @@ STREAMS = {"text": OPENAI_TEXT, "tools": OPENAI_TOOLS, "vllm": VLLM, "azure": AZ
 
 
 def read(stream: bytes) -> CapturedCall | NotCaptured:
-    return read_call(exchange(answer=stream), MAX_BODY)
+    return read_call(exchange(answer=stream))
 
 
 def answer(stream: bytes) -> dict[str, Any]:
     call = read(stream)
     assert isinstance(call, CapturedCall), call
-    assert call.streamed
     return call.answer
 
 

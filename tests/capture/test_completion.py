@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from captured_chats import MAX_BODY, assistant, completion, event_stream, exchange, tool, tool_call, user
+from captured_chats import MAX_BODY, assistant, completion, event_stream, exchange, read_call, tool, tool_call, user
 
-from slipstream.capture.completion import CapturedCall, NotCaptured, read_call
+from slipstream.capture.body import NotCaptured
+from slipstream.capture.completion import CapturedCall
 from slipstream.capture.conversations import Conversations
 from slipstream.proxy.tap import Exchange
 
@@ -38,9 +39,8 @@ def test_a_plain_call_is_captured_as_it_was() -> None:
 
     assert call.request == request
     assert call.answer == answer
-    assert (call.msg_id, call.model, call.streamed) == ("chatcmpl-1", "gpt-4o", False)
+    assert call.msg_id == "chatcmpl-1"
     assert (call.started_at, call.latency) == (5.0, 0.25)
-    assert call.usage == {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +16,58 @@ import pytest
 from captured_chats import MAX_BODY, assistant, completion, exchange, tool, tool_call, user
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
+from slipstream.capture.intake import Intake
+from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
+from slipstream.capture.turns import Turns
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor, RedactRule
 from slipstream.selection import Decision
-from slipstream.store import pictures
+from slipstream.store import captured, pictures
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
-from slipstream.store.tables import CallRow, TaskRow
+from slipstream.store.tables import CallRow, CapturedRow, TaskRow
 from slipstream.trajectory import Task
 
 JSON = [(b"content-type", b"application/json")]
 
 
+KILLED_AT_A_COMMIT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from captured_chats import exchange, user
+from slipstream.store.database import Database
+from sqlalchemy import event
+from test_recorder import Recording, asks
+
+async def main(url, commits):
+    database = Database(url)
+    await database.open()
+    recording = Recording(database)
+
+    @event.listens_for(database._engine.sync_engine, "commit")
+    def count(connection):
+        nonlocal commits
+        if connection.get_execution_options().get("slipstream_writes"):
+            commits -= 1
+            if not commits:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    for number in range(3):
+        await recording.record(exchange(asks(f"call {number}")))
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
 class Recording:
-    """A Recorder over a store of its own, with what it told and asked."""
+    """An Intake and a Recorder over a store of their own, with what they told and asked."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -38,10 +75,14 @@ class Recording:
         self.stored: list[Added] = []
         self.asked: list[Task] = []
         self.decision = Decision(False, "not_sampled")
+        self.backlog = Backlog(2**20)
+        self.intake = Intake(
+            database, self.backlog, Keeper(Redactor([RedactRule(name="api_key")]), MAX_BODY), self.metrics,
+            limit_bytes=2**20, written=lambda: None, wake=lambda: None,
+        )  # fmt: skip
         self.recorder = Recorder(
-            database, Conversations(100), Retries(100), Redactor([RedactRule(name="api_key")]), self.metrics,
-            decide=self._decide, rate=1.0, limit_bytes=2**20, max_body=MAX_BODY, clock=lambda: 1_000_000.0,
-            stored=self.stored.append, wake=lambda: None,
+            database, self.backlog, Turns(lambda: False, lambda: None), Conversations(100), Retries(100), self.metrics,
+            decide=self._decide, rate=1.0, clock=lambda: 1_000_000.0, stored=self.stored.append,
         )  # fmt: skip
 
     def _decide(self, task: Task) -> Decision:
@@ -49,9 +90,15 @@ class Recording:
         return self.decision
 
     async def record(self, *exchanges: Exchange) -> None:
-        for went_by in exchanges:
-            self.recorder.record(went_by)
+        await self.take(*exchanges)
         while await self.recorder.step():
+            pass
+
+    async def take(self, *exchanges: Exchange) -> None:
+        """Not as far as calls."""
+        for went_by in exchanges:
+            self.intake.record(went_by)
+        while await self.intake.step():
             pass
 
     async def tasks(self) -> list[TaskRow]:
@@ -64,6 +111,13 @@ class Recording:
             found = await pictures.tasks(session, ids.all())
             return [call for task_id in sorted(found) for call in found[task_id].calls]
 
+    async def kept(self) -> list[CapturedRow]:
+        async with self.database.read() as session:
+            return list(await session.scalars(select(CapturedRow)))
+
+    def not_captured(self, reason: str) -> float | None:
+        return self.metrics.registry.get_sample_value("slipstream_calls_not_captured_total", {"reason": reason})
+
     def decided(self, selected: str, reason: str) -> float | None:
         labels = {"selected": selected, "reason": reason}
         return self.metrics.registry.get_sample_value("slipstream_selection_decisions_total", labels)
@@ -75,6 +129,35 @@ async def recording(tmp_path: Path) -> AsyncIterator[Recording]:
     await database.open()
     yield Recording(database)
     await database.close()
+
+
+@contextmanager
+def full_disk(database: Database) -> Iterator[None]:
+    """Whoever writes is refused."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError("disk full")
+
+    engine = database._engine.sync_engine
+    event.listen(engine, "commit", refuse)
+    yield
+    event.remove(engine, "commit", refuse)
+
+
+@contextmanager
+def deaf(database: Database) -> Iterator[None]:
+    """What is written is there, but the writer does not hear of it."""
+    write = database.write
+
+    @asynccontextmanager
+    async def cut_off() -> AsyncIterator[AsyncSession]:
+        async with write() as session:
+            yield session
+        raise ConnectionError("cut off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "write", cut_off)
+        yield
 
 
 def asks(text: str) -> dict[str, Any]:
@@ -134,31 +217,96 @@ async def test_a_selected_task_is_left_to_be_planned_and_not_decided_twice(recor
 
 
 async def test_a_batch_that_the_store_did_not_take_is_stored_later_and_decided_once(recording: Recording) -> None:
-    engine = recording.database._engine.sync_engine
+    with full_disk(recording.database):
+        recording.intake.record(exchange(asks("hi")))
+        recording.intake.record(exchange(asks("ho")))
+        with pytest.raises(OSError, match="disk full"):
+            await recording.intake.step()
+        assert (recording.intake.waiting, recording.backlog.exchanges) == (2, 0)
+    await recording.intake.step()
+    assert (recording.intake.waiting, recording.backlog.exchanges) == (0, 2)
 
-    def refuse(*_: Any) -> None:
-        raise OSError("disk full")
-
-    event.listen(engine, "commit", refuse)
-    recording.recorder.record(exchange(asks("hi")))
-    recording.recorder.record(exchange(asks("ho")))
-    with pytest.raises(OSError, match="disk full"):
+    with full_disk(recording.database), pytest.raises(OSError, match="disk full"):
         await recording.recorder.step()
-    assert (recording.recorder.waiting, recording.decided("false", "not_sampled")) == (2, None)
-
-    event.remove(engine, "commit", refuse)
+    assert (recording.backlog.exchanges, recording.decided("false", "not_sampled")) == (2, None)
     await recording.record()
-    assert recording.recorder.waiting == 0
+    assert (recording.backlog.exchanges, recording.backlog.size) == (0, 0)
     assert len(await recording.tasks()) == len(await recording.calls()) == 2
     assert (len(recording.asked), recording.decided("false", "not_sampled")) == (2, 2)
 
 
-async def test_calls_that_two_workers_told_of_in_the_wrong_order_are_one_conversation(recording: Recording) -> None:
-    look_up = assistant(None, tool_call("c1", "look_up"))
-    first = exchange(asks("hi"), answer=completion(look_up))
-    second = exchange({"model": "gpt-4o", "messages": [user("hi"), look_up, tool("c1", "42")]})
-    later = dataclasses.replace(second, started_at=first.started_at + first.duration + 0.001)
-    await recording.record(later, first)
+async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(recording: Recording) -> None:
+    with deaf(recording.database):
+        recording.intake.record(exchange(asks("hi")))
+        with pytest.raises(ConnectionError):
+            await recording.intake.step()
+    await recording.intake.step()
+    assert recording.backlog.exchanges == 1
+    with deaf(recording.database), pytest.raises(ConnectionError):
+        await recording.recorder.step()
+    await recording.record(exchange(asks("ho")))
+    assert len(await recording.calls()) == 2
+    assert recording.decided("false", "not_sampled") == 2
+    assert recording.backlog.exchanges == 0
 
-    assert len(await recording.tasks()) == 1
-    assert [call.started_at for call in await recording.calls()] == [first.started_at, later.started_at]
+
+async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(recording: Recording) -> None:
+    async with recording.database.write() as session:
+        await captured.add(session, [captured.Parcel(1, 3, b"of another release")], again=False)
+    await recording.backlog.open(recording.database)
+    await recording.record(exchange(asks("hi")))
+    assert len(await recording.calls()) == 1
+    assert recording.not_captured("unreadable") == 3
+    assert await recording.kept() == []
+
+
+async def test_what_a_process_left_is_stored_by_the_next(recording: Recording) -> None:
+    await recording.take(exchange(asks("hi")), exchange(asks("ho")))
+    after = Recording(recording.database)
+    await after.backlog.open(recording.database)
+    assert after.backlog.exchanges == 2
+    await after.record(exchange(asks("hey")))
+    texts = [call.request["messages"][0]["content"] for call in await after.calls()]
+    assert sorted(texts) == ["hey", "hi", "ho"]
+
+
+async def test_a_backlog_that_is_full_takes_no_more_until_some_of_it_was_read(recording: Recording) -> None:
+    long = exchange(asks("x" * 600_000))
+    await recording.take(long)
+    assert not recording.intake.full()
+    await recording.take(long)
+    assert recording.intake.full()
+    await recording.record()
+    assert not recording.intake.full()
+
+
+async def test_what_is_read_at_once_is_bounded(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.capture.intake._PARCEL", 1)
+    monkeypatch.setattr("slipstream.capture.recorder._BATCH_BYTES", 500_000)
+    long = exchange(asks("x" * 200_000))
+    await recording.take(*[long] * 5, exchange(asks("x" * 700_000)), long)
+    left = [recording.backlog.exchanges]
+    while await recording.recorder.step():
+        left.append(recording.backlog.exchanges)
+    assert left == [7, 5, 3, 2, 1]
+    assert len(await recording.calls()) == 7
+
+
+@pytest.mark.parametrize(("commits", "kept"), [(1, 0), (2, 1), (3, 1), (4, 2), (6, 3)])
+async def test_a_kill_loses_nothing_that_was_written_and_stores_nothing_twice(
+    tmp_path: Path, commits: int, kept: int
+) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/killed.db"
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED_AT_A_COMMIT, url, str(commits)), env={**os.environ, "PYTHONPATH": path}
+    )
+    assert await killed.wait() == -signal.SIGKILL
+    database = Database(url)
+    await database.open()
+    recording = Recording(database)
+    await recording.backlog.open(database)
+    await recording.record()
+    texts = sorted(call.request["messages"][0]["content"] for call in await recording.calls())
+    assert texts == [f"call {number}" for number in range(kept)]
+    await database.close()

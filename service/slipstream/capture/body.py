@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import brotli
@@ -28,6 +29,7 @@ Reason = Literal[
     "no_answer",
     "error_in_stream",
     "truncated_stream",
+    "unreadable",
 ]
 """Why an exchange is not captured; the values are metric labels."""
 
@@ -44,6 +46,13 @@ class Unreadable(SlipstreamError):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class NotCaptured:
+    """Why an exchange gives no call."""
+
+    reason: Reason
 
 
 def header_value(headers: Headers, name: bytes) -> bytes:

@@ -1,19 +1,16 @@
-"""One call out of one exchange: the request and the whole answer, or the reason why there is none."""
+"""One call out of what was kept of one exchange, or the reason why there is none."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import xxhash
 
-from slipstream.capture.body import Reason, Unreadable, decoded, header_fields, read_json
-from slipstream.capture.headers import NAMES, SILENT, SlipstreamHeaders, read_headers
-from slipstream.capture.stream import assemble
-from slipstream.proxy.tap import Exchange
+from slipstream.capture.body import NotCaptured, Unreadable, read_json
+from slipstream.capture.kept import Kept, identity_of
+from slipstream.jsontext import from_json, to_json
 
 _MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
@@ -21,24 +18,20 @@ _MAX_MSG_ID = 256
 _SEED = secrets.randbits(64)
 """Of hashes that are compared within this process only, so that nobody can make bodies that share one."""
 
-_IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
-_IDENTITY_FIELDS = ("user", "safety_identifier")
-
 
 class CapturedCall(NamedTuple):
-    """One chat completion as production answered it; not yet redacted. (A tuple, because there is one for each call
-    and a frozen dataclass takes four times as long to make.)
+    """One chat completion as production answered it, redacted. (A tuple, because there is one for each call and a
+    frozen dataclass takes four times as long to make.)
 
     Attributes:
         request: the request body.
-        answer: the whole `chat.completion` object, put together where it was streamed. Choice 0 is what the user saw.
-        request_text, answer_text: their JSON in UTF-8 as it passed; None where it passed in another form.
+        answer: the whole `chat.completion` object. Choice 0 is what the user saw.
+        request_text, answer_text: their JSON in UTF-8.
         msg_id: the completion's id.
-        model: the model that the request asked for.
-        principal: a hash of the caller's credentials and user field. It keeps users apart in memory, and is not to be
-            stored.
-        digest: a hash of the principal, the route, the session and task headers and the request body as sent: equal
-            for a call and its retries.
+        session_id, task_id: as the headers name them.
+        principal: a hash of the caller's credentials and user field. It keeps users apart in memory.
+        digest: a hash of the principal, the route, the session and task headers and the request body: equal for a
+            call and its retries.
         retry: which retry of the openai SDK this is, 0 for a first attempt.
         started_at: Unix seconds.
         latency: seconds from the request's arrival to the answer's last byte.
@@ -46,100 +39,60 @@ class CapturedCall(NamedTuple):
 
     request: dict[str, Any]
     answer: dict[str, Any]
-    request_text: bytes | None
-    answer_text: bytes | None
+    request_text: bytes
+    answer_text: bytes
     msg_id: str | None
-    model: str | None
-    headers: SlipstreamHeaders
+    session_id: str | None
+    task_id: str | None
+    mark: frozenset[str]
+    metadata: Mapping[str, Any]
     principal: bytes
     digest: bytes
     retry: int
     started_at: float
     latency: float
-    streamed: bool
-    usage: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class NotCaptured:
-    """Why an exchange gives no call."""
-
-    reason: Reason
+_NO_LABELS: frozenset[str] = frozenset()
 
 
-def read_call(exchange: Exchange, max_body: int) -> CapturedCall | NotCaptured:
-    """Read one exchange; never raises, whatever the bodies hold.
-
-    Args:
-        max_body: the most bytes of the request and of the answer, as sent and decompressed.
-    """
+def read_call(kept: Kept) -> CapturedCall | NotCaptured:
+    """Read what was kept of one exchange."""
     try:
-        return _read(exchange, max_body)
+        return _read(kept)
     except Unreadable as error:
         return NotCaptured(error.reason)
 
 
-def _read(exchange: Exchange, max_body: int) -> CapturedCall:
-    if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
-        raise Unreadable("not_a_chat")
-    fields = header_fields(exchange.request_headers)
-    headers = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
-    if headers.never:
-        raise Unreadable("opted_out")
-    if not exchange.complete:
-        raise Unreadable("incomplete")
-    if exchange.status != 200:
-        raise Unreadable("status")
-    if exchange.request_body is None or exchange.response_body is None:
-        raise Unreadable("too_large")
-
-    request_text = decoded(exchange.request_body, fields.get(b"content-encoding", b""), max_body)
-    request, request_plain = read_json(request_text)
+def _read(kept: Kept) -> CapturedCall:
+    request, request_plain = read_json(kept.request)
     if not isinstance(request, dict) or not _is_conversation(request.get("messages")):
         raise Unreadable("not_a_chat")
-    if request.get("store") is False:
-        raise Unreadable("opted_out")
-
-    said = header_fields(exchange.response_headers)
-    answer_text = decoded(exchange.response_body, said.get(b"content-encoding", b""), max_body)
-    content_type = said.get(b"content-type", b"").strip().lower()
-    # A few servers stream without saying so, but none answers JSON in the form of events.
-    streamed = content_type.startswith(b"text/event-stream") or (not content_type and request.get("stream") is True)
-    answer, answer_plain = (assemble(answer_text), False) if streamed else read_json(answer_text)
+    answer, answer_plain = read_json(kept.answer)
     if not _has_answer(answer):
         raise Unreadable("no_answer")
-
-    principal = _principal(fields, request)
-    retry = fields.get(b"x-stainless-retry-count", b"").strip()
-    usage = answer.get("usage")
+    principal = kept.credentials + (identity_of(request) if kept.identity is None else kept.identity)
     return CapturedCall(
         request=request,
         answer=answer,
-        request_text=request_text if request_plain else None,
-        answer_text=answer_text if answer_plain else None,
+        request_text=kept.request if request_plain else to_json(request),
+        answer_text=kept.answer if answer_plain else to_json(answer),
         msg_id=msg_id_of(answer),
-        model=_text_or_none(request.get("model")),
-        headers=headers,
+        session_id=kept.session_id,
+        task_id=kept.task_id,
+        mark=frozenset(kept.mark) if kept.mark else _NO_LABELS,
+        metadata=from_json(kept.metadata)[0] if kept.metadata else {},
         principal=principal,
-        digest=_digest(principal, exchange.path, headers, exchange.request_body),
-        retry=int(retry[:9]) if retry.isdigit() else 0,
-        started_at=exchange.started_at,
-        latency=exchange.duration,
-        streamed=streamed,
-        usage=usage if isinstance(usage, dict) else None,
+        digest=_digest(principal, kept),
+        retry=kept.retry,
+        started_at=kept.started_at,
+        latency=kept.latency,
     )
 
 
-def _principal(fields: Mapping[bytes, bytes], request: Mapping[str, Any]) -> bytes:
-    credentials = [fields.get(name, b"").strip() for name in _IDENTITY_HEADERS]
-    if names := [(name, request[name]) for name in _IDENTITY_FIELDS if request.get(name)]:
-        credentials.append(repr(names).encode())
-    return hashlib.blake2b(b"\n".join(credentials), digest_size=16).digest()
-
-
-def _digest(principal: bytes, path: str, headers: SlipstreamHeaders, body: bytes) -> bytes:
-    names = repr((path, headers.session_id, headers.task_id)).encode("utf-8", "replace")
-    return xxhash.xxh3_128_digest(principal + names + body, _SEED)
+def _digest(principal: bytes, kept: Kept) -> bytes:
+    names = repr((kept.route, kept.session_id, kept.task_id)).encode("utf-8", "replace")
+    return xxhash.xxh3_128_digest(principal + names + kept.request, _SEED)
 
 
 def msg_id_of(completion: Mapping[str, Any]) -> str | None:

@@ -79,7 +79,7 @@ class Conversations:
         unless the header names another one.
         """
         messages: Sequence[Message] = call.request["messages"]
-        session_id, task_id = call.headers.session_id, call.headers.task_id
+        session_id, task_id = call.session_id, call.task_id
         states = _states(_start(call.principal, session_id), [*messages, answer_message(call.answer)])
 
         found, rest = self._claim(states, messages)

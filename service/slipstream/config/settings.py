@@ -120,6 +120,7 @@ class Capture(_Section):
     max_body: ByteSize = 8 * 1024**2
     queue: int = Field(default=20000, ge=1)
     queue_bytes: ByteSize = 64 * 1024**2
+    backlog_bytes: ByteSize = 1024**3
     task_idle: PositiveDuration = 60.0
     chains: int = Field(default=10000, ge=1)
     redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"),)

@@ -1,0 +1,87 @@
+"""When it is the Recorder's turn: production and the Intake go first where the CPU is short."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+LONGEST = 3.0
+"""Seconds that a turn is put off at most. Reading never stands still, and feedback finds its call before it expires."""
+
+_SHARE = 0.05
+"""Of the time, for turns where the CPU is short."""
+
+_SHORT = 0.25
+"""Of the time waited for the CPU: more than a process does that shares a core which has something left."""
+
+_LOOK = 0.02
+"""Seconds between two looks at least; over less a single wait decides."""
+
+_NANOSECOND = 1e-9
+_TASKS = Path("/proc/self/task")
+
+
+class Turns:
+    """Says how long the next turn is to be put off.
+
+    Args:
+        behind: whether the Intake has more to do than it gets done.
+        waited: seconds that this process has waited for a CPU so far, None where the system does not tell.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        behind: Callable[[], bool],
+        waited: Callable[[], float | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._behind = behind
+        self._waited = waited
+        self._clock = clock
+        self._began = self._ended = clock() - LONGEST
+        self._looked_at = clock()
+        self._waited_by_then = waited()
+        self._short = False
+
+    def pause(self) -> float:
+        """Seconds until the next turn, 0 where it may begin."""
+        since = self._clock() - self._ended
+        rest = LONGEST
+        if not self._behind():
+            rest = (self._ended - self._began) / _SHARE if self._cpu_is_short() else 0.0
+        return max(0.0, min(rest, LONGEST) - since)
+
+    def begins(self) -> None:
+        """A turn begins."""
+        self._began = self._clock()
+
+    def ends(self) -> None:
+        """It has ended, whether it came to something or not."""
+        self._ended = self._clock()
+
+    def _cpu_is_short(self) -> bool:
+        now = self._clock()
+        passed = now - self._looked_at
+        if passed >= _LOOK:
+            waited, before = self._waited(), self._waited_by_then
+            self._short = waited is not None and before is not None and waited - before > _SHORT * passed
+            self._looked_at, self._waited_by_then = now, waited
+        return self._short
+
+
+def waited_for_cpu() -> float | None:
+    """Seconds that the threads of this process have been ready to run and did not, in all; None where the system
+    (another than Linux, or one without these counters) does not tell."""
+    waited = 0
+    try:
+        for thread in os.listdir(_TASKS):
+            try:
+                waited += int((_TASKS / thread / "schedstat").read_text().split()[1])
+            except ProcessLookupError:  # it has just ended
+                continue
+    except (OSError, IndexError, ValueError):
+        return None
+    return waited * _NANOSECOND
