@@ -20,7 +20,17 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
     """Serve an ASGI application on 127.0.0.1; yields its base URL. Port 0 takes a free one."""
     server = uvicorn.Server(
         uvicorn.Config(
-            app, "127.0.0.1", port, log_level="error", access_log=False, log_config=None, timeout_graceful_shutdown=2
+            app,
+            "127.0.0.1",
+            port,
+            ws="none",
+            server_header=False,
+            date_header=False,  # scripted servers have clocks of their own
+            access_log=False,
+            log_config=None,
+            log_level="error",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=2,
         )
     )
     task = asyncio.create_task(server.serve())
