@@ -18,7 +18,7 @@ _START = 120.0
 
 _LOOK, _IDLE = 0.1, 0.1
 """Seconds for which a target is looked at, and the share of a core below which it counts as idle."""
-PATIENCE = 5.0
+PATIENCE = 12.0
 """Seconds that a target may work on after the load has ended."""
 
 

@@ -49,7 +49,7 @@ _CONTROL, _CAPTURES = "control", "captures"
 _LONGEST_TMPDIR = 78
 """Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
 
-_COLLECT_AFTER = 50_000
+_COLLECT_AFTER = 500_000
 """Objects that a worker makes and keeps before cycles are looked for among them."""
 
 _HAND_OVER = 5.0
