@@ -49,8 +49,8 @@ _CONTROL, _CAPTURES = "control", "captures"
 _LONGEST_TMPDIR = 78
 """Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
 
-_COLLECT_AFTER = 500_000
-"""Objects that a worker makes and keeps before cycles are looked for among them."""
+_COLLECT_AFTER = 200_000
+"""Objects that a process makes and keeps before cycles are looked for among them."""
 
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
@@ -231,6 +231,9 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
         def capture_signals(self) -> Iterator[None]:
             yield  # whoever runs this decides when it ends
 
+        async def main_loop(self) -> None:
+            await stop.wait()  # uvicorn's own wakes up ten times a second, and a core that is shared feels it
+
     server = Server(
         uvicorn.Config(
             create_control(sidecar, lifespan),
@@ -248,17 +251,10 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     await sidecar.database.open()  # before the server, which would hide what is wrong with it
     await sidecar.database.close()
 
-    async def end() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    ending = asyncio.create_task(end())
     try:
         await server.serve(sockets=[sockets.control])
     except SystemExit as error:
         raise SlipstreamError("the training side did not start, see above") from error
-    finally:
-        ending.cancel()
 
 
 def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
@@ -282,6 +278,13 @@ def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -
         """Another sidecar may be starting on this store; what is under way goes on from there."""
         shutil.rmtree(sockets.folder, ignore_errors=True)
         os._exit(1)
+
+    import slipstream.control
+    import slipstream.sidecar  # noqa: F401 - loaded before they are frozen
+
+    gc.collect()
+    gc.freeze()  # as in the parent: no collection goes through what stays for good
+    gc.set_threshold(_COLLECT_AFTER)
 
     async def main() -> None:
         stop = _stops_on(parent, orphaned)
