@@ -27,6 +27,9 @@ _LONGEST_REFUSAL = 64 * 1024
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
+_Address = aiohappyeyeballs.AddrInfoType
+"""As `socket.getaddrinfo` gives it."""
+
 
 class Connector:
     """Opens connections to one upstream.
@@ -87,8 +90,13 @@ class Connector:
         loop = asyncio.get_running_loop()
         self._host.encode("idna")  # what is no name fails here; in TLS it would leave an open socket behind
         host, port = (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
-        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS)
+        addresses = _literal(host, port) or await loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        if len(addresses) > 1:
+            sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS)
+        else:
+            sock = await _connected(addresses[0])
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._proxy is not None and not self.absolute_form:
@@ -97,6 +105,27 @@ class Connector:
             sock.close()
             raise
         return sock
+
+
+def _literal(host: str, port: int) -> list[_Address]:
+    """What looking up an IPv4 address as a name would give, without the thread in which names are looked up."""
+    try:
+        socket.inet_pton(socket.AF_INET, host)
+    except (OSError, ValueError):
+        return []
+    return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+
+async def _connected(address: _Address) -> socket.socket:
+    family, kind, protocol, _, where = address
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _open_tunnel(sock: socket.socket, target: str, authorization: bytes | None) -> None:
