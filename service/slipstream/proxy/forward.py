@@ -239,8 +239,11 @@ class Forward:
         before = time.perf_counter()
         try:
             connection = await self._route.pool.opened()
-        except UpstreamError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must not wait for ever
             self._opening = None
+            if not isinstance(error, UpstreamError):
+                _log.exception("connection_not_opened", upstream=self._route.name)
+                error = UpstreamError("connect", f"no connection: {error}")
             self.failed(error)
             return
         self._opening = None
