@@ -291,28 +291,14 @@ def refused(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-async def test_ctrl_c_reaches_all_processes_and_they_end_in_order(
-    tmp_path: Path, production: tuple[Production, str], agents: Agents
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "timeout-and-systemd"])
+async def test_a_signal_to_all_processes_at_once_ends_them_in_order(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents, number: signal.Signals
 ) -> None:
     answers, url = production
     async with running(tmp_path, url) as sidecar:
         under_way = await agents.call(sidecar.url, "under way")
-        os.killpg(sidecar.pid, signal.SIGINT)
-        await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
-        answers.go.set()
-        assert await under_way.whole()
-        assert await sidecar.ended() == 0
-        assert len(stored(sidecar.store)) == 1
-
-
-async def test_sigterm_to_the_whole_group_ends_in_order_too(
-    tmp_path: Path, production: tuple[Production, str], agents: Agents
-) -> None:
-    """As `timeout` and systemd have it."""
-    answers, url = production
-    async with running(tmp_path, url) as sidecar:
-        under_way = await agents.call(sidecar.url, "under way")
-        os.killpg(sidecar.pid, signal.SIGTERM)
+        os.killpg(sidecar.pid, number)
         await until(lambda: refused(int(sidecar.url.rpartition(":")[2])), 5)
         answers.go.set()
         assert await under_way.whole()

@@ -94,7 +94,7 @@ class Sender(asyncio.Protocol):
         self._wanted = wanted
         self._limit = limit
         self._limit_bytes = limit_bytes
-        self._queue: deque[tuple[Recording, int]] = deque()
+        self._queue: deque[Recording] = deque()
         self._bytes = 0
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -117,7 +117,7 @@ class Sender(asyncio.Protocol):
         if recording.crowded_out or len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
             self._metrics.dropped(time.time())
             return
-        self._queue.append((recording, size))
+        self._queue.append(recording)
         self._bytes += size
         self._metrics.waiting(len(self._queue))
         if self._timer is None:
@@ -156,8 +156,8 @@ class Sender(asyncio.Protocol):
         buffers: list[bytes] = []
         left = self._bytes
         for _ in range(min(_BATCH, len(self._queue))):
-            recording, size = self._queue.popleft()
-            self._bytes -= size
+            recording = self._queue.popleft()
+            self._bytes -= recording.size
             buffers += frame(recording)
             if left - self._bytes > _BUFFERED:
                 break

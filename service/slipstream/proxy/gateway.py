@@ -17,7 +17,8 @@ from slipstream.proxy.tap import Recording, Room, Tap
 
 _log = structlog.get_logger(__name__)
 
-_ROOT = b"/v1"
+ROOT = b"/v1"
+"""What is production's begins with it."""
 
 
 class Limits(Protocol):
@@ -145,7 +146,7 @@ class Gateway:
 
 
 def _is_productions(target: bytes) -> bool:
-    return target.startswith((b"/v1/", b"/v1?")) or target == _ROOT
+    return target.startswith((b"/v1/", b"/v1?")) or target == ROOT
 
 
 def _origin_form(target: bytes) -> bytes:

@@ -24,7 +24,7 @@ class _Kind(IntEnum):
     AUTHORIZATION = 4
     TRANSFER_ENCODING = 5
     CONTENT_LENGTH = 6
-    EXPECT = 7
+    EXPECT = 7  # 100-continue has been answered here
     OWN = 8
 
 
@@ -95,9 +95,8 @@ def request_fields(
         kind = _kind_of[name]
         if kind is not _PLAIN:
             if kind is _CONNECTION:
-                if value not in _NOTHING_NAMED and (named := _named_by_connection(headers)):
-                    rest = [field for field in headers if field[0].lower() not in named]
-                    return request_fields(rest, host=host, authorization=authorization, own=own)
+                if value not in _NOTHING_NAMED:
+                    return request_fields(_end_to_end(headers), host=host, authorization=authorization, own=own)
                 continue
             if kind is _HOST:
                 if host is not None:
@@ -111,7 +110,7 @@ def request_fields(
                 or kind is _EXPECT
                 or (kind is _AUTHORIZATION and authorization is not None)
                 or (kind is _OWN and not own)
-            ):  # 100-continue has been answered here
+            ):
                 continue
         lines += (name, b": ", value, b"\r\n")
     if host_missing and host is not None:
@@ -137,9 +136,8 @@ def answer_fields(headers: Headers, *, length: bool) -> tuple[list[bytes], bool]
         kind = _kind_of[name]
         if kind is not _PLAIN:
             if kind is _CONNECTION:
-                if value not in _NOTHING_NAMED and (named := _named_by_connection(headers)):
-                    rest = [field for field in headers if field[0].lower() not in named]
-                    return answer_fields(rest, length=length)
+                if value not in _NOTHING_NAMED:
+                    return answer_fields(_end_to_end(headers), length=length)
                 continue
             if kind is _HOP_BY_HOP:
                 continue
@@ -177,8 +175,9 @@ def has_body(headers: Headers) -> bool:
     )
 
 
-def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    """Names of fields that are for this connection alone, the field that names them included."""
+def _end_to_end(headers: Headers) -> Headers:
+    """The fields without those that `connection` names as being for this connection alone, and without itself."""
     values = [value for name, value in headers if name.lower() == b"connection"]
     named = {token.strip().lower() for value in values for token in value.split(b",")}
-    return frozenset(named | {b"connection"}) - _FRAMING
+    dropped = (named | {b"connection"}) - _FRAMING
+    return [field for field in headers if field[0].lower() not in dropped]

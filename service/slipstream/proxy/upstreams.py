@@ -15,15 +15,13 @@ from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
 from slipstream.proxy.connect import Connector
 from slipstream.proxy.errors import UpstreamError
-from slipstream.proxy.gateway import Route
+from slipstream.proxy.gateway import ROOT, Route
 from slipstream.proxy.headers import request_fields
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.pool import Pool
 from slipstream.proxy.request import Request
 
 P = TypeVar("P", bound=asyncio.Protocol)
-
-_ROOT = b"/v1"
 
 _OWN = {b"/healthz": b'{"status":"ok"}'}
 """Whether production's traffic flows must not hang on a training side that is away: orchestrators end what is dead."""
@@ -45,7 +43,7 @@ def production_route(production: Production, environment: Mapping[str, str], met
     proxy_authorization = connector.proxy_authorization
 
     def head(request: Request) -> tuple[bytes, bool]:
-        target = path + request.target[len(_ROOT) :]
+        target = path + request.target[len(ROOT) :]
         if not target.startswith(b"/"):  # neither has a path: `base_url` is a bare host and the request was for /v1
             target = b"/" + target
         fields, chunked = request_fields(request.headers, host=host, authorization=authorization, own=False)
