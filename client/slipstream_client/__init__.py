@@ -6,11 +6,30 @@ Names are imported when they are first used, so that `import slipstream_client` 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slipstream_client.config import configure as configure
+    from slipstream_client.config import settings as settings
+    from slipstream_client.context import current as current
+    from slipstream_client.context import is_replay as is_replay
+    from slipstream_client.http import async_http_client as async_http_client
+    from slipstream_client.http import async_openai as async_openai
+    from slipstream_client.http import http_client as http_client
+    from slipstream_client.http import openai as openai
 
 __version__ = "0.1.0"
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "configure": "config",
+    "settings": "config",
+    "current": "context",
+    "is_replay": "context",
+    "http_client": "http",
+    "async_http_client": "http",
+    "openai": "http",
+    "async_openai": "http",
+}
 """Which module of this package has a public name."""
 
 __all__ = [*_WHERE, "__version__"]

@@ -1,0 +1,88 @@
+"""Where the sidecar is, and how long the client waits for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+DEFAULT_URL = "http://127.0.0.1:8100"
+"""Where `slipstream serve` listens unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `configure` said.
+
+    Attributes:
+        url: of the sidecar, without `/v1` and without a slash at its end.
+        api_key: a Bearer token for the client's own requests to the sidecar (`facade.api_key`, or what a gateway in
+            front of it asks for). It never goes with calls of the agent: their key is the production model's.
+        timeout: seconds that a feedback, a mark or a run's report may take. Calls of the agent are not meant.
+    """
+
+    url: str = DEFAULT_URL
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 5.0
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client takes as its `base_url`."""
+        return f"{self.url}/v1"
+
+
+_configured: Settings | None = None
+
+
+def configure(url: str | None = None, *, api_key: str | None = None, timeout: float | None = None) -> Settings:
+    """Say where the sidecar is; once, before clients are made. What is left out comes from the environment.
+
+    Args:
+        url: such as `http://127.0.0.1:8100`, with or without `/v1`. Else `SLIPSTREAM_URL`, else `DEFAULT_URL`.
+        api_key: see `Settings`. Else `SLIPSTREAM_API_KEY`, else none.
+        timeout: seconds, above 0. Else 5.
+
+    Raises:
+        ValueError: a value cannot be used; the message names it.
+    """
+    global _configured
+    _configured = _read(url, api_key, timeout)
+    return _configured
+
+
+def settings() -> Settings:
+    """What `configure` said, or else the environment, read at the first use."""
+    global _configured
+    if _configured is None:
+        _configured = _read(None, None, None)
+    return _configured
+
+
+def _read(url: str | None, api_key: str | None, timeout: float | None) -> Settings:
+    name = "url" if url is not None else "SLIPSTREAM_URL"
+    url = url if url is not None else os.environ.get("SLIPSTREAM_URL") or DEFAULT_URL
+    found = Settings(
+        url=_address(url, name), api_key=api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY")
+    )
+    if timeout is None:
+        return found
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ValueError(f"timeout: expected seconds above 0, found {timeout!r}")
+    return replace(found, timeout=float(timeout))
+
+
+def _address(url: str, name: str) -> str:
+    expected = f"{name}: expected the sidecar's address, such as {DEFAULT_URL}, found {url!r}"
+    try:
+        parts = urlsplit(str(url))
+        usable = (
+            isinstance(url, str)
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port or 1) > 0
+        )
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or parts.query or parts.fragment:
+        raise ValueError(expected)
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")

@@ -1,0 +1,174 @@
+"""HTTP clients whose calls carry the context to the sidecar.
+
+The hooks see the request alone, and use nothing of it but its URL and headers, so they fit httpx and httpx2, on which
+the openai SDK is built from version 3 on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from slipstream_client.config import settings
+from slipstream_client.context import Context, current
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+logger = logging.getLogger("slipstream_client")
+
+MAX_METADATA_HEADER = 4096
+"""Bytes of the metadata header: servers and gateways refuse headers of 8 KiB in all, and the agent's own come too."""
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
+_OURS = "slipstream_client"
+"""The request extension that names the headers which the hook has set: redirects take them along."""
+
+_warned = False
+
+
+def http_client(**options: Any) -> httpx.Client:
+    """An `httpx.Client` whose requests to the sidecar carry the context; for any framework that takes one.
+
+    Args:
+        options: of `httpx.Client`. Timeout, limits and redirects are as in the openai SDK unless they are given;
+            hooks of your own are called after ours.
+    """
+    return httpx.Client(**_as_the_sdk(options, [before_request]))
+
+
+def async_http_client(**options: Any) -> httpx.AsyncClient:
+    """The asynchronous twin of `http_client`."""
+    return httpx.AsyncClient(**_as_the_sdk(options, [before_async_request]))
+
+
+def openai(**options: Any) -> OpenAI:
+    """An `openai.OpenAI` that calls the production model through the sidecar and carries the context.
+
+    Args:
+        options: of `openai.OpenAI`. The key is the production model's: `api_key`, or else `OPENAI_API_KEY`; without
+            one the sidecar must have it (`production.api_key`).
+
+    Raises:
+        ImportError: the openai SDK is not installed.
+    """
+    import openai as sdk
+
+    client = sdk.DefaultHttpxClient(event_hooks={"request": [before_request], "response": []})
+    return sdk.OpenAI(**{"http_client": client, **_to_sidecar(options)})
+
+
+def async_openai(**options: Any) -> AsyncOpenAI:
+    """The asynchronous twin of `openai`."""
+    import openai as sdk
+
+    client = sdk.DefaultAsyncHttpxClient(event_hooks={"request": [before_async_request], "response": []})
+    return sdk.AsyncOpenAI(**{"http_client": client, **_to_sidecar(options)})
+
+
+def _to_sidecar(options: dict[str, Any]) -> dict[str, Any]:
+    if "OPENAI_API_KEY" not in os.environ and "workload_identity" not in options:
+        options = {"api_key": "none", **options}  # the SDK makes no client without
+    return {"base_url": settings().base_url, **options}
+
+
+def _as_the_sdk(options: dict[str, Any], hooks: list[Callable[..., Any]]) -> dict[str, Any]:
+    own = options.get("event_hooks") or {}
+    return {
+        "timeout": httpx.Timeout(600, connect=5),  # httpx' own 5 seconds are too few for a model
+        "limits": httpx.Limits(max_connections=1000, max_keepalive_connections=100),
+        "follow_redirects": True,
+        **options,
+        "event_hooks": {**own, "request": [*hooks, *own.get("request", [])]},
+    }
+
+
+async def before_async_request(request: Any) -> None:
+    """The hook for asynchronous clients, of httpx or httpx2."""
+    before_request(request)
+
+
+def before_request(request: Any) -> None:
+    """The hook for synchronous clients: whatever goes wrong in it, the request goes as it was.
+
+    In a replay it raises instead: an agent that runs for training may fail, and must not call the production model.
+    """
+    global _warned
+    context = current()
+    try:
+        _carry(request, context)
+    except Exception:
+        if context.replay is not None:
+            raise
+        if not _warned:
+            _warned = True
+            logger.warning("a call goes without its marks (said once)", exc_info=True)
+
+
+def _carry(request: Any, context: Context) -> None:
+    before = request.extensions.pop(_OURS, ())  # redirected: what was right for the sidecar goes nowhere else
+    if before:
+        _replace_headers(request, before, {})
+    path = _path_at_sidecar(request.url)
+    if path is None:
+        return
+    if context.replay is not None:
+        query = request.url.query
+        target = f"{urlsplit(settings().url).path}{context.replay.path}{path}".encode("ascii")
+        request.url = request.url.copy_with(raw_path=target + b"?" + query if query else target)
+        _replace_headers(request, _HEADERS, {})
+        return
+    headers = headers_of(context)
+    if headers:
+        _replace_headers(request, headers, headers)
+        request.extensions = {**request.extensions, _OURS: tuple(headers)}
+    if context.carried is not None and not context.never:
+        context.carried.by(context.task_id)
+
+
+def _replace_headers(request: Any, names: Iterable[bytes], headers: Mapping[bytes, bytes]) -> None:
+    """Make the headers anew: httpx decides once how those of a request are encoded, and ours may be any text."""
+    others = [(name, value) for name, value in request.headers.raw if name.lower() not in names]
+    request.headers = type(request.headers)([*others, *headers.items()])
+
+
+def headers_of(context: Context) -> dict[bytes, bytes]:
+    """What the sidecar reads in front of a call. Metadata that is too long for a header is left out."""
+    metadata = _as_json(context.metadata) if context.metadata and fits_header(context.metadata) else ""
+    said = (
+        context.task_id or "",
+        context.session_id or "",
+        ",".join(context.labels),
+        metadata,
+        "never" if context.never else "",
+    )
+    return {name: value.encode() for name, value in zip(_HEADERS, said, strict=True) if value}
+
+
+def fits_header(metadata: Mapping[str, Any]) -> bool:
+    """Whether metadata is short enough, as JSON in ASCII, to go with a call."""
+    return len(_as_json(metadata)) <= MAX_METADATA_HEADER
+
+
+def _as_json(metadata: Mapping[str, Any]) -> str:
+    return json.dumps(dict(metadata), separators=(",", ":"))
+
+
+def _path_at_sidecar(url: Any) -> str | None:
+    """What follows `/v1` in a URL of the sidecar, percent-encoded as it is; None for any other URL."""
+    sidecar = urlsplit(settings().url)
+    port = sidecar.port or (443 if sidecar.scheme == "https" else 80)
+    if url.scheme != sidecar.scheme or (url.port or (443 if url.scheme == "https" else 80)) != port:
+        return None
+    if url.host != sidecar.hostname and not {url.host, sidecar.hostname} <= _LOOPBACK:
+        return None
+    path: str = url.raw_path.split(b"?", 1)[0].decode("ascii")
+    base = f"{sidecar.path}/v1"
+    return path[len(base) :] if path == base or path.startswith(base + "/") else None
