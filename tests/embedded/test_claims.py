@@ -79,3 +79,14 @@ def test_what_was_set_aside_is_never_taken_again(store: ExperienceStore) -> None
     assert store.set_aside(1) == 1
     assert store.release_after(0) == 0
     assert claimed(store, 1, at_least=1) == ["b0"]
+
+
+def test_whole_commits_are_taken_one_by_one(store: ExperienceStore) -> None:
+    commit(store, ["a0", "a1", "a2"], ["b0", "b1"])
+    commit(store, ["c0", "c1"])
+    commit(store, ["d0"], ["d1"], algorithm="ppo")
+
+    steps = [store.claim(step, 1, whole_commits=True) for step in (1, 2, 3, 4)]
+    assert [[taken.msg_id for taken in step] for step in steps] == [
+        ["a0", "a1", "a2", "b0", "b1"], ["c0", "c1"], ["d0", "d1"], [],
+    ]  # fmt: skip

@@ -86,7 +86,7 @@ buffer:
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
         (
             "algorithm: {algorithm_type: topr}",
-            "algorithm.algorithm_type: Input should be 'grpo' or 'ppo', found 'topr'",
+            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo' or 'ppo', found 'topr'",
         ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
         ("buffer: {train_batch_size: 0}", "buffer.train_batch_size: Input should be greater than or equal to 1"),

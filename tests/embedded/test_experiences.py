@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, text
 
-from slipstream.embedded.experiences import Answer, ExperienceStore, group_advantages
+from slipstream.embedded.experiences import Answer, ExperienceStore
 from slipstream.errors import ConfigError
 
 
@@ -112,24 +112,31 @@ def test_advantages_are_computed_within_one_commit(store: ExperienceStore) -> No
     )
 
 
-@pytest.mark.parametrize(
-    ("rewards", "advantages"),
-    [
-        ([("a", 0.5)], [0.5]),  # alone: its reward
-        ([("a", 0.5), ("a", 0.5), ("a", 0.5)], [0.0, 0.0, 0.0]),
-        ([(None, 1.0), (None, 0.0)], [0.7071, -0.7071]),  # without a task: one group
-        ([("a", 1.0), ("b", 9.0), ("a", 3.0), ("a", 2.0)], [-1.0, 9.0, 1.0, 0.0]),
-        ([], []),
-    ],
-)
-def test_group_advantages(rewards: list[tuple[str | None, float]], advantages: list[float]) -> None:
-    assert group_advantages(rewards) == pytest.approx(advantages, abs=1e-4)
+def test_the_last_step_of_a_run_is_the_last_of_its_feedback(store: ExperienceStore) -> None:
+    """Answers are recorded as they end; an agent's calls may end in another order than they began."""
+    store.record(answer(f"m{index}") for index in (2, 0, 1, 3))
+    store.feedback(["m0", "m1", "m2"], 1.0, "t", 0)
+    store.feedback(["m3"], 0.0, "t", 1)
+    store.commit("multi_step_grpo")
+
+    steps = [experience for experience in store.claim(1, 4) if experience.run_id == 0]
+    assert [experience.msg_id for experience in steps] == ["m0", "m1", "m2"]
+    assert [experience.advantage for experience in steps] == pytest.approx([1 / math.sqrt(2)] * 3, abs=1e-4)
 
 
-@pytest.mark.parametrize("size", range(2, 17))
-@pytest.mark.parametrize("reward", [0.1, 0.7, 0.9])
-def test_equal_rewards_teach_nothing_at_all(reward: float, size: int) -> None:
-    assert group_advantages([("t", reward)] * size) == [0.0] * size
+def test_a_database_from_before_runs_had_steps_is_taken_over(url: str) -> None:
+    before = ExperienceStore(url, "exp_buffer")
+    before.record([answer("m1")])
+    before.close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE exp_buffer_answers DROP COLUMN step"))
+    engine.dispose()
+
+    after = ExperienceStore(url, "exp_buffer")
+    assert after.feedback(["m1"], 1.0, "t", 0) == 1
+    assert after.commit("grpo") == 1
+    after.close()
 
 
 def test_a_table_of_another_engine_is_refused(url: str, tmp_path: Path) -> None:

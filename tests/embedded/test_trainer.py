@@ -165,6 +165,14 @@ def test_less_than_a_batch_is_trained_on_when_nothing_more_comes(job: Job) -> No
     assert job.trained_on() == {1: msg_ids}
 
 
+def test_each_commit_is_a_step_where_the_configuration_says_so(job: Job) -> None:
+    job.fields["trainer"] |= {"step_per_commit": True}
+    commits = [job.commit(groups, size) for groups, size in ((3, 4), (1, 2), (2, 2))]
+    job.run()
+
+    assert job.trained_on() == dict(enumerate(commits, start=1))
+
+
 def test_less_than_a_batch_waits_while_more_may_come(job: Job) -> None:
     job.fields["trainer"] |= {"total_steps": 1}
     first = job.commit(groups=1, size=3)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from slipstream.embedded.advantages import AlgorithmType
 from slipstream.errors import ConfigError
 from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory
@@ -100,9 +101,10 @@ class PolicyLoss(Section):
 
 
 class Algorithm(Section):
-    """`grpo` compares the runs of a task with each other; `ppo` takes single samples against the batch's mean."""
+    """`grpo` and `multi_step_grpo` compare the runs of a task with each other; `ppo` takes single samples against the
+    batch's mean."""
 
-    algorithm_type: Literal["grpo", "ppo"] = "ppo"
+    algorithm_type: AlgorithmType = "ppo"
     repeat_times: Positive = 1
     optimizer: Optimizer = Optimizer()
     policy_loss_fn_args: PolicyLoss = PolicyLoss()
@@ -163,6 +165,9 @@ class Trainer(Section):
     than `buffer.train_batch_size`. (Trinity-RFT has no such field: there, leftovers wait.) The default is twice the
     sidecar's usual commit interval, so that traffic which goes on never gets smaller batches.
 
+    With `step_per_commit` each commit is one training step, however many experiences it brought: for a tuner, whose
+    commits are its batches. Trinity-RFT has no such field.
+
     `dtype` is what is computed with (the weights are kept in float32); auto is bfloat16 where the CPU has it. Trinity-
     RFT has no such field either.
     """
@@ -170,6 +175,7 @@ class Trainer(Section):
     save_interval: Count = 0
     total_steps: Positive | None = None
     partial_batch_after: Annotated[Number, Field(gt=0)] = 600
+    step_per_commit: bool = False
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     max_checkpoints_to_keep: Count = 0
     save_hf_checkpoint: Literal["always", "last", "never"] = "last"

@@ -11,17 +11,17 @@ go on where they were.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 
+from slipstream.embedded.advantages import AlgorithmType, advantages
 from slipstream.embedded.tables import open_tables
 
 TokenIds = NDArray[np.int32]
@@ -39,7 +39,6 @@ _CARRIED = (  # from a recorded answer to its row in the buffer
     "created_at",
 )
 SET_ASIDE = -1  # the train_step of experiences whose training failed again and again
-_STD_EPSILON = 1e-6  # as Trinity-RFT's grpo: keeps a group of nearly equal rewards finite
 
 
 @dataclass(frozen=True)
@@ -122,24 +121,26 @@ class ExperienceStore:
     def feedback(self, msg_ids: Sequence[str], reward: float, task_id: str | None, run_id: int) -> int:
         """Gives the reward to answers that have none yet: the first reward for a msg_id wins.
 
-        Returns how many answers it reached; unknown and already rewarded ids count as none.
+        The order of `msg_ids` is that of the run's steps. Returns how many answers it reached; unknown and already
+        rewarded ids count as none.
         """
         answers = self._answers
+        given = update(answers).where(answers.c.msg_id == bindparam("given"), answers.c.reward.is_(None))
+        given = given.values(reward=reward, task_id=task_id, run_id=run_id, step=bindparam("place"))
+        reached = 0
         with self._engine.begin() as connection:
-            return connection.execute(
-                update(answers)
-                .where(answers.c.msg_id.in_(msg_ids), answers.c.reward.is_(None))
-                .values(reward=reward, task_id=task_id, run_id=run_id)
-            ).rowcount
+            for place, msg_id in enumerate(msg_ids):
+                reached += connection.execute(given, {"given": msg_id, "place": place}).rowcount
+        return reached
 
-    def commit(self, algorithm: Literal["grpo", "ppo"]) -> int:
+    def commit(self, algorithm: AlgorithmType) -> int:
         """Moves every ready answer into the buffer, with its advantage; returns how many. A commit of none counts."""
         answers = self._answers
         with self._engine.begin() as connection:
             ready = connection.execute(
                 select(answers)
                 .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
-                .order_by(answers.c.id)
+                .order_by(answers.c.step, answers.c.id)
             ).all()
             commit = connection.execute(
                 insert(self._commits).values(created_at=self._clock(), experiences=len(ready))
@@ -147,12 +148,12 @@ class ExperienceStore:
             assert commit is not None  # one row was inserted; the type allows for many
             if not ready:
                 return 0
-            advantages = group_advantages([(row.task_id, row.reward) for row in ready]) if algorithm == "grpo" else None
+            compared = advantages(algorithm, [(row.task_id, row.run_id, row.reward) for row in ready])
             connection.execute(
                 insert(self._buffer),
                 [
                     {name: row._mapping[name] for name in _CARRIED}
-                    | {"commit_id": commit.id, "advantage": advantages[index] if advantages else None}
+                    | {"commit_id": commit.id, "advantage": compared[index] if compared else None}
                     for index, row in enumerate(ready)
                 ],
             )
@@ -177,12 +178,13 @@ class ExperienceStore:
         with self._engine.begin() as connection:
             return connection.scalar(select(func.count()).where(self._buffer.c.train_step.is_(None))) or 0
 
-    def claim(self, step: int, at_least: int) -> list[Experience]:
+    def claim(self, step: int, at_least: int, *, whole_commits: bool = False) -> list[Experience]:
         """Takes the batch of a training step: whole groups, oldest first, until there are `at_least` experiences.
 
         A group is what the advantages were computed within (the experiences of one task in one commit); an
-        experience without an advantage stands alone, so that a batch of those has exactly `at_least`. Returns an
-        empty list, and takes nothing, while there are fewer.
+        experience without an advantage stands alone, so that a batch of those has exactly `at_least`. With
+        `whole_commits` all that one commit brought stays together. Returns an empty list, and takes nothing, while
+        there are fewer.
         """
         buffer = self._buffer
         with self._engine.begin() as connection:
@@ -193,7 +195,8 @@ class ExperienceStore:
             )
             groups: defaultdict[Any, list[int]] = defaultdict(list)
             for row in free:
-                groups[row.id if row.advantage is None else (row.commit_id, row.task_id)].append(row.id)
+                alone_or_group = row.id if row.advantage is None else (row.commit_id, row.task_id)
+                groups[row.commit_id if whole_commits else alone_or_group].append(row.id)
             batch: list[int] = []
             for ids in groups.values():
                 if len(batch) >= at_least:
@@ -216,29 +219,6 @@ class ExperienceStore:
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:
             return connection.execute(update(self._buffer).where(condition).values(train_step=train_step)).rowcount
-
-
-def group_advantages(rewards: Sequence[tuple[str | None, float]]) -> list[float]:
-    """Group-relative advantages (GRPO, DeepSeekMath, arXiv:2402.03300), as Trinity-RFT computes them at commit.
-
-    Args:
-        rewards: (task_id, reward) of each experience of one commit; those without a task_id are one group.
-
-    Returns:
-        (reward - mean) / (standard deviation of the sample + 1e-6) within the group; a group of one has its reward.
-    """
-    groups: defaultdict[str | None, list[float]] = defaultdict(list)
-    for task_id, reward in rewards:
-        groups[task_id].append(reward)
-    advantages = []
-    # mean, not fmean: fmean of three times 0.1 is not 0.1, and equal rewards would move the weights
-    for task_id, reward in rewards:
-        group = groups[task_id]
-        if len(group) == 1:
-            advantages.append(reward)
-        else:
-            advantages.append((reward - statistics.mean(group)) / (statistics.stdev(group) + _STD_EPSILON))
-    return advantages
 
 
 def _experience(row: Any) -> Experience:

@@ -96,6 +96,7 @@ def _answers_table(metadata: MetaData, buffer_name: str) -> Table:
         Column("task_id", String(64)),
         Column("run_id", Integer),
         Column("reward", Float),
+        Column("step", Integer),  # its place among the run's answers, from 0
         Column("commit_id", Integer),
         Index(f"{buffer_name}_answers_state", "reward", "commit_id"),
     )
@@ -133,6 +134,9 @@ def _buffer_table(metadata: MetaData, name: str) -> Table:
 
 def _check_columns(connection: Connection, table: Table) -> None:
     found = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    if found == set(table.c.keys()) - {"step"} and "step" in table.c:  # of a version that knew no runs of several steps
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN step INTEGER")
+        found.add("step")
     if found != set(table.c.keys()):
         raise ConfigError(
             f"buffer.trainer_input.experience_buffer: expected a database of the embedded engine, found a table "

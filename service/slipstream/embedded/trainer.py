@@ -69,7 +69,7 @@ class Trainer:
             "trainer ready",
             version=self._published,
             waiting=self._store.unclaimed(),
-            batch=self._config.buffer.train_batch_size,
+            batch="each commit" if trainer.step_per_commit else self._config.buffer.train_batch_size,
             ends_without_data=f"after {input_.max_read_timeout:g} s" if input_.max_read_timeout else "never",
         )
         try:
@@ -111,12 +111,13 @@ class Trainer:
 
     def _next_batch(self) -> list[Experience]:
         """Waits for a batch; empty when training is to end."""
-        size = self._config.buffer.train_batch_size
+        by_commit = self._config.trainer.step_per_commit
+        size = 1 if by_commit else self._config.buffer.train_batch_size
         timeout = self._config.buffer.trainer_input.experience_buffer.max_read_timeout
         waiting, since = -1, time.monotonic()
         while not self._stop.is_set():
             self._follow_marker()
-            batch = self._store.claim(self._step + 1, size)
+            batch = self._store.claim(self._step + 1, size, whole_commits=by_commit)
             if batch:
                 return batch
             now, before = time.monotonic(), waiting
