@@ -94,6 +94,43 @@ def test_a_template_that_knows_tools_renders_them_itself(smollm2: Path) -> None:
     assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)<tool>snow"
 
 
+@pytest.mark.parametrize("template", ["smollm2's", "native"])
+def test_several_turns_of_tools_keep_their_order(smollm2: Path, template: str) -> None:
+    """Two calls at once, their answers, words between, and a call without arguments as OpenAI's SDK writes it."""
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    if template == "native":
+        tokenizer.chat_template = NATIVE
+    bergen = CALL | {"id": "c2", "function": CALL["function"] | {"arguments": '{"city": "Bergen"}'}}
+    nowhere = CALL | {"id": "c3", "function": CALL["function"] | {"arguments": ""}}
+    messages = [
+        {"role": "user", "content": "Where is snow?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL, bergen]},
+        {"role": "tool", "tool_call_id": "c1", "content": "snow"},
+        {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "rain"}]},
+        {"role": "assistant", "content": "And here?", "tool_calls": [nowhere]},
+        {"role": "tool", "tool_call_id": "c3", "content": "sun"},
+    ]
+
+    _, _, conversation = rendered(tokenizer, messages, [WEATHER]).partition("Where is snow?")
+    if template == "native":
+        assert conversation == (
+            "<assistant>(get_weather Oslo)(get_weather Bergen)<tool>snow<tool>rain"
+            "<assistant>And here?(get_weather )<tool>sun"
+        )
+    else:
+        assert conversation == (
+            "<|im_end|>\n<|im_start|>assistant\n"
+            '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n'
+            '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bergen"}}\n</tool_call><|im_end|>\n'
+            "<|im_start|>user\n<tool_response>\nsnow\n</tool_response><|im_end|>\n"
+            "<|im_start|>user\n<tool_response>\nrain\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\nAnd here?\n"
+            '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call><|im_end|>\n'
+            "<|im_start|>user\n<tool_response>\nsun\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n"
+        )
+
+
 def test_tool_calls_are_read_from_a_response() -> None:
     content, calls = parse_tool_calls(
         'Let me see.\n<tool_call>\n{"name": "f", "arguments": {"city": "Zürich"}}\n</tool_call>\n'

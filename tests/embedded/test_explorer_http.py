@@ -175,6 +175,47 @@ async def test_the_temperature_is_the_configuration_s(
     assert first.response_ids.tolist() != second.response_ids.tolist()
 
 
+async def test_a_request_narrows_the_sampling_and_not_the_recorded_logprobs(
+    policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
+) -> None:
+    """The likeliest token is all of so small a nucleus; what is recorded is its probability among all tokens."""
+    answer = await policy.chat.completions.create(
+        model=name, messages=HELLO, max_tokens=20, top_p=1e-6, logprobs=True, top_logprobs=1
+    )
+
+    [experience] = await experiences(http, explorer_config, answer.id)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    assert all(token.token == token.top_logprobs[0].token for token in logprobs.content)
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    assert experience.logprobs.tolist() == pytest.approx(recomputed(model, experience), abs=1e-4)
+    assert min(experience.logprobs) < -0.5
+
+
+async def test_what_a_request_tells_the_chat_template_reaches_it(explorer_config: EngineConfig, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(explorer_config.model.model_path)
+    tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
+    directory = tmp_path / "thinks"
+    tiny_llama(seed=0).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    model = explorer_config.model.model_copy(update={"model_path": str(directory)})
+    async with (
+        serving(create_app(explorer_config.model_copy(update={"model": model}))) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as policy,
+    ):
+        prompts = []
+        for variables in ({"enable_thinking": False}, {"enable_thinking": True}, None):
+            extra = {"chat_template_kwargs": variables, "return_token_ids": True}
+            answer = await policy.chat.completions.create(
+                model=str(directory), messages=HELLO, max_tokens=1, extra_body=extra
+            )
+            assert answer.model_extra is not None
+            prompts.append(tokenizer.decode(answer.model_extra["prompt_token_ids"]))
+
+    assert prompts == ["Hello<think></think>", "Hello", "Hello"]
+
+
 async def test_an_answer_that_calls_a_tool(explorer_config: EngineConfig, tmp_path: Path) -> None:
     """A model taught one answer, at temperature 0: what it writes becomes tool_calls, streamed or not."""
     tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}

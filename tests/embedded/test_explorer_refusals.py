@@ -79,6 +79,8 @@ async def test_bad_feedback_is_refused_with_its_field(http: httpx.AsyncClient, b
         ({"stop": ""}, 400, "stop.0"),
         ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
         ({"tools": [{"type": "function", "function": {}}]}, 400, "tools.0.function.name"),
+        ({"chat_template_kwargs": {"enable_thinking": False, "chat_template": "{{ 1 }}"}}, 400, "chat_template_kwargs"),
+        ({"chat_template_kwargs": "none"}, 400, "chat_template_kwargs"),
         ({"model": "another"}, 404, "model"),
         ({"messages": [{"role": "user", "content": "word " * 1500}]}, 400, "messages"),
     ],

@@ -7,16 +7,19 @@ itself; for the others, as SmolLM2, the same convention is written into the syst
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from transformers import PreTrainedTokenizerBase
 
 TOOL_CALL = "<tool_call>"
+RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) | {"messages"}
+"""Names that no `chat_template_kwargs` may have: they say how, and from what, the prompt is made."""
 _CALLS = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _TOOLS_TEXT = """You can call functions. Their signatures are JSON within <tools></tools>:
 <tools>
@@ -71,8 +74,16 @@ class Tool(BaseModel):
     function: Function
 
 
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
+def prompt_ids(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
     """The prompt up to where the assistant's answer begins, by the model's chat template.
+
+    Args:
+        variables: more of what the template may ask for, as `enable_thinking`; none named as in `RESERVED`.
 
     Raises:
         jinja2.TemplateError: the template refuses these messages (roles that do not alternate, say).
@@ -83,6 +94,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], 
         tools=signatures or None,
         add_generation_prompt=True,
         return_dict=False,
+        **(variables or {}),
     )
     return list(ids)
 
@@ -156,7 +168,7 @@ def _role(message: Message) -> str:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = json.loads(call.function.arguments)
+        arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError):
         arguments = call.function.arguments  # a model may have written it so; it goes back as it came
     return {"name": call.function.name, "arguments": arguments}

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import structlog
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from transformers import PreTrainedTokenizerBase
 
-from slipstream.embedded.chat import Message, Tool, ToolCall, parse_tool_calls
+from slipstream.embedded.chat import RESERVED, Message, Tool, ToolCall, parse_tool_calls
 from slipstream.embedded.engine import Engine, EngineError
 from slipstream.embedded.experiences import Answer
 from slipstream.embedded.response_text import ResponseText
@@ -31,6 +31,12 @@ _MAX_CHOICES = 64  # one request fills the engine's rows at most once
 def _as_list(stop: Any) -> Any:
     """OpenAI lets one string stand for a list of one."""
     return [stop] if isinstance(stop, str) else stop
+
+
+def _without_reserved(variables: dict[str, Any] | None) -> dict[str, Any] | None:
+    if taken := sorted(RESERVED & (variables or {}).keys()):
+        raise ValueError(f"a request cannot set {taken[0]!r} here")
+    return variables
 
 
 class StreamOptions(BaseModel):
@@ -64,6 +70,7 @@ class ChatRequest(BaseModel):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     return_token_ids: bool | None = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, AfterValidator(_without_reserved)] = None
 
     @property
     def wanted_tools(self) -> list[Tool]:

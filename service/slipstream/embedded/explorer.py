@@ -86,7 +86,7 @@ class Explorer:
             message = "tools: need explorer.rollout_model.enable_auto_tool_choice and tool_call_parser: hermes"
             raise RequestError(message, param="tools", status=400)
         try:
-            prompt = prompt_ids(self.tokenizer, request.messages, request.wanted_tools)
+            prompt = prompt_ids(self.tokenizer, request.messages, request.wanted_tools, request.chat_template_kwargs)
         except jinja2.TemplateError as error:
             message = f"messages: the model's chat template refuses them: {error}"
             raise RequestError(message, param="messages", status=400) from error
