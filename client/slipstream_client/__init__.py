@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from slipstream_client.http import async_openai as async_openai
     from slipstream_client.http import http_client as http_client
     from slipstream_client.http import openai as openai
+    from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
+    from slipstream_client.tuner.config import TinkerConfig as TinkerConfig
+    from slipstream_client.tuner.config import TunerModelConfig as TunerModelConfig
+    from slipstream_client.tuner.dataset import DatasetConfig as DatasetConfig
+    from slipstream_client.tuner.functions import JudgeOutput as JudgeOutput
+    from slipstream_client.tuner.functions import JudgeType as JudgeType
+    from slipstream_client.tuner.functions import WorkflowOutput as WorkflowOutput
+    from slipstream_client.tuner.functions import WorkflowType as WorkflowType
+    from slipstream_client.tuner.functions import check_judge_function as check_judge_function
+    from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
 
 __version__ = "0.1.0"
 
@@ -29,6 +39,16 @@ _WHERE: dict[str, str] = {
     "async_http_client": "http",
     "openai": "http",
     "async_openai": "http",
+    "AlgorithmConfig": "tuner.config",
+    "DatasetConfig": "tuner.dataset",
+    "JudgeOutput": "tuner.functions",
+    "JudgeType": "tuner.functions",
+    "TinkerConfig": "tuner.config",
+    "TunerModelConfig": "tuner.config",
+    "WorkflowOutput": "tuner.functions",
+    "WorkflowType": "tuner.functions",
+    "check_judge_function": "tuner.functions",
+    "check_workflow_function": "tuner.functions",
 }
 """Which module of this package has a public name."""
 

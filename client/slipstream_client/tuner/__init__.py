@@ -1,0 +1,49 @@
+"""Training on a dataset: the names of AgentScope's `tuner`, so that its user changes the import and nothing else.
+
+Needs the extra `slipstream-client[tuner]`. Names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
+    from slipstream_client.tuner.config import TinkerConfig as TinkerConfig
+    from slipstream_client.tuner.config import TunerModelConfig as TunerModelConfig
+    from slipstream_client.tuner.dataset import DatasetConfig as DatasetConfig
+    from slipstream_client.tuner.functions import JudgeOutput as JudgeOutput
+    from slipstream_client.tuner.functions import JudgeType as JudgeType
+    from slipstream_client.tuner.functions import WorkflowOutput as WorkflowOutput
+    from slipstream_client.tuner.functions import WorkflowType as WorkflowType
+    from slipstream_client.tuner.functions import check_judge_function as check_judge_function
+    from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
+
+_WHERE = {
+    "AlgorithmConfig": "config",
+    "TinkerConfig": "config",
+    "TunerModelConfig": "config",
+    "DatasetConfig": "dataset",
+    "JudgeOutput": "functions",
+    "JudgeType": "functions",
+    "WorkflowOutput": "functions",
+    "WorkflowType": "functions",
+    "check_judge_function": "functions",
+    "check_workflow_function": "functions",
+}
+"""Which module of this package has a public name."""
+
+__all__ = [*_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
