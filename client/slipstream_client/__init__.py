@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from slipstream_client.config import settings as settings
     from slipstream_client.context import current as current
     from slipstream_client.context import is_replay as is_replay
+    from slipstream_client.errors import SidecarAway as SidecarAway
+    from slipstream_client.errors import SidecarRefused as SidecarRefused
+    from slipstream_client.errors import SlipstreamError as SlipstreamError
     from slipstream_client.http import async_http_client as async_http_client
     from slipstream_client.http import async_openai as async_openai
     from slipstream_client.http import http_client as http_client
@@ -35,6 +38,9 @@ _WHERE: dict[str, str] = {
     "settings": "config",
     "current": "context",
     "is_replay": "context",
+    "SlipstreamError": "errors",
+    "SidecarAway": "errors",
+    "SidecarRefused": "errors",
     "http_client": "http",
     "async_http_client": "http",
     "openai": "http",

@@ -1,0 +1,240 @@
+"""The sidecar's own endpoints: each written once, as a request and what to make of its answer, and two senders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from slipstream_client.config import Settings, settings
+from slipstream_client.context import Replay
+from slipstream_client.errors import SidecarAway, SidecarRefused, SlipstreamError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    """One request to the sidecar.
+
+    Attributes:
+        path: below the sidecar's address.
+        body: sent as JSON; None for none.
+        read: makes a value of the answer's JSON.
+        timeout: seconds; None for those of `configure`.
+    """
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None
+    read: Callable[[Any], T]
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs of one task that were opened together."""
+
+    task_id: str
+    group_id: str
+    runs: tuple[Replay, ...]
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """What became of a run.
+
+    Attributes:
+        state: `scored`, `answered` (the sidecar's calculators will score it) or `failed` (dropped).
+        msg_ids: of the policy's answers, in the order in which the calls began.
+        policy_version: the model's version that gave them; None without answers.
+    """
+
+    state: str
+    msg_ids: tuple[str, ...]
+    policy_version: int | None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit delivered.
+
+    Attributes:
+        commit: its number; None where nothing was ready.
+        run_again: groups that the Explorer had lost, and that are run again.
+        lost: groups that it had lost, and that cannot be run again.
+    """
+
+    commit: int | None
+    groups: int
+    experiences: int
+    run_again: int
+    lost: int
+
+
+def open_runs(
+    task_id: str,
+    runs: int,
+    *,
+    labels: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+    session_id: str | None = None,
+) -> Request[RunGroup]:
+    """Open a group of so many runs of a task. Refused with 409 `already_open` where the task has one."""
+    body = {"runs": runs, "labels": list(labels), "metadata": dict(metadata or {}), "session_id": session_id}
+
+    def read(answer: Any) -> RunGroup:
+        opened = tuple(Replay(answer["task_id"], run["run_id"]) for run in answer["runs"])
+        return RunGroup(answer["task_id"], answer["group_id"], opened)
+
+    return Request("POST", f"/runs/{quote(task_id, safe='')}", body, read)
+
+
+def finish_run(
+    replay: Replay,
+    *,
+    reward: float | None = None,
+    breakdown: Mapping[str, float] | None = None,
+    error: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    side_effects: Sequence[Mapping[str, str]] = (),
+) -> Request[RunEnd]:
+    """End a run: with its reward, with an `error` that drops it, or with neither to have the sidecar score it.
+
+    Refused with 409 `run_closed` where it has ended.
+    """
+    body = {
+        "reward": reward,
+        "breakdown": dict(breakdown or {}),
+        "error": error,
+        "metadata": dict(metadata or {}),
+        "side_effects": [dict(effect) for effect in side_effects],
+    }
+
+    def read(answer: Any) -> RunEnd:
+        return RunEnd(answer["state"], tuple(answer["msg_ids"]), answer["policy_version"])
+
+    return Request("POST", f"/runs/{quote(replay.task_id, safe='')}/{replay.run_id}/finish", body, read)
+
+
+def post_feedback(body: Mapping[str, Any]) -> Request[str]:
+    """Store a feedback; its answer is the receipt's id."""
+    return Request("POST", "/feedback", body, lambda answer: str(answer["id"]))
+
+
+def post_mark(body: Mapping[str, Any]) -> Request[str]:
+    """Store a mark; its answer says `applied` or `waiting`."""
+    return Request("POST", "/marks", body, lambda answer: str(answer["state"]))
+
+
+def post_commit(timeout: float) -> Request[Committed]:
+    """Deliver now what the commit timer would deliver."""
+
+    def read(answer: Any) -> Committed:
+        return Committed(**{name: answer[name] for name in Committed.__dataclass_fields__})
+
+    return Request("POST", "/commit", {}, read, timeout)
+
+
+class Service:
+    """Sends requests to the sidecar.
+
+    Attributes:
+        at: the settings it was made with; else those of `configure`.
+    """
+
+    def __init__(self, at: Settings | None = None) -> None:
+        self.at = at or settings()
+        self._client = httpx.Client(**_options(self.at))
+
+    def send(self, request: Request[T]) -> T:
+        """Send it once and read its answer.
+
+        Raises:
+            SidecarAway: no answer, or a 5xx, 408 or 429.
+            SidecarRefused: a 4xx.
+            SlipstreamError: an answer that is not the sidecar's.
+        """
+        try:
+            response = self._client.request(**_arguments(request, self.at))
+        except httpx.HTTPError as error:
+            raise _away(error, self.at) from error
+        return _answer(request, response, self.at)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncService:
+    """The asynchronous twin of `Service`; for one event loop."""
+
+    def __init__(self, at: Settings | None = None) -> None:
+        self.at = at or settings()
+        self._client = httpx.AsyncClient(**_options(self.at))
+
+    async def send(self, request: Request[T]) -> T:
+        try:
+            response = await self._client.request(**_arguments(request, self.at))
+        except httpx.HTTPError as error:
+            raise _away(error, self.at) from error
+        return _answer(request, response, self.at)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def __aenter__(self) -> AsyncService:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _options(at: Settings) -> dict[str, Any]:
+    return {"headers": {"authorization": f"Bearer {at.api_key}"} if at.api_key else {}}
+
+
+def _arguments(request: Request[Any], at: Settings) -> dict[str, Any]:
+    return {
+        "method": request.method,
+        "url": at.url + request.path,
+        "json": request.body,
+        "timeout": request.timeout or at.timeout,
+    }
+
+
+def _away(error: httpx.HTTPError, at: Settings) -> SidecarAway:
+    unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol))
+    why = str(error) or type(error).__name__
+    return SidecarAway(f"the sidecar at {at.url} did not answer: {why}", received=not unsent)
+
+
+def _answer(request: Request[T], response: httpx.Response, at: Settings) -> T:
+    what = f"{request.method} {at.url}{request.path}"
+    status = response.status_code
+    try:
+        content = response.json()
+    except ValueError:
+        content = None
+    if status >= 400:
+        error = content.get("error") if isinstance(content, dict) else None
+        error = error if isinstance(error, dict) else {}
+        message = f"{what}: {status} {error.get('message') or response.reason_phrase}"
+        if status >= 500 or status in (408, 429):
+            raise SidecarAway(message, status=status, received=True)
+        raise SidecarRefused(message, status=status, code=error.get("code"), param=error.get("param"))
+    try:
+        return request.read(content)
+    except (LookupError, TypeError, ValueError) as wrong:
+        raise SlipstreamError(f"{what}: {status} with an answer that is not the sidecar's") from wrong
