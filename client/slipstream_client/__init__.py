@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from slipstream_client.http import async_openai as async_openai
     from slipstream_client.http import http_client as http_client
     from slipstream_client.http import openai as openai
+    from slipstream_client.marks import mark as mark
+    from slipstream_client.marks import mark_answer as mark_answer
+    from slipstream_client.marks import never as never
+    from slipstream_client.outbox import OutboxCounts as OutboxCounts
+    from slipstream_client.outbox import flush as flush
+    from slipstream_client.outbox import outbox_counts as outbox_counts
+    from slipstream_client.rewarding import async_commit as async_commit
+    from slipstream_client.rewarding import commit as commit
+    from slipstream_client.rewarding import feedback as feedback
     from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
     from slipstream_client.tuner.config import TinkerConfig as TinkerConfig
     from slipstream_client.tuner.config import TunerModelConfig as TunerModelConfig
@@ -45,6 +54,15 @@ _WHERE: dict[str, str] = {
     "async_http_client": "http",
     "openai": "http",
     "async_openai": "http",
+    "mark": "marks",
+    "mark_answer": "marks",
+    "never": "marks",
+    "feedback": "rewarding",
+    "commit": "rewarding",
+    "async_commit": "rewarding",
+    "flush": "outbox",
+    "outbox_counts": "outbox",
+    "OutboxCounts": "outbox",
     "AlgorithmConfig": "tuner.config",
     "DatasetConfig": "tuner.dataset",
     "JudgeOutput": "tuner.functions",

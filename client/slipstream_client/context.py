@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from slipstream_client.calls import Call
 
 
 @dataclass(frozen=True)
@@ -26,25 +29,30 @@ class Replay:
         return f"/runs/{quote(self.task_id, safe='')}/{self.run_id}/v1"
 
 
-@dataclass
-class Carried:
-    """Whether a call took a mark with it, so that the mark need not be posted as well.
+@dataclass(eq=False)
+class Block:
+    """A mark that is entered.
 
     Attributes:
-        task_id: the task that was marked.
-        outer: that of the mark around it.
+        owner: whoever entered it.
+        task_id: the task that is marked.
+        outer: the mark around it.
+        carried: whether a call took it along, so that it need not be posted as well.
+        token: leaves it.
     """
 
+    owner: object
     task_id: str | None
-    outer: Carried | None = None
-    done: bool = False
+    outer: Block | None
+    carried: bool = False
+    token: Token[Context] | None = None
 
-    def by(self, task_id: str | None) -> None:
+    def carried_by(self, task_id: str | None) -> None:
         """A call of this task is on its way with the labels of this mark and of those around it."""
-        mark: Carried | None = self
-        while mark is not None:
-            mark.done = mark.done or mark.task_id == task_id
-            mark = mark.outer
+        block: Block | None = self
+        while block is not None:
+            block.carried = block.carried or block.task_id == task_id
+            block = block.outer
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,8 @@ class Context:
         metadata: JSON values by name; what an inner mark says goes before.
         never: the call is not to be captured.
         replay: the run that the call belongs to; then nothing else here is sent.
-        carried: of the innermost mark.
+        block: the innermost mark.
+        call: of an agent, which this is a part of and which a TrainingRunner may run again.
     """
 
     task_id: str | None = None
@@ -65,7 +74,8 @@ class Context:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     never: bool = False
     replay: Replay | None = None
-    carried: Carried | None = field(default=None, compare=False, repr=False)
+    block: Block | None = field(default=None, compare=False, repr=False)
+    call: Call | None = field(default=None, compare=False, repr=False)
 
 
 NOTHING = Context()
@@ -84,13 +94,29 @@ def is_replay() -> bool:
     return _current.get().replay is not None
 
 
+def enter(context: Context) -> Token[Context]:
+    """Have calls carry this context, in place of the one around it, until `leave`."""
+    if context is not NOTHING:
+        from slipstream_client import threads  # which needs this module
+
+        threads.carry_contexts()
+    if context.call is not None:
+        context.call.saw(context)
+    return _current.set(context)
+
+
+def leave(token: Token[Context]) -> None:
+    """Go back to the context before `enter`."""
+    # a generator may end in another context than it began in, which is not ours to change
+    with suppress(ValueError):
+        _current.reset(token)
+
+
 @contextmanager
 def entered(context: Context) -> Iterator[Context]:
-    """Have calls carry this context, in place of the one around it."""
-    token = _current.set(context)
+    """A block whose calls carry this context, in place of the one around it."""
+    token = enter(context)
     try:
         yield context
     finally:
-        # a generator may end in another context than it began in, which is not ours to change
-        with suppress(ValueError):
-            _current.reset(token)
+        leave(token)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("slipstream_client")
 
-MAX_METADATA_HEADER = 4096
-"""Bytes of the metadata header: servers and gateways refuse headers of 8 KiB in all, and the agent's own come too."""
+MAX_HEADER = 4096
+"""Bytes of metadata, and of labels, in a header: servers and gateways refuse headers of 8 or 16 KiB."""
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
@@ -129,8 +129,8 @@ def _carry(request: Any, context: Context) -> None:
     if headers:
         _replace_headers(request, headers, headers)
         request.extensions = {**request.extensions, _OURS: tuple(headers)}
-    if context.carried is not None and not context.never:
-        context.carried.by(context.task_id)
+    if context.block is not None:
+        context.block.carried_by(context.task_id)
 
 
 def _replace_headers(request: Any, names: Iterable[bytes], headers: Mapping[bytes, bytes]) -> None:
@@ -140,25 +140,24 @@ def _replace_headers(request: Any, names: Iterable[bytes], headers: Mapping[byte
 
 
 def headers_of(context: Context) -> dict[bytes, bytes]:
-    """What the sidecar reads in front of a call. Metadata that is too long for a header is left out."""
-    metadata = _as_json(context.metadata) if context.metadata and fits_header(context.metadata) else ""
+    """What the sidecar reads in front of a call. What is too long for a header is left out."""
     said = (
         context.task_id or "",
         context.session_id or "",
-        ",".join(context.labels),
-        metadata,
+        ",".join(context.labels) if fits_header(context.labels) else "",
+        _as_json(dict(context.metadata)) if context.metadata and fits_header(context.metadata) else "",
         "never" if context.never else "",
     )
     return {name: value.encode() for name, value in zip(_HEADERS, said, strict=True) if value}
 
 
-def fits_header(metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata is short enough, as JSON in ASCII, to go with a call."""
-    return len(_as_json(metadata)) <= MAX_METADATA_HEADER
+def fits_header(value: Mapping[str, Any] | tuple[str, ...]) -> bool:
+    """Whether metadata, or labels, are short enough to go with a call."""
+    return len(_as_json(value if isinstance(value, tuple) else dict(value))) <= MAX_HEADER
 
 
-def _as_json(metadata: Mapping[str, Any]) -> str:
-    return json.dumps(dict(metadata), separators=(",", ":"))
+def _as_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))  # in ASCII
 
 
 def _path_at_sidecar(url: Any) -> str | None:

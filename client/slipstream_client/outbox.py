@@ -1,0 +1,229 @@
+"""What is to be told to the sidecar in the background, so that an agent never waits for it and never fails by it.
+
+One thread sends in the order of `put`, so that what is said later counts. What does not arrive stays, within bounds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream_client.config import settings
+from slipstream_client.context import NOTHING, entered
+from slipstream_client.errors import SidecarAway, SidecarRefused
+from slipstream_client.service import Request, Service
+
+logger = logging.getLogger("slipstream_client")
+
+MOST = 1000
+"""Requests that wait: hours of a busy agent's feedback."""
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Their bodies in all, so that an agent with a small container never notices them."""
+
+ATTEMPTS = 5
+"""Of a request that the sidecar fails at (500) while it is there: it would hold up all others."""
+
+LONGEST_PAUSE = 30.0
+"""Seconds between attempts while the sidecar is away."""
+
+PASSING_FOR = 60.0
+"""Seconds within which a passing request is worth sending."""
+
+AT_EXIT = 2.0
+"""Seconds that the end of the program may wait for what is left."""
+
+_DISTINCT_WARNINGS = 20
+"""A program that is refused says so; one that is refused each time in other words does not fill the log."""
+
+
+@dataclass(frozen=True)
+class OutboxCounts:
+    """What became of marks and feedback, since the process began.
+
+    Attributes:
+        waiting: not sent yet, with `waiting_bytes` of bodies.
+        sent: stored by the sidecar.
+        refused: not taken by the sidecar, which said why in the log.
+        dropped: given up: the queue was full, or their time was over.
+    """
+
+    waiting: int
+    waiting_bytes: int
+    sent: int
+    refused: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class _Item:
+    request: Request[Any]
+    size: int
+    since: float
+    passing: bool
+
+
+class Outbox:
+    """A bounded queue and the thread that empties it; the thread starts with the first request.
+
+    Args:
+        most, most_bytes: of what waits. Beyond them the oldest goes.
+        first_pause: seconds before the second attempt; each pause doubles, up to `LONGEST_PAUSE`.
+    """
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES, first_pause: float = 0.5) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._first_pause = first_pause
+        self._changed = threading.Condition()
+        self._hurry = threading.Event()
+        self._items: deque[_Item] = deque()
+        self._under_way: _Item | None = None
+        self._bytes = 0
+        self._sent = self._refused = self._dropped = 0
+        self._thread: threading.Thread | None = None
+        self._warned: set[str] = set()
+        self._away = False
+
+    def put(self, request: Request[Any], *, passing: bool = False) -> None:
+        """Have it sent. Returns at once, and raises nothing.
+
+        Args:
+            passing: what it says holds for the moment (it names "the last answer"): it is given up after
+                `PASSING_FOR`, and not sent again where it may have arrived.
+        """
+        try:
+            item = _Item(request, len(json.dumps(request.body)), time.monotonic(), passing)
+            with self._changed:
+                self._items.append(item)
+                self._bytes += item.size
+                while len(self._items) > self._most or self._bytes > self._most_bytes:
+                    self._forget(self._items.popleft())
+                    self._dropped += 1
+                    self._warn("marks and feedback are dropped: more wait for the sidecar than are kept")
+                if self._thread is None:
+                    # also where a start failed before; never with the context of whoever comes first
+                    thread = threading.Thread(target=self._work, name="slipstream-outbox", daemon=True)
+                    with entered(NOTHING):
+                        thread.start()
+                    self._thread = thread
+                self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 - feedback must not break an agent
+            self._warn(f"marks and feedback cannot be sent: {error!r}")
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything is sent or given up, at most so many seconds; whether it is."""
+        self._hurry.set()
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._items and self._under_way is None, timeout)
+
+    def counts(self) -> OutboxCounts:
+        with self._changed:
+            waiting = len(self._items) + (self._under_way is not None)
+            return OutboxCounts(waiting, self._bytes, self._sent, self._refused, self._dropped)
+
+    def at_exit(self) -> None:
+        if self.counts().waiting and not self.flush(AT_EXIT):
+            logger.warning("%d marks and feedbacks did not reach the sidecar", self.counts().waiting)
+
+    def _work(self) -> None:
+        service: Service | None = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items)
+                item = self._under_way = self._items.popleft()
+            attempt = 0
+            while True:
+                attempt += 1
+                try:
+                    if service is None or service.at != settings():
+                        service = Service()
+                    self._send(service, item)
+                    break
+                except SidecarAway as error:
+                    if self._given_up(item, attempt, error):
+                        break
+                    self._hurry.wait(min(self._first_pause * 2 ** min(attempt - 1, 20), LONGEST_PAUSE))
+                    self._hurry.clear()
+                except Exception as error:  # noqa: BLE001 - the thread serves what comes next
+                    self._dropped += 1
+                    self._warn(f"marks and feedback cannot be sent: {error!r}")
+                    break
+            with self._changed:
+                self._forget(item)
+                self._under_way = None
+                self._changed.notify_all()
+
+    def _send(self, service: Service, item: _Item) -> None:
+        try:
+            service.send(item.request)
+        except SidecarRefused as error:
+            self._refused += 1
+            self._warn(f"refused: {error}")
+        else:
+            self._sent += 1
+        if self._away:
+            self._away = False
+            logger.info("the sidecar is back")
+
+    def _given_up(self, item: _Item, attempt: int, error: SidecarAway) -> bool:
+        if not self._away:
+            self._away = True
+            logger.warning("marks and feedback wait for the sidecar, and the agent goes on: %s", error)
+        there = error.status is not None and error.status not in (408, 429, 502, 503, 504)
+        late = item.passing and (error.received or time.monotonic() - item.since > PASSING_FOR)
+        if late or (there and attempt >= ATTEMPTS):
+            self._dropped += 1
+            return True
+        return False
+
+    def _forget(self, item: _Item) -> None:
+        self._bytes -= item.size
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned and len(self._warned) < _DISTINCT_WARNINGS:
+            self._warned.add(message)
+            logger.warning("%s (said once)", message)
+
+
+_outbox = Outbox()
+
+
+def put(request: Request[Any], *, passing: bool = False) -> None:
+    """See `Outbox.put`."""
+    _outbox.put(request, passing=passing)
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until the marks and feedback so far have reached the sidecar or were given up.
+
+    Args:
+        timeout: seconds at most.
+
+    Returns:
+        Whether nothing is left.
+    """
+    return _outbox.flush(timeout)
+
+
+def outbox_counts() -> OutboxCounts:
+    """What waits for the sidecar, and what became of the rest."""
+    return _outbox.counts()
+
+
+def _renew() -> None:
+    """In a forked child: the thread stayed with the parent, which also sends what waits there."""
+    global _outbox
+    _outbox = Outbox()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+atexit.register(lambda: _outbox.at_exit())
