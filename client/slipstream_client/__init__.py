@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import WorkflowType as WorkflowType
     from slipstream_client.tuner.functions import check_judge_function as check_judge_function
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
+    from slipstream_client.tuner.tuning import TuneResult as TuneResult
+    from slipstream_client.tuner.tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -73,6 +75,8 @@ _WHERE: dict[str, str] = {
     "WorkflowType": "tuner.functions",
     "check_judge_function": "tuner.functions",
     "check_workflow_function": "tuner.functions",
+    "TuneResult": "tuner.tuning",
+    "tune": "tuner.tuning",
 }
 """Which module of this package has a public name."""
 

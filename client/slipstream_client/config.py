@@ -19,11 +19,13 @@ class Settings:
         api_key: a Bearer token for the client's own requests to the sidecar (`facade.api_key`, or what a gateway in
             front of it asks for). It never goes with calls of the agent: their key is the production model's.
         timeout: seconds that a feedback, a mark or a run's report may take. Calls of the agent are not meant.
+        named: whether somebody said the URL; else it is the default.
     """
 
     url: str = DEFAULT_URL
     api_key: str | None = field(default=None, repr=False)
     timeout: float = 5.0
+    named: bool = False
 
     @property
     def base_url(self) -> str:
@@ -60,9 +62,11 @@ def settings() -> Settings:
 
 def _read(url: str | None, api_key: str | None, timeout: float | None) -> Settings:
     name = "url" if url is not None else "SLIPSTREAM_URL"
-    url = url if url is not None else os.environ.get("SLIPSTREAM_URL") or DEFAULT_URL
+    said = url if url is not None else os.environ.get("SLIPSTREAM_URL") or None
     found = Settings(
-        url=_address(url, name), api_key=api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY")
+        url=DEFAULT_URL if said is None else _address(said, name),
+        api_key=api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY"),
+        named=said is not None,
     )
     if timeout is None:
         return found

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import WorkflowType as WorkflowType
     from slipstream_client.tuner.functions import check_judge_function as check_judge_function
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
+    from slipstream_client.tuner.tuning import TuneResult as TuneResult
+    from slipstream_client.tuner.tuning import tune as tune
 
 _WHERE = {
     "AlgorithmConfig": "config",
@@ -31,6 +33,8 @@ _WHERE = {
     "WorkflowType": "functions",
     "check_judge_function": "functions",
     "check_workflow_function": "functions",
+    "TuneResult": "tuning",
+    "tune": "tuning",
 }
 """Which module of this package has a public name."""
 

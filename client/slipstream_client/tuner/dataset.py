@@ -62,7 +62,7 @@ class DatasetConfig(BaseModel):
                 raise ValueError(f"dataset path: expected a file of {', '.join(_BUILDERS)}, found {self.path!r}")
             where = {"path": _BUILDERS[path.suffix], "name": self.name, "data_files": str(path)}  # its split is train
         elif path.is_dir():
-            where["path"] = str(path)
+            where["path"] = str(path.resolve())  # datasets finds no name for one that is "."
         try:
             loaded = load_dataset(**where, split=self.split, streaming=streaming)
         except (FileNotFoundError, ConnectionError) as error:

@@ -1,0 +1,91 @@
+"""Where the policy model and the auxiliary models are asked: somewhere else, or by an engine that is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream_client.config import settings
+from slipstream_client.tuner.config import TunerModelConfig
+from slipstream_client.tuner.errors import TunerError
+from slipstream_client.tuner.gateway import Upstream
+from slipstream_client.tuner.local import installed, local_engine
+from slipstream_client.tuner.plan import Plan
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where they are.
+
+    Attributes:
+        url: of the Explorer or of a facade, without `/v1`.
+        check: raises TunerError when nothing more is to be expected from it.
+    """
+
+    url: str
+    api_key: str | None
+    auxiliary: Mapping[str, Upstream]
+    check: Callable[[], None]
+
+
+@contextmanager
+def endpoint(
+    explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig], seed: int | None, lock: int
+) -> Iterator[Endpoint]:
+    """The Explorer at `explorer_url`, or the named sidecar's facade, or else a local engine while it is entered.
+
+    Raises:
+        ValueError: an auxiliary model has no address, or there is no model for the local engine.
+        TunerError: there is no engine at all, or the local one did not start.
+    """
+    elsewhere = {name: _served(model) for name, model in auxiliary.items() if model.base_url}
+    frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
+    sidecar = settings()
+    if explorer_url is None and sidecar.named:
+        explorer_url = f"{sidecar.url}/explorer"
+    if explorer_url is not None:
+        if frozen:
+            raise ValueError(
+                f"auxiliary_models[{next(iter(frozen))!r}].base_url: missing; only a local engine serves the model "
+                "itself"
+            )
+        api_key = sidecar.api_key if explorer_url.startswith(f"{sidecar.url}/") else None
+        yield Endpoint(explorer_url.rstrip("/"), api_key, elsewhere, lambda: None)
+        return
+    if not installed():
+        raise TunerError(
+            "no engine to tune with: give tune() the explorer_url of an Explorer (http://host:8010) or of a sidecar's "
+            "facade (http://sidecar:8100/explorer); or name the sidecar, by configure() or SLIPSTREAM_URL; or "
+            "install the local engine, pip install 'slipstream-sidecar[embedded]'"
+        )
+    with local_engine(plan, frozen, seed, lock) as engine:
+        served = {
+            name: Upstream(f"{engine.auxiliary[name]}/v1", engine.models[name], defaults(model))
+            for name, model in frozen.items()
+        }
+        yield Endpoint(engine.url, None, {**elsewhere, **served}, engine.check)
+
+
+def defaults(model: TunerModelConfig | None) -> dict[str, Any]:
+    """What requests to it say where a workflow says nothing."""
+    if model is None:
+        return {}
+    said: dict[str, Any] = {
+        "temperature": model.temperature,
+        "top_p": model.top_p,
+        "max_tokens": min(model.max_tokens, model.max_model_len - 1),
+    }
+    if model.enable_thinking is not None:
+        said["chat_template_kwargs"] = {"enable_thinking": model.enable_thinking}
+    return said
+
+
+def _served(model: TunerModelConfig) -> Upstream:
+    """A model that somebody else serves: only what its configuration says goes with requests, whatever it knows."""
+    said = {name: value for name, value in defaults(model).items() if name in model.model_fields_set}
+    if model.enable_thinking is not None:
+        said["chat_template_kwargs"] = {"enable_thinking": model.enable_thinking}
+    headers = {"authorization": f"Bearer {model.api_key}"} if model.api_key else {}
+    return Upstream(str(model.base_url).rstrip("/"), model.model_path, said, headers)

@@ -1,0 +1,97 @@
+"""The Explorer, or a sidecar's facade in front of it: feedback, commit, and the version it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from slipstream_client.tuner.errors import TunerError
+
+_RETRY_FOR = 120.0  # seconds: a restart of what is asked
+_FIRST_RETRY_FOR = 10.0  # seconds, of what is asked first: it may be a wrong address
+_TIMEOUT = 600.0  # seconds: a commit through the facade ends when the delivery has
+_LONGEST_PAUSE = 5.0
+
+
+class Refused(TunerError):
+    """The Explorer does not take what it was told, however often it is told."""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """The reward of one run. `group_size` is how many runs its group has."""
+
+    msg_ids: tuple[str, ...]
+    reward: float
+    task_id: str
+    run_id: int
+    group_size: int
+
+
+class Explorer:
+    """Trinity's HTTP; every call is tried again where that has no effect twice.
+
+    Args:
+        url: without `/v1`; credentials in it are used.
+        api_key: a Bearer token, for a facade with a key.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        self.headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = httpx.AsyncClient(headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10))
+
+    async def __aenter__(self) -> Explorer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def model(self) -> str:
+        """The name that the policy model is served by."""
+        said = await self._asked("GET", "/v1/models", retry_for=_FIRST_RETRY_FOR)
+        try:
+            return str(said["data"][0]["id"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise TunerError(f"explorer_url: {self.url}/v1/models lists no model: {said}") from error
+
+    async def version(self) -> int:
+        """The newest version that any of its engines serves; 0 is the model as it was given."""
+        metrics = await self._asked("GET", "/metrics")
+        served = [
+            value
+            for name, value in (metrics.items() if isinstance(metrics, dict) else ())
+            if name.startswith("rollout/model_") and name.endswith("/model_version")
+        ]
+        return int(max(served, default=0))
+
+    async def feedback(self, feedback: Feedback) -> None:
+        await self._asked("POST", "/feedback", asdict(feedback))
+
+    async def commit(self) -> None:
+        await self._asked("POST", "/commit", {})
+
+    async def _asked(self, method: str, path: str, body: Any = None, retry_for: float = _RETRY_FOR) -> Any:
+        deadline, pause = time.monotonic() + retry_for, 0.25
+        while True:
+            try:
+                response = await self._client.request(method, f"{self.url}{path}", json=body)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__} {error}".strip()
+            else:
+                if response.is_success:
+                    return response.json()
+                problem = f"{response.status_code} {response.text[:500]}"
+                if response.is_client_error and response.status_code != 429:
+                    raise Refused(f"{method} {self.url}{path}: {problem}")
+            if time.monotonic() + pause > deadline:
+                raise TunerError(f"{method} {self.url}{path}: {problem}")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,223 @@
+"""The loop: runs of a step's tasks, their rewards to the Explorer, a commit, and the version that comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import statistics
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tqdm import tqdm
+
+from slipstream_client.tuner.board import Board
+from slipstream_client.tuner.errors import TunerError
+from slipstream_client.tuner.explorer import Explorer, Feedback, Refused
+from slipstream_client.tuner.progress import Progress
+from slipstream_client.tuner.rollouts import Failure, Group, Rollouts, Run, Task
+
+logger = logging.getLogger(__name__)
+
+_POLL = 0.2  # seconds between two looks for a new version
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is run when.
+
+    Attributes:
+        steps: how many in all.
+        batch_size: tasks of a step.
+        group_size: runs of a task.
+        least: runs that a group must have left to be learned from.
+        evaluate_every: steps.
+        seed: of the order of the tasks, another in each epoch; None: as they are.
+        sync_timeout: seconds that the next version is waited for.
+    """
+
+    steps: int
+    batch_size: int
+    group_size: int
+    least: int
+    evaluate_every: int
+    seed: int | None
+    sync_timeout: float
+
+    def tasks(self, step: int, dataset: Sequence[Task], total: int) -> list[Task]:
+        """Those of a step, counted from 1: the epochs are one after the other, cut into batches, `total` in all."""
+        first = (step - 1) * self.batch_size
+        numbers = range(first, min(first + self.batch_size, total))
+        return [dataset[self._place(*divmod(number, len(dataset)), len(dataset))] for number in numbers]
+
+    def _place(self, epoch: int, index: int, size: int) -> int:
+        return index if self.seed is None else _order(self.seed, epoch, size)[index]
+
+
+@lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, size: int) -> list[int]:
+    order = list(range(size))
+    random.Random(f"{seed}:{epoch}").shuffle(order)  # noqa: S311 - an order, no secret
+    return order
+
+
+class Loop:
+    """One `tune`. `check` is asked now and then, and raises when it makes no sense to go on."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        train: Sequence[Task],
+        total: int,
+        evaluation: Sequence[Task] | None,
+        rollouts: Rollouts,
+        explorer: Explorer,
+        progress: Progress,
+        board: Board,
+        check: Callable[[], None],
+    ) -> None:
+        self._schedule = schedule
+        self._train = train
+        self._total = total
+        self._evaluation = evaluation
+        self._rollouts = rollouts
+        self._explorer = explorer
+        self._progress = progress
+        self._board = board
+        self._check = check
+
+    async def run(self) -> None:
+        """Goes on from where the experiment is, up to its last step.
+
+        Raises:
+            TunerError: the Explorer cannot be told, or no run of a step came to its end.
+        """
+        await self._finish_sending()
+        with tqdm(total=self._schedule.steps, initial=self._progress.step, desc="steps", unit="step") as bar:
+            await self._evaluate_if_due()
+            while self._progress.step < self._schedule.steps:
+                await self._step(self._progress.step + 1)
+                bar.update()
+                bar.set_postfix(reward=f"{self._progress.steps[-1]['reward']:.3f}")
+                await self._evaluate_if_due()
+
+    async def _step(self, number: int) -> None:
+        began = time.monotonic()
+        tasks = self._schedule.tasks(number, self._train, self._total)
+        before = await self._explorer.version()
+        groups = await self._groups(tasks, self._schedule.group_size, f"step {number}")
+        runs = [run for group in groups for run in group if isinstance(run, Run)]
+        failures = [run.reason for group in groups for run in group if isinstance(run, Failure)]
+        if failures:
+            tqdm.write(f"step {number}: {len(failures)} of {len(failures) + len(runs)} runs dropped, as: {failures[0]}")
+        if not runs:
+            raise TunerError(f"step {number}: each of its {len(failures)} runs was dropped; the first: {failures[0]}")
+        feedback = self._feedback(groups, number)
+        step = {
+            "step": number,
+            "version": before,
+            **_means(runs),
+            "runs": len(runs),
+            "dropped": len(failures),
+            "fed_back": len(feedback),
+            "seconds": round(time.monotonic() - began, 3),
+        }
+        self._progress.deliver(feedback, step)
+        await self._finish_sending()
+
+    async def _finish_sending(self) -> None:
+        if (sending := self._progress.sending) is None:
+            return
+        feedback, step = sending
+        try:
+            for each in feedback:
+                await self._explorer.feedback(each)
+        except Refused:
+            self._progress.take_back()
+            raise
+        began = time.monotonic()
+        if feedback:
+            await self._explorer.commit()
+        self._progress.settle(step)
+        if feedback:
+            await self._synced(step["version"])
+        said = {**_scalars("rollout", step), "rollout/sync_seconds": time.monotonic() - began}
+        self._board.scalars(step["step"], said)
+
+    async def _synced(self, before: int) -> None:
+        """Waits for a version after `before`, so that the next step's runs are by the policy that learned of these."""
+        deadline = time.monotonic() + self._schedule.sync_timeout
+        while await self._explorer.version() <= before:
+            self._check()
+            if time.monotonic() > deadline:
+                said = f"no version after {before} within {self._schedule.sync_timeout:g} s: going on with that one"
+                logger.warning(said)
+                tqdm.write(said)
+                return
+            await asyncio.sleep(_POLL)
+
+    def _feedback(self, groups: Iterable[Group], number: int) -> list[Feedback]:
+        """Of each group with enough runs left. Its name is new each time: a step that is run again has other groups."""
+        feedback = []
+        attempt = uuid.uuid4().hex[:12]
+        for index, group in enumerate(groups):
+            runs = {run_id: run for run_id, run in enumerate(group) if isinstance(run, Run)}
+            if len(runs) >= self._schedule.least:
+                feedback += [
+                    Feedback(run.msg_ids, run.outcome.reward, f"{attempt}-{number}-{index}", run_id, len(runs))
+                    for run_id, run in runs.items()
+                ]
+        return feedback
+
+    async def _evaluate_if_due(self) -> None:
+        step = self._progress.step
+        due = step % self._schedule.evaluate_every == 0 or step >= self._schedule.steps
+        done = any(each["step"] == step for each in self._progress.evaluations)
+        if self._evaluation is None or not due or done:
+            return
+        began = time.monotonic()
+        version = await self._explorer.version()
+        groups = await self._groups(self._evaluation, 1, f"evaluation after step {step}")
+        runs = [run for group in groups for run in group if isinstance(run, Run)]
+        if not runs:
+            reasons = [run.reason for group in groups for run in group if isinstance(run, Failure)]
+            raise TunerError(f"evaluation after step {step}: each run was dropped; the first: {reasons[0]}")
+        evaluation = {
+            "step": step,
+            "version": version,
+            **_means(runs),
+            "runs": len(runs),
+            "dropped": len(groups) - len(runs),
+            "seconds": round(time.monotonic() - began, 3),
+        }
+        self._progress.evaluated(evaluation)
+        self._board.scalars(step, _scalars("eval", evaluation))
+        tqdm.write(f"evaluation after step {step}: reward {evaluation['reward']:.4f} over {len(runs)} tasks")
+
+    async def _groups(self, tasks: Sequence[Task], size: int, what: str) -> list[Group]:
+        self._check()
+        with tqdm(total=len(tasks) * size, desc=what, unit="run", leave=False) as bar:
+            return await self._rollouts.groups(tasks, size, bar.update)
+
+
+def _scalars(kind: str, said: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a step or an evaluation, as TensorBoard names them."""
+    numbers = {**said, **said["metrics"]}
+    return {f"{kind}/{name}": value for name, value in numbers.items() if name not in ("step", "metrics")}
+
+
+def _means(runs: Sequence[Run]) -> dict[str, Any]:
+    """The mean reward, and of each metric over the runs that have it."""
+    metrics: defaultdict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for name, value in run.outcome.metrics.items():
+            metrics[name].append(value)
+    return {
+        "reward": statistics.fmean(run.outcome.reward for run in runs),
+        "metrics": {name: statistics.fmean(values) for name, values in metrics.items()},
+    }
