@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 
 from slipstream_client.tuner.errors import TunerError
+
+logger = logging.getLogger(__name__)
 
 _RETRY_FOR = 120.0  # seconds: a restart of what is asked
 _FIRST_RETRY_FOR = 10.0  # seconds, of what is asked first: it may be a wrong address
@@ -73,7 +76,10 @@ class Explorer:
         return int(max(served, default=0))
 
     async def feedback(self, feedback: Feedback) -> None:
-        await self._asked("POST", "/feedback", asdict(feedback))
+        """Tells the reward of a run. What a facade does not know, or does not take, is logged."""
+        said = await self._asked("POST", "/feedback", asdict(feedback))
+        if lost := [*said.get("unknown", ()), *said.get("rejected", ())]:
+            logger.warning("not taken by %s: %s", self.url, lost)
 
     async def commit(self) -> None:
         await self._asked("POST", "/commit", {})

@@ -143,9 +143,8 @@ class Loop:
         began = time.monotonic()
         if feedback:
             await self._explorer.commit()
-        self._progress.settle(step)
-        if feedback:
             await self._synced(step["version"])
+        self._progress.settle(step)
         said = {**_scalars("rollout", step), "rollout/sync_seconds": time.monotonic() - began}
         self._board.scalars(step["step"], said)
 

@@ -198,5 +198,5 @@ def _name(field: str, value: str) -> str:
 def _digest(tasks: Sequence[Mapping[str, Any]]) -> str:
     digest = hashlib.sha256()
     for task in tasks:
-        digest.update(json.dumps(task, sort_keys=True, default=repr).encode())
+        digest.update(json.dumps(task, sort_keys=True, default=lambda value: type(value).__name__).encode())
     return digest.hexdigest()[:16]

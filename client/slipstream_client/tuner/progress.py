@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def step(self) -> int:
-        """Steps that were committed."""
+        """Steps that have ended."""
         return len(self.steps)
 
     @property
@@ -92,7 +92,7 @@ class Progress:
         self._write(sending=None)
 
     def settle(self, step: Mapping[str, Any]) -> None:
-        """The step is committed."""
+        """The step is committed, and what came of it is served."""
         self._write(steps=[*self.steps, step], sending=None)
 
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:

@@ -182,9 +182,12 @@ def _logged(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("slipstream_client.tuner")
+    level = logger.level
     logger.addHandler(handler)
+    logger.setLevel(level or logging.INFO)
     try:
         yield
     finally:
+        logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()
