@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from slipstream_client.rewarding import async_commit as async_commit
     from slipstream_client.rewarding import commit as commit
     from slipstream_client.rewarding import feedback as feedback
+    from slipstream_client.rewards import Reward as Reward
+    from slipstream_client.rewards import RunResult as RunResult
+    from slipstream_client.runner import TrainingRunner as TrainingRunner
+    from slipstream_client.selection import Candidate as Candidate
+    from slipstream_client.selection import ExplicitMarking as ExplicitMarking
+    from slipstream_client.selection import SamplingRate as SamplingRate
+    from slipstream_client.tally import RunnerStats as RunnerStats
+    from slipstream_client.tools import SideEffectBlocked as SideEffectBlocked
+    from slipstream_client.tools import tool as tool
     from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
     from slipstream_client.tuner.config import TinkerConfig as TinkerConfig
     from slipstream_client.tuner.config import TunerModelConfig as TunerModelConfig
@@ -41,6 +50,9 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
+    from slipstream_client.webhooks import WebhookError as WebhookError
+    from slipstream_client.webhooks import replay as replay
+    from slipstream_client.webhooks import verify_webhook as verify_webhook
 
 __version__ = "0.1.0"
 
@@ -65,6 +77,18 @@ _WHERE: dict[str, str] = {
     "flush": "outbox",
     "outbox_counts": "outbox",
     "OutboxCounts": "outbox",
+    "Reward": "rewards",
+    "RunResult": "rewards",
+    "TrainingRunner": "runner",
+    "RunnerStats": "tally",
+    "Candidate": "selection",
+    "ExplicitMarking": "selection",
+    "SamplingRate": "selection",
+    "SideEffectBlocked": "tools",
+    "tool": "tools",
+    "replay": "webhooks",
+    "verify_webhook": "webhooks",
+    "WebhookError": "webhooks",
     "AlgorithmConfig": "tuner.config",
     "DatasetConfig": "tuner.dataset",
     "JudgeOutput": "tuner.functions",

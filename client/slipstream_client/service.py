@@ -60,6 +60,17 @@ class RunEnd:
 
 
 @dataclass(frozen=True)
+class RunState(RunEnd):
+    """A run, whether it has ended or not; then it is `open`.
+
+    Attributes:
+        error: why it is dropped; None for any other.
+    """
+
+    error: str | None
+
+
+@dataclass(frozen=True)
 class Committed:
     """What a commit delivered.
 
@@ -119,6 +130,16 @@ def finish_run(
         return RunEnd(answer["state"], tuple(answer["msg_ids"]), answer["policy_version"])
 
     return Request("POST", f"/runs/{quote(replay.task_id, safe='')}/{replay.run_id}/finish", body, read)
+
+
+def get_run(replay: Replay) -> Request[RunState]:
+    """A run as it is at the moment."""
+
+    def read(answer: Any) -> RunState:
+        (run,) = (run for run in answer["runs"] if run["run_id"] == replay.run_id)
+        return RunState(run["state"], tuple(run["msg_ids"]), run["policy_version"], run["error"])
+
+    return Request("GET", f"/runs/{quote(replay.task_id, safe='')}", None, read)
 
 
 def post_feedback(body: Mapping[str, Any]) -> Request[str]:
@@ -202,7 +223,11 @@ class AsyncService:
 
 
 def _options(at: Settings) -> dict[str, Any]:
-    return {"headers": {"authorization": f"Bearer {at.api_key}"} if at.api_key else {}}
+    return {
+        "headers": {"authorization": f"Bearer {at.api_key}"} if at.api_key else {},
+        # loading the certificates takes a tenth of a second of the interpreter, which no http:// address needs
+        "verify": at.url.startswith("https:"),
+    }
 
 
 def _arguments(request: Request[Any], at: Settings) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""For agents that the sidecar calls by HTTP (`runs.mode: webhook`): its request verified, and the replay entered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from slipstream_client.context import Context, entered
+from slipstream_client.recording import GuardedReplay
+
+_PREFIX = "whsec_"
+"""Begins a secret that is written in base64, says Standard Webhooks."""
+
+
+class WebhookError(ValueError):
+    """A webhook's request is not what the sidecar has sent, or not of now."""
+
+
+@contextmanager
+def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[GuardedReplay]:
+    """Run a block as a replay: calls through our HTTP clients go to the run, and `is_replay()` is true.
+
+    Guarded tools block, or return their fallback, for nothing of production's call is known here. What became of them
+    is in `side_effects` of what this yields.
+
+    Args:
+        task_id, run_id, base_url: as the webhook's request says. Calls go to the sidecar of `configure`, so `base_url`
+            is only checked to be that run's.
+
+    Raises:
+        ValueError: `base_url` is another run's.
+    """
+    run = GuardedReplay(task_id, run_id)
+    if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(run.path):
+        raise ValueError(f"base_url: expected an address that ends in {run.path}, found {base_url!r}")
+    with entered(Context(task_id=task_id, replay=run)):
+        yield run
+
+
+def verify_webhook(
+    body: bytes | str,
+    headers: Mapping[str, str],
+    secret: str,
+    tolerance: float = 300.0,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, Any]:
+    """The content of a webhook's request, once it is sure that the sidecar has sent it.
+
+    The signature is that of Standard Webhooks (https://www.standardwebhooks.com), an HMAC-SHA256 over the id, the
+    timestamp and the body. Nothing is kept of the ids: within the tolerance a request could come twice, and the
+    sidecar refuses the end of a run that has ended.
+
+    Args:
+        body: as it came, not parsed.
+        headers: `webhook-id`, `webhook-timestamp` and `webhook-signature`, in any case.
+        secret: `runs.webhook.secret`.
+        tolerance: seconds that the request may be old, or ahead.
+        clock: Unix seconds.
+
+    Raises:
+        WebhookError: a header is missing, the signature is wrong, the request is too old, or its body no JSON object.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        identity, sent, signatures = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+    except KeyError as missing:
+        raise WebhookError(f"the header {missing.args[0]} is missing") from None
+    raw = body.encode() if isinstance(body, str) else body
+    expected = hmac.new(_key(secret), f"{identity}.{sent}.".encode() + raw, hashlib.sha256).digest()
+    if not any(hmac.compare_digest(expected, found) for found in _signatures(signatures)):
+        raise WebhookError("webhook-signature: no signature is right; is the secret that of runs.webhook.secret?")
+    try:
+        age = clock() - int(sent)
+    except ValueError:
+        raise WebhookError(f"webhook-timestamp: expected Unix seconds, found {sent!r}") from None
+    if abs(age) > tolerance:
+        raise WebhookError(
+            f"webhook-timestamp: {abs(age):.0f} seconds {'old' if age > 0 else 'ahead'}, at most {tolerance:g}"
+        )
+    try:
+        content = json.loads(raw)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise WebhookError("the body is no JSON object")
+    return content
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError("secret: what follows whsec_ is not base64") from None
+
+
+def _signatures(header: str) -> Iterator[bytes]:
+    for each in header.split():
+        version, _, text = each.partition(",")
+        if version == "v1":
+            try:
+                yield base64.b64decode(text, validate=True)
+            except binascii.Error:
+                continue
