@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import WorkflowType as WorkflowType
     from slipstream_client.tuner.functions import check_judge_function as check_judge_function
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
+    from slipstream_client.tuner.judges import avg_time_judge as avg_time_judge
+    from slipstream_client.tuner.judges import avg_token_consumption_judge as avg_token_consumption_judge
+    from slipstream_client.tuner.prompt import PromptTuneConfig as PromptTuneConfig
+    from slipstream_client.tuner.prompt import tune_prompt as tune_prompt
+    from slipstream_client.tuner.selection import select_model as select_model
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
     from slipstream_client.webhooks import WebhookError as WebhookError
@@ -101,6 +106,11 @@ _WHERE: dict[str, str] = {
     "check_workflow_function": "tuner.functions",
     "TuneResult": "tuner.tuning",
     "tune": "tuner.tuning",
+    "avg_time_judge": "tuner.judges",
+    "avg_token_consumption_judge": "tuner.judges",
+    "PromptTuneConfig": "tuner.prompt",
+    "tune_prompt": "tuner.prompt",
+    "select_model": "tuner.selection",
 }
 """Which module of this package has a public name."""
 

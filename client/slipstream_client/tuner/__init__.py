@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import WorkflowType as WorkflowType
     from slipstream_client.tuner.functions import check_judge_function as check_judge_function
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
+    from slipstream_client.tuner.judges import avg_time_judge as avg_time_judge
+    from slipstream_client.tuner.judges import avg_token_consumption_judge as avg_token_consumption_judge
+    from slipstream_client.tuner.prompt import PromptTuneConfig as PromptTuneConfig
+    from slipstream_client.tuner.prompt import tune_prompt as tune_prompt
+    from slipstream_client.tuner.selection import select_model as select_model
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
 
@@ -35,6 +40,11 @@ _WHERE = {
     "check_workflow_function": "functions",
     "TuneResult": "tuning",
     "tune": "tuning",
+    "avg_time_judge": "judges",
+    "avg_token_consumption_judge": "judges",
+    "PromptTuneConfig": "prompt",
+    "tune_prompt": "prompt",
+    "select_model": "selection",
 }
 """Which module of this package has a public name."""
 

@@ -14,16 +14,21 @@ class RunFailed(Exception):
 
 @dataclass
 class Call:
-    """One call. Its answer is whole once `msg_id` is there, unless it failed after that."""
+    """One call. Its answer is whole once `msg_id` is there, unless it failed after that.
+
+    `answer` is what was said in full, its body or its events, where that is kept.
+    """
 
     msg_id: str | None = None
     error: str | None = None
+    answer: list[dict[str, Any]] | None = None
 
 
 class Calls:
-    """Of one run, open until `close`. Calls come from several threads."""
+    """Of one run, open until `close`. Calls come from several threads. With `keep`, `answers` is what was said."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool = False) -> None:
+        self._keep = keep
         self._calls: list[Call] = []
         self._closed = False
         self._lock = threading.Lock()
@@ -33,8 +38,14 @@ class Calls:
         with self._lock:
             if self._closed:
                 return None
-            self._calls.append(Call())
+            self._calls.append(Call(answer=[] if self._keep else None))
             return self._calls[-1]
+
+    @property
+    def answers(self) -> list[list[dict[str, Any]]]:
+        """Of the calls that were answered whole, in the order in which they began: the body, or the events."""
+        with self._lock:
+            return [call.answer for call in self._calls if call.answer is not None and call.msg_id is not None]
 
     @property
     def closed(self) -> bool:
@@ -62,8 +73,9 @@ class Calls:
 class Answer:
     """Reads an answer as it comes, whole or as server-sent events, to tell its id and whether it is whole."""
 
-    def __init__(self, choices: int) -> None:
+    def __init__(self, choices: int, kept: list[dict[str, Any]] | None = None) -> None:
         self.ended = False  # [DONE] has come
+        self._kept = kept
         self._id: str | None = None
         self._finished: dict[int, str] = {}
         self._choices = choices
@@ -79,6 +91,8 @@ class Answer:
             return
         if not isinstance(said, dict):
             return
+        if self._kept is not None:
+            self._kept.append(said)
         if isinstance(said.get("id"), str):
             self._id = self._id or said["id"]
         for choice in said.get("choices") or ():

@@ -40,7 +40,7 @@ def endpoint(
         ValueError: an auxiliary model has no address, or there is no model for the local engine.
         TunerError: there is no engine at all, or the local one did not start.
     """
-    elsewhere = {name: _served(model) for name, model in auxiliary.items() if model.base_url}
+    elsewhere = {name: served(model) for name, model in auxiliary.items() if model.base_url}
     frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
     sidecar = settings()
     if explorer_url is None and sidecar.named:
@@ -82,7 +82,7 @@ def defaults(model: TunerModelConfig | None) -> dict[str, Any]:
     return said
 
 
-def _served(model: TunerModelConfig) -> Upstream:
+def served(model: TunerModelConfig) -> Upstream:
     """A model that somebody else serves: only what its configuration says goes with requests, whatever it knows."""
     said = {name: value for name, value in defaults(model).items() if name in model.model_fields_set}
     if model.enable_thinking is not None:

@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _pass_on(self, route: _Route, request: dict[str, Any], call: Call) -> None:
-        answer = Answer(choices=request.get("n") or 1)
+        answer = Answer(choices=request.get("n") or 1, kept=call.answer)
         response = self.server.gateway.send(route, request)
         with contextlib.closing(response):
             if response.status_code != 200:
