@@ -24,6 +24,24 @@ def new_postgres() -> Iterator[Callable[[], str]]:
         yield fresh
 
 
+@pytest.fixture(scope="session")
+def smollm2(pytestconfig: pytest.Config) -> Path:
+    """SmolLM2-135M-Instruct, kept between runs."""
+    from slipstream import model
+
+    return model.fetch("smollm2", pytestconfig.rootpath / ".cache" / "models" / "smollm2")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory that loads in no time and answers nonsense."""
+    from tiny_model import save_tiny_model
+
+    directory = tmp_path_factory.mktemp("tiny") / "model"
+    save_tiny_model(directory, smollm2)
+    return directory
+
+
 @pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store for the test: SQLite in its folder, or a PostgreSQL where it is marked with `ON_BOTH_STORES`."""

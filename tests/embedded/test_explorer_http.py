@@ -11,8 +11,8 @@ import numpy as np
 import openai
 import pytest
 import torch
-from conftest import tiny_llama
 from serving import serving, until
+from tiny_model import tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from slipstream.embedded import checkpoints

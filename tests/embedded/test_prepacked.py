@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import tiny_llama
+from tiny_model import tiny_llama
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slipstream.embedded.prepacked import prepack
