@@ -31,7 +31,7 @@ class _Config(BaseModel):
 
 
 class TinkerConfig(_Config):
-    """A LoRA that is trained by the Tinker service, as Trinity-RFT does it offline. `tune` refuses it."""
+    """A LoRA that is trained by the Tinker service. `tune` knows the fields and refuses them."""
 
     rank: int = Field(default=16, ge=1, description="The rank of the adapter.")
     seed: int | None = Field(default=None, description="Of the adapter's first weights; None: another each time.")
@@ -62,7 +62,7 @@ class TunerModelConfig(_Config):
     inference_engine_num: int = Field(default=1, ge=1, description="Engines that answer.")
     tool_call_parser: str = Field(default="hermes", description="How the model writes tool calls.")
     reasoning_parser: str = Field(default="deepseek_r1", description="How the model writes its reasoning.")
-    tinker_config: TinkerConfig | None = Field(default=None, description="To train by Tinker, offline only.")
+    tinker_config: TinkerConfig | None = Field(default=None, description="Refused: see there.")
     base_url: str | None = Field(default=None, min_length=1, description="Where an auxiliary model is served.")
     api_key: str | None = Field(default=None, min_length=1, description="For `base_url`.", repr=False)
 

@@ -91,10 +91,7 @@ def plan(
     if monitor_type not in (None, "tensorboard"):
         raise ValueError(f"monitor_type: expected 'tensorboard', found {monitor_type!r}")
     if model is not None and model.tinker_config is not None:
-        raise ValueError(
-            "model.tinker_config: Tinker trains in Trinity-RFT's own offline run only: `slipstream tune --to-trinity` "
-            "writes its YAML"
-        )
+        raise ValueError("model.tinker_config: there is no training by Tinker here; AgentScope's own tuner has it")
     if model is not None and (model.base_url or model.api_key):
         raise ValueError("model.base_url, model.api_key: for auxiliary models; the tuned one is at explorer_url")
     if algorithm.algorithm_type in OFFLINE:

@@ -76,7 +76,7 @@ class Rollouts:
     async def _run(self, task: Task) -> Run | Failure:
         calls = Calls()
         try:
-            outcome = await asyncio.wait_for(self._outcome(task, calls), self.timeout)
+            outcome = await asyncio.wait_for(self.outcome(task, calls), self.timeout)
             return Run(tuple(calls.close()), outcome)
         except RunFailed as error:
             reason = str(error)
@@ -92,7 +92,8 @@ class Rollouts:
                 calls.close()  # what still asks in its name is refused
         return Failure(reason)
 
-    async def _outcome(self, task: Task, calls: Calls) -> Outcome:
+    async def outcome(self, task: Task, calls: Calls) -> Outcome:
+        """One run, whose calls are put down in `calls`. Raises what the workflow or the judge raises."""
         async with contextlib.AsyncExitStack() as stack:
 
             def model(upstream: Upstream, calls: Calls | None) -> TunerModel:

@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 """AgentScope's template, where no file of the user's own is given."""
 
 
+_MONITORS = ("tensorboard", "wandb", "mlflow", "swanlab")
 _HEAD = """\
 # A full run of Trinity-RFT, written by Slipstream's tune(). On a machine with GPUs and this file's folders:
 #   ray start --head && trinity run --config FILE
@@ -106,13 +107,14 @@ def write_trinity_config(
         if given is not None:
             tree[field] = given
     if monitor_type is not None:
+        if monitor_type not in _MONITORS:
+            raise ValueError(f"monitor_type: expected one of {', '.join(_MONITORS)}, found {monitor_type!r}")
         _section(tree, "monitor")["monitor_type"] = monitor_type
     if algorithm is not None:
         _set_algorithm(tree, algorithm)
     if model is not None:
         _set_model(tree, model)
-    # The runs' experiences are what the engine's client has recorded of their calls.
-    _section(tree, "explorer", "rollout_model").update(enable_openai_api=True, enable_history=True)
+    _section(tree, "explorer", "rollout_model")["enable_openai_api"] = True  # what workflows call
     arguments = _workflow_arguments(workflow_func, judge_func)
     for name, auxiliary in (auxiliary_models or {}).items():
         if auxiliary.base_url is None:
@@ -139,6 +141,8 @@ def _set_algorithm(tree: dict[str, Any], algorithm: AlgorithmConfig) -> None:
 
 def _set_model(tree: dict[str, Any], model: TunerModelConfig) -> None:
     """The sampling stands in `model`: from there Trinity's validators hand it to tasks, engines and the trainer."""
+    if model.tinker_config is not None:
+        raise ValueError("model.tinker_config: Tinker's models know no tools in Trinity, and have no HTTP of OpenAI's")
     sampling = _sampling(model, "model")
     # Only of the engine: auxiliary models would take it over from `model` where they have none.
     thinking = sampling.pop("enable_thinking", None)
@@ -148,8 +152,6 @@ def _set_model(tree: dict[str, Any], model: TunerModelConfig) -> None:
     rollout.update(engine)
     if thinking is not None:
         rollout["enable_thinking"] = thinking
-    if model.tinker_config is not None:
-        _section(tree, "model")["tinker"] = {"enable": True, **model.tinker_config.get_config()}
 
 
 def _engine(model: TunerModelConfig) -> dict[str, Any]:
