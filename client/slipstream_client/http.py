@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,6 +20,8 @@ from slipstream_client.context import Context, current
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
+
+S = TypeVar("S", bound="OpenAI | AsyncOpenAI")
 
 logger = logging.getLogger("slipstream_client")
 
@@ -45,32 +47,45 @@ def http_client(**options: Any) -> httpx.Client:
 
 
 def async_http_client(**options: Any) -> httpx.AsyncClient:
-    """The asynchronous twin of `http_client`."""
-    return httpx.AsyncClient(**_as_the_sdk(options, [before_async_request]))
+    """The asynchronous twin of `http_client`; several event loops may use it."""
+    from slipstream_client.per_loop import per_loop
+
+    client: httpx.AsyncClient = per_loop(httpx.AsyncClient)(**_as_the_sdk(options, [before_async_request]))
+    return client
 
 
 def openai(**options: Any) -> OpenAI:
     """An `openai.OpenAI` that calls the production model through the sidecar and carries the context.
 
     Args:
-        options: of `openai.OpenAI`. The key is the production model's: `api_key`, or else `OPENAI_API_KEY`; without
-            one the sidecar must have it (`production.api_key`).
+        options: of `openai.OpenAI`; an `http_client` among them gets our hook. The key is the production model's:
+            `api_key`, or else `OPENAI_API_KEY`; without one the sidecar must have it (`production.api_key`).
 
     Raises:
         ImportError: the openai SDK is not installed.
     """
     import openai as sdk
 
-    client = sdk.DefaultHttpxClient(event_hooks={"request": [before_request], "response": []})
-    return sdk.OpenAI(**{"http_client": client, **_to_sidecar(options)})
+    return _hooked(sdk.OpenAI(**_to_sidecar(options)), before_request)
 
 
 def async_openai(**options: Any) -> AsyncOpenAI:
-    """The asynchronous twin of `openai`."""
+    """The asynchronous twin of `openai`; several event loops may use it, with an `http_client` of your own one."""
     import openai as sdk
 
-    client = sdk.DefaultAsyncHttpxClient(event_hooks={"request": [before_async_request], "response": []})
-    return sdk.AsyncOpenAI(**{"http_client": client, **_to_sidecar(options)})
+    from slipstream_client.per_loop import per_loop
+
+    if options.get("http_client") is None:
+        options["http_client"] = per_loop(sdk.DefaultAsyncHttpxClient)()
+    return _hooked(sdk.AsyncOpenAI(**_to_sidecar(options)), before_async_request)
+
+
+def _hooked(client: S, hook: Callable[..., Any]) -> S:
+    """The SDK's own HTTP client with our hook: of httpx or httpx2, as the SDK is, and closed when the SDK closes it."""
+    hooks = client._client.event_hooks["request"]
+    if hook not in hooks:
+        hooks.append(hook)
+    return client
 
 
 def _to_sidecar(options: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import uuid
 import weakref
@@ -24,6 +25,8 @@ from slipstream_client.tally import RunnerStats, Tally
 from slipstream_client.tasks import Arguments, Inputs, Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("slipstream_client")
 
 AT_EXIT = 5.0
 """Seconds that the end of a program waits for replays, where nobody called `stop`."""
@@ -92,6 +95,8 @@ class TrainingRunner:
         Raises:
             RuntimeError: it is started already.
         """
+        if _running_loop() is not None:
+            logger.warning("TrainingRunner: in async code use `async with`, so that async agents run on its event loop")
         self._start(None)
 
     def stop(self, timeout: float = 30.0) -> None:
