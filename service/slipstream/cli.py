@@ -152,6 +152,23 @@ def trinity(
         raise typer.Exit(launch(document, os.environ))
 
 
+@app.command(context_settings={"ignore_unknown_options": True})  # which are the script's
+def tune(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script that calls tune().")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script.", show_default=False)
+    ] = None,
+    to_trinity: Annotated[
+        Path | None,
+        typer.Option("--to-trinity", metavar="FILE", help="Do not train: write the YAML of Trinity-RFT's full run."),
+    ] = None,
+) -> None:
+    """Run a script that tunes a model on a dataset, or write what it asks for as a file of Trinity-RFT's."""
+    from slipstream.tuning import run_script
+
+    run_script(script, arguments or (), to_trinity)
+
+
 @app.command()
 def doctor(
     sidecar: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml"),

@@ -9,9 +9,9 @@ with the Explorer's counters from before, tells what happened:
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
 
-The groups of the facade go out in the same way, in the same commits. Their answers went to somebody else's agent, so
-they cannot be run again: what the Explorer lost of them is marked `lost`, unless its table of chats can be repaired and
-no commit can have taken them.
+The groups of the facade, and those of agents that their clients replay, go out in the same way, in the same commits.
+Their answers went to somebody else's agent, so they cannot be run again: what the Explorer lost of them is marked
+`lost`, unless its table of chats can be repaired and no commit can have taken them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Delivered:
         commit: the commit's number, or None when there was nothing to deliver.
         groups, experiences: delivered now.
         run_again: groups that the Explorer had lost, and that are run again.
-        lost: groups of the facade that the Explorer had lost.
+        lost: groups of clients that the Explorer had lost.
     """
 
     commit: int | None = None
@@ -70,7 +70,7 @@ class Committer:
     """Delivers ready groups, one delivery at a time.
 
     Args:
-        history: repairs what the Explorer lost of the facade's groups, if given.
+        history: repairs what the Explorer lost of clients' groups, if given.
         max_generations: how often a group may be run because the Explorer lost it.
         group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
         clock: Unix seconds.
@@ -276,8 +276,8 @@ class Committer:
         return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
 
     async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
-        """Have the Explorer take the facade's groups again. Returns whether it will."""
-        lost = [experience.msg_id for group in groups if group.from_facade for experience in group.experiences]
+        """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
+        lost = [experience.msg_id for group in groups if not group.repeatable for experience in group.experiences]
         return self._history is not None and bool(lost) and await self._history.release(lost)
 
     def _given_back(self, groups: GivenBack) -> None:

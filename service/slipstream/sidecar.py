@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import CollectorRegistry
+from starlette.types import Receive, Send
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
@@ -28,7 +29,7 @@ from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
-from slipstream.facade.chats import Chats
+from slipstream.facade.chats import Chats, FacadeChat
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
 from slipstream.redaction import Redactor
@@ -38,6 +39,7 @@ from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.history import TrinityHistory
 from slipstream.runs.planning import Planner
+from slipstream.runs.replay import Replays
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.selection import Selector
@@ -154,13 +156,18 @@ class Sidecar:
             clock=time.time,
             planned=lambda: self._calling.wake(),
         )
-        self.chats = Chats(
+        self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
+        self.replays = Replays(
             self.database,
-            settings.explorer,
-            settings.facade,
+            self.explorer,
+            self.chats,
+            self.redactor,
             self.metrics,
-            version=lambda: self.watch.version,
+            timeout=settings.runs.replay_timeout,
+            grace=settings.rewards.grace,
             clock=time.time,
+            answered=self.rescore,
+            scored=lambda: self._committing.wake(),
         )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         self._taking = Worker("intake", self.intake.step, _TICK)
@@ -176,6 +183,7 @@ class Sidecar:
             self._calling,
             self._scoring,
             self._committing,
+            Worker("replays", self.replays.step, _TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
         )
@@ -189,6 +197,7 @@ class Sidecar:
         await self.database.open()
         await self._backlog.open(self.database)
         await self.shadow.prepare()
+        await self.replays.prepare()
         for worker in self._workers:
             worker.start()
         self._scheduler.add_job(
@@ -230,6 +239,10 @@ class Sidecar:
             await self.shadow.stop()
             if self.settings.commit.on_shutdown:
                 await self._last_commit()
+
+    async def facade_chat(self, receive: Receive, send: Send) -> None:
+        """Carry a chat of one of Trinity's own clients."""
+        await self.chats.answer(FacadeChat(self.database, self.metrics, time.time), receive, send)
 
     def rescore(self) -> None:
         """There are answered runs to be scored."""

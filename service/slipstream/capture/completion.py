@@ -66,7 +66,7 @@ def read_call(kept: Kept) -> CapturedCall | NotCaptured:
 
 def _read(kept: Kept) -> CapturedCall:
     request, request_plain = read_json(kept.request)
-    if not isinstance(request, dict) or not _is_conversation(request.get("messages")):
+    if not isinstance(request, dict) or not is_conversation(request.get("messages")):
         raise Unreadable("not_a_chat")
     answer, answer_plain = read_json(kept.answer)
     if not _has_answer(answer):
@@ -109,7 +109,8 @@ def flaw_of(choices: Sequence[Mapping[str, Any]]) -> str | None:
     return "aborted" if "abort" in reasons else None
 
 
-def _is_conversation(messages: Any) -> bool:
+def is_conversation(messages: Any) -> bool:
+    """Whether these can be the messages of a chat."""
     return isinstance(messages, list) and bool(messages) and not set(map(type, messages)) - {dict}
 
 

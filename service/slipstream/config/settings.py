@@ -132,6 +132,7 @@ class Runs(_Section):
     queue: int = Field(default=1000, ge=1)
     timeout: PositiveDuration = 300.0
     max_attempts: int = Field(default=3, ge=1)
+    replay_timeout: PositiveDuration = 600.0
 
 
 class Commit(_Section):

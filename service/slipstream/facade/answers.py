@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from slipstream.capture.body import Unreadable, decoded, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
@@ -18,11 +19,13 @@ class Answer:
         msg_id: its id; None where it has none that can be named in a feedback.
         choices: Trinity keeps an experience of each.
         flaw: why it is not whole, in words; None where it is.
+        completion: the `chat.completion` object, put together where it was streamed; None where there is none.
     """
 
     msg_id: str | None
     choices: int
     flaw: str | None
+    completion: dict[str, Any] | None = field(default=None, compare=False)
 
 
 def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) -> Answer:
@@ -36,7 +39,7 @@ def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) ->
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         return Answer(None, 0, "no_answer")
     msg_id = msg_id_of(completion)
-    return Answer(msg_id, len(choices), "no_id" if msg_id is None else flaw_of(choices))
+    return Answer(msg_id, len(choices), "no_id" if msg_id is None else flaw_of(choices), completion)
 
 
 def read_piece(body: bytes, flaw: str = "truncated") -> Answer:

@@ -1,4 +1,5 @@
-"""Chats of the facade: to the Explorer and back, tried again while it reloads, and remembered before they end."""
+"""Chats with the policy that others make: to the Explorer and back, tried again while it reloads, and remembered before
+they end. Whose they are, and so what is asked and remembered, is said by a `Chat`."""
 
 from __future__ import annotations
 
@@ -6,14 +7,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from slipstream.capture.body import header_value
 from slipstream.config.settings import Explorer, Facade
-from slipstream.errors import RequestError, SlipstreamError
+from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.facade.answers import Answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.client import ExplorerHttp, Response
@@ -55,6 +57,81 @@ class _TryAgain(SlipstreamError):
         self.answer = answer
 
 
+class Chat(Protocol):
+    """One chat completion that passes."""
+
+    async def request(self, body: bytes) -> bytes:
+        """What the Explorer is asked, for the body that came; called before each try.
+
+        Raises:
+            RequestError: it is not to be asked.
+            ExplorerUnavailable: it cannot be asked now.
+        """
+        ...
+
+    def tried_again(self) -> None:
+        """The Explorer was busy, away or failed, and is asked again."""
+        ...
+
+    async def asks_anew(self, status: int) -> bool:
+        """The Explorer refused it. Returns whether `request` has something else to ask now."""
+        ...
+
+    async def refused(self, answer: Whole) -> None:
+        """The Explorer's last word is no answer; it is passed on once this returns."""
+        ...
+
+    async def answered(self, answer: Answer, version: int | None) -> None:
+        """The answer has come to its end, under this policy version; that end is passed on once this returns.
+
+        Raises:
+            RequestError: it is not to be passed on.
+        """
+        ...
+
+    async def broken_off(self, answer: Answer) -> None:
+        """A stream did not come to its end, or nobody was left to read it."""
+        ...
+
+
+class FacadeChat:
+    """A chat of one of Trinity's own clients: asked as it is, and remembered for the feedback that will name it."""
+
+    def __init__(self, database: Database, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._metrics = metrics
+        self._clock = clock
+
+    async def request(self, body: bytes) -> bytes:
+        return body
+
+    def tried_again(self) -> None:
+        self._metrics.facade_retries.inc()
+
+    async def asks_anew(self, status: int) -> bool:
+        return False
+
+    async def refused(self, answer: Whole) -> None:
+        """Nothing was recorded of it."""
+
+    async def answered(self, answer: Answer, version: int | None) -> None:
+        self._metrics.facade_answers.labels("not_whole" if answer.flaw else "whole").inc()
+        if answer.msg_id is None:
+            return  # nobody can name it
+        row = FacadeAnswerRow(
+            msg_id=answer.msg_id,
+            choices=answer.choices,
+            flaw=answer.flaw,
+            policy_version=version,
+            created_at=self._clock(),
+        )
+        async with self._database.write() as session:
+            await facade.add_answer(session, row)
+
+    async def broken_off(self, answer: Answer) -> None:
+        await self.answered(answer, None)
+
+
 class Chats:
     """Passes chat completions on, `facade.concurrency` at a time.
 
@@ -64,24 +141,11 @@ class Chats:
 
     Args:
         version: the policy version that is served now.
-        clock: Unix seconds.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        explorer: Explorer,
-        settings: Facade,
-        metrics: Metrics,
-        *,
-        version: Callable[[], int | None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._database = database
+    def __init__(self, explorer: Explorer, settings: Facade, *, version: Callable[[], int | None]) -> None:
         self._settings = settings
-        self._metrics = metrics
         self._version = version
-        self._clock = clock
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
         self._explorer = ExplorerHttp(
@@ -107,8 +171,8 @@ class Chats:
         except (UpstreamError, TimeoutError) as error:
             raise _away(str(error) or f"no answer within {seconds:g} s", 503) from error
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry one chat completion. An ASGI application, so that pieces pass as they arrive.
+    async def answer(self, chat: Chat, receive: Receive, send: Send) -> None:
+        """Carry one chat completion, with ASGI's callables, so that pieces pass as they arrive.
 
         Raises:
             RequestError: there is no answer; nothing was sent.
@@ -126,24 +190,24 @@ class Chats:
 
         try:
             async with Caller(receive, None) as caller, self._room:
-                request = await self._request(caller)
+                body = await self._request(caller)
                 version = self._version()
-                answered = await self._ask(request)
+                answered = await self._ask(chat, body)
                 if isinstance(answered, Whole):
-                    await self._pass_whole(answered, version, send_in_time)
+                    await self._pass_whole(chat, answered, version, send_in_time)
                     return
                 streaming = True
                 try:
-                    await self._pass_stream(answered, copy, version, send_in_time)
+                    await self._pass_stream(chat, answered, copy, version, send_in_time)
                 finally:
                     answered.close()
         except CallerGone:
             if streaming:
-                await self._remember_cut(copy, "caller_gone")
+                await self._broken_off(chat, copy, "caller_gone")
         except UpstreamError as error:
             # The answer has started: without its end, the server breaks the connection off.
             _log.warning("facade_answer_cut", cause=error.cause)
-            await self._remember_cut(copy, "truncated")
+            await self._broken_off(chat, copy, "truncated")
 
     async def _request(self, caller: Caller) -> bytes:
         if isinstance(caller.body, bytes):
@@ -173,23 +237,26 @@ class Chats:
             raise RequestError(text, status=408, code="too_slow") from error
         return bytes(pieces)
 
-    async def _ask(self, request: bytes) -> Whole | Response:
+    async def _ask(self, chat: Chat, body: bytes) -> Whole | Response:
         """The Explorer's answer: in full, or with its head alone where it is a stream."""
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type((_TryAgain, UpstreamError)),
+            retry=retry_if_exception_type((_TryAgain, UpstreamError, ExplorerUnavailable)),
             stop=stop_before_delay(self._settings.retry_for),
             wait=wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
-            before_sleep=lambda _: self._metrics.facade_retries.inc(),
+            before_sleep=lambda _: chat.tried_again(),
             reraise=True,
         )
         try:
-            return await retrying(self._ask_once, request)
+            return await retrying(self._ask_once, chat, body)
         except _TryAgain as error:
             return error.answer
         except UpstreamError as error:
             raise _away(str(error), 504 if error.timed_out else 502) from error
+        except ExplorerUnavailable as error:
+            raise _away(str(error), 502) from error
 
-    async def _ask_once(self, request: bytes) -> Whole | Response:
+    async def _ask_once(self, chat: Chat, body: bytes) -> Whole | Response:
+        request = await chat.request(body)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(request))]
         response = await self._explorer.send(b"POST", b"/v1/chat/completions", headers, request)
         if response.status == 200 and header_value(response.headers, b"content-type").lower().startswith(
@@ -202,6 +269,8 @@ class Chats:
             response.close()
         if whole.status == 429 or whole.status >= 500:
             raise _TryAgain(whole)
+        if whole.status >= 400 and await chat.asks_anew(whole.status):
+            raise _TryAgain(whole)
         return whole
 
     async def _whole(self, response: Response) -> Whole:
@@ -213,12 +282,16 @@ class Chats:
             raise _away(f"its answer is longer than {self._settings.max_body} bytes (facade.max_body)", 502)
         return Whole(response.status, _passed_on(response.headers), body)
 
-    async def _pass_whole(self, answered: Whole, version: int | None, send: Send) -> None:
+    async def _pass_whole(self, chat: Chat, answered: Whole, version: int | None, send: Send) -> None:
         if answered.status == 200:
-            await self._remember(await self._read(answered.body, answered.headers, streamed=False), version)
+            await chat.answered(await self._read(answered.body, answered.headers, streamed=False), version)
+        else:
+            await chat.refused(answered)
         await send_whole(answered, send)
 
-    async def _pass_stream(self, response: Response, copy: BodyCopy, version: int | None, send: Send) -> None:
+    async def _pass_stream(
+        self, chat: Chat, response: Response, copy: BodyCopy, version: int | None, send: Send
+    ) -> None:
         """Pass pieces on as they arrive; what says that the answer is over, once it is remembered."""
         headers = _passed_on(response.headers)
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -235,10 +308,14 @@ class Chats:
             if piece:
                 held.append(piece)
         body = copy.whole()
-        if body is None:
-            self._metrics.facade_answers.labels("not_whole").inc()
-        else:
-            await self._remember(await self._read(body, headers, streamed=True), version)
+        answer = Answer(None, 0, "too_large")
+        if body is not None:
+            answer = await self._read(body, headers, streamed=True)
+        try:
+            await chat.answered(answer, version)
+        except RequestError as error:
+            _log.warning("chat_cut", reason=str(error))
+            return  # it has started, so nothing but its missing end can tell
         await send({"type": "http.response.body", "body": b"".join(held)})
 
     async def _read(self, body: bytes, headers: Headers, *, streamed: bool) -> Answer:
@@ -247,22 +324,8 @@ class Chats:
         async with self._reading:
             return await asyncio.to_thread(read_answer, body, headers, self._settings.max_body, streamed=streamed)
 
-    async def _remember_cut(self, copy: BodyCopy, flaw: str) -> None:
-        await self._remember(await asyncio.to_thread(read_piece, copy.whole() or b"", flaw), None)
-
-    async def _remember(self, answer: Answer, version: int | None) -> None:
-        self._metrics.facade_answers.labels("not_whole" if answer.flaw else "whole").inc()
-        if answer.msg_id is None:
-            return  # nobody can name it
-        row = FacadeAnswerRow(
-            msg_id=answer.msg_id,
-            choices=answer.choices,
-            flaw=answer.flaw,
-            policy_version=version,
-            created_at=self._clock(),
-        )
-        async with self._database.write() as session:
-            await facade.add_answer(session, row)
+    async def _broken_off(self, chat: Chat, copy: BodyCopy, flaw: str) -> None:
+        await chat.broken_off(await asyncio.to_thread(read_piece, copy.whole() or b"", flaw))
 
 
 async def send_whole(answer: Whole, send: Send) -> None:

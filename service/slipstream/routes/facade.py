@@ -10,14 +10,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import RequestError
-from slipstream.facade.chats import Chats, Whole
 from slipstream.routes.access import require_key
 from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.commit import deliver_now
 from slipstream.routes.context import SidecarDep
+from slipstream.routes.passing import Passing, as_it_is
 from slipstream.store import facade
 from slipstream.store.facade import LARGEST_RUN_ID, Reward
 
@@ -46,6 +45,7 @@ class ExplorerFeedback(Body):
     reward: float
     task_id: Name | None = None
     run_id: int | str | None = None
+    group_size: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("task_id")
     @classmethod
@@ -63,39 +63,28 @@ class ExplorerFeedback(Body):
         raise ValueError(f"expected an integer from 0, a text of 1 to {_LONGEST_RUN_ID} characters, or null")
 
 
-class _Passing(Response):
-    """A response that is made while it is sent."""
-
-    def __init__(self, chats: Chats) -> None:
-        super().__init__()
-        self._chats = chats
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._chats.answer(scope, receive, send)
-
-
 @router.post("/v1/chat/completions", response_class=Response)
 async def post_chat(sidecar: SidecarDep) -> Response:
     """A chat completion of the policy model, streamed or not."""
-    return _Passing(sidecar.chats)
+    return Passing(sidecar.facade_chat)
 
 
 @router.get("/v1/models", response_class=Response)
 async def get_models(sidecar: SidecarDep) -> Response:
     """The Explorer's list of models."""
-    return _as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
+    return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
 
 
 @router.get("/metrics", response_class=Response)
 async def get_metrics(sidecar: SidecarDep) -> Response:
     """The Explorer's own counters, as JSON."""
-    return _as_it_is(await sidecar.chats.get("/metrics", _PATIENCE))
+    return as_it_is(await sidecar.chats.get("/metrics", _PATIENCE))
 
 
 @router.get("/health", response_class=Response)
 async def get_health(sidecar: SidecarDep) -> Response:
     """200 while the Explorer answers, 503 when it is away."""
-    return _as_it_is(await sidecar.chats.get("/health", _HEALTH_PATIENCE))
+    return as_it_is(await sidecar.chats.get("/health", _HEALTH_PATIENCE))
 
 
 @router.post(
@@ -119,6 +108,7 @@ async def post_feedback(request: Request, sidecar: SidecarDep) -> dict[str, Any]
         reward=body.reward,
         task_id=body.task_id,
         run_key=None if body.run_id is None else str(body.run_id),
+        group_size=body.group_size,
     )
     async with sidecar.database.write() as session:
         receipt = await facade.add_reward(session, given, sidecar.settings.facade_group_size, time.time())
@@ -161,9 +151,3 @@ async def _feedback(request: Request) -> ExplorerFeedback:
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
         raise RequestValidationError(problems) from error
-
-
-def _as_it_is(answer: Whole) -> Response:
-    response = Response(answer.body, answer.status)
-    response.raw_headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
-    return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +113,24 @@ class ExplorerClient:
             self._model = first["id"]
         return self._model
 
+    async def renamed(self) -> bool:
+        """Whether the Explorer's list of models has another name by now than requests were made with.
+
+        Raises:
+            ExplorerAway: it cannot be had now.
+        """
+        if self._configured_model is not None:
+            return False
+        before, self._model = self._model, None
+        return await self.model() != before
+
     async def request_for(self, captured: Mapping[str, Any]) -> dict[str, Any]:
         """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
-        kept = {name: captured[name] for name in _KNOWN_FIELDS if captured.get(name) is not None}
-        return {**kept, "model": await self.model(), "n": 1, "stream": False}
+        return {**_kept(captured, _KNOWN_FIELDS), "model": await self.model(), "n": 1, "stream": False}
+
+    async def request_of(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The request that an agent itself makes of the policy: as many answers as it wants, streamed or not."""
+        return {**_kept(asked, (*_KNOWN_FIELDS, "n", "stream", "stream_options")), "model": await self.model()}
 
     async def chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for one chat completion and check that it is one: an id, and one choice with a message.
@@ -229,6 +243,10 @@ class ExplorerClient:
         if not isinstance(parsed, dict):
             raise ExplorerUnavailable(f"{method} {path}: the answer is not a JSON object")
         return parsed
+
+
+def _kept(request: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {name: request[name] for name in fields if request.get(name) is not None}
 
 
 async def _body(response: Response) -> bytes:

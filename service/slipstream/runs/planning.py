@@ -12,9 +12,14 @@ from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
 from slipstream.store import pictures, runs, tasks
 from slipstream.store.database import Database
+from slipstream.store.replays import REPLAYED
+from slipstream.trajectory import Task
 
 _BATCH = 50
 """Tasks decided in one step."""
+
+_REPLAYED = Decision(selected=False, reason=REPLAYED)
+"""On a task that is known by its replay alone, and of which no strategy sees a call."""
 
 
 class Planner:
@@ -76,8 +81,11 @@ class Planner:
             found = await pictures.tasks(session, task_ids)
         # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
         return await asyncio.to_thread(
-            lambda: {name: self._selector.decide(found[name]) for name in task_ids if name in found}
+            lambda: {name: self._decision(found[name]) for name in task_ids if name in found}
         )
+
+    def _decision(self, task: Task) -> Decision:
+        return self._selector.decide(task) if task.calls else _REPLAYED
 
     async def _plan(self, session: AsyncSession, task_ids: Sequence[str]) -> int:
         """Plan the runs of the tasks' calls that have none yet; returns how many calls did not fit the queue."""

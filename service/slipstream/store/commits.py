@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import facade, runs
+from slipstream.store import facade, replays, runs
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
 
@@ -24,12 +24,15 @@ class GivenBack:
 
 
 async def ready_experiences(session: AsyncSession) -> int:
-    """Scored runs of groups whose runs have all ended, and rewarded answers of the facade's complete groups."""
+    """Scored runs of groups whose runs have all ended, each answer of a replay, and rewarded answers of the facade's
+    complete groups."""
     query = (
         select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(GroupRow.state == "ready", RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
+        .where(GroupRow.state == "ready", GroupRow.kind == "shadow_call")
+        .where(RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     )  # fmt: skip
-    return (await session.scalar(query) or 0) + await facade.experiences(session, "ready")
+    shadow = await session.scalar(query) or 0
+    return shadow + await replays.ready_experiences(session) + await facade.experiences(session, "ready")
 
 
 async def unfinished(session: AsyncSession) -> CommitRow | None:
@@ -57,7 +60,8 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     query = (
         select(GroupRow.id, RunRow.msg_id, RunRow.reward, RunRow.run_id)
         .join(RunRow, RunRow.group_id == GroupRow.id)
-        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", RunRow.reward.is_not(None))
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", GroupRow.kind == "shadow_call")
+        .where(RunRow.reward.is_not(None))
         .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id)
     )
     groups: dict[str, list[Experience]] = {}
@@ -66,7 +70,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         assert reward is not None, "as asked for"
         groups.setdefault(name, []).append(Experience(msg_id, reward, run_id))
     shadow = [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
-    return shadow + await facade.of_commit(session, commit_id)
+    return shadow + await replays.of_commit(session, commit_id) + await facade.of_commit(session, commit_id)
 
 
 async def ask(session: AsyncSession, commit_id: int) -> None:
@@ -93,7 +97,7 @@ async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
 async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, now: float) -> None:
     """These groups have come to nothing."""
     for group in groups:  # one by one, here and below: a database takes a few thousand names in one statement
-        if group.from_facade:
+        if group.run_by == "facade":
             await facade.drop(session, group.id, reason, now)
         else:
             row = await session.get_one(GroupRow, group.id)
@@ -106,22 +110,24 @@ async def give_back(
     """The Explorer lost these groups: plan each anew, at most `limit` times over.
 
     Args:
-        repaired: the Explorer takes the facade's again. Else they stay lost.
+        repaired: the Explorer takes again those that cannot be run again. Else they stay lost.
     """
     run_again = again = dropped = 0
     for group in groups:
-        if group.from_facade:
+        if group.run_by == "facade":
             again += await facade.give_back(session, group.id, reason, limit if repaired else None, now)
             continue
         row = await session.get_one(GroupRow, group.id)
         row.updated_at = now
-        if row.generation + 1 >= limit:
+        if row.by_client:
+            again += replays.give_back(row, limit if repaired else None)
+        elif row.generation + 1 >= limit:
             row.state = "dropped"
             dropped += 1
-            continue
-        row.state = "rerun"
-        run_again += 1
-        await runs.plan_again(session, row, now)
+        else:
+            row.state = "rerun"
+            run_again += 1
+            await (replays if row.kind == "agent_replay" else runs).plan_again(session, row, now)
     return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 

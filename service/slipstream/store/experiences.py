@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,17 @@ class ReadyGroup:
 
     Attributes:
         id: what the Explorer is told as task_id.
-        from_facade: its answers went to a client of the facade, so it cannot be run again.
+        run_by: who had the policy's answers: the sidecar, a client that replays its agent, or one of the facade.
     """
 
     id: str
     experiences: tuple[Experience, ...]
-    from_facade: bool = False
+    run_by: Literal["sidecar", "client", "facade"] = "sidecar"
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the sidecar can have it run again. What a client got was for an agent that went its way."""
+        return self.run_by == "sidecar"
 
     @property
     def size(self) -> int:

@@ -29,6 +29,7 @@ class Reward:
     Attributes:
         name: what a group is called where the client gave no task_id.
         run_key: the client's name of the run; None makes a run of each feedback.
+        group_size: how many runs make the group complete, where the client says so.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Reward:
     reward: float
     task_id: str | None
     run_key: str | None
+    group_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ async def add_answer(session: AsyncSession, row: FacadeAnswerRow) -> None:
         session.add(row)
 
 
-async def add_reward(session: AsyncSession, given: Reward, group_size: int, now: float) -> Receipt:
+async def add_reward(session: AsyncSession, given: Reward, default_size: int, now: float) -> Receipt:
     """Give a reward to answers that have none yet: the first one wins, and a repeated feedback has no effect."""
     query = select(FacadeAnswerRow).where(FacadeAnswerRow.msg_id.in_(given.msg_ids))
     known = {row.msg_id: row for row in await session.scalars(query)}
@@ -67,6 +69,8 @@ async def add_reward(session: AsyncSession, given: Reward, group_size: int, now:
             row.group_id, row.run_key, row.run_id, row.reward = group.id, given.run_key, run_id, given.reward
         await session.flush()
         group.updated_at = now
+        group.size = given.group_size or group.size
+        group_size = group.size or default_size
         if await _runs(session, group.id) >= group_size:
             group.state = "ready"
     rejected = tuple(row.msg_id for row in named if row.flaw is not None)
@@ -78,13 +82,14 @@ async def add_reward(session: AsyncSession, given: Reward, group_size: int, now:
     )
 
 
-async def end_waiting(session: AsyncSession, before: float, group_size: int, now: float) -> int:
+async def end_waiting(session: AsyncSession, before: float, default_size: int, now: float) -> int:
     """Groups without a new run since this time are complete as they are. Returns how many were dropped: one run has
     nothing to be compared with, and group algorithms would take its bare reward for an advantage."""
     query = select(FacadeGroupRow).where(FacadeGroupRow.state == "open", FacadeGroupRow.updated_at <= before)
     dropped = 0
     for group in (await session.scalars(query)).all():
         group.state = "ready"
+        group_size = group.size or default_size
         if group_size > 1 and await _runs(session, group.id) == 1:
             await drop(session, group.id, f"one run came, of {group_size} that are compared", now)
             dropped += 1
@@ -111,7 +116,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         assert row.reward is not None, "an answer of a group has a reward"
         assert row.run_id is not None, "and a run"
         groups.setdefault(name, []).append(Experience(row.msg_id, row.reward, row.run_id, row.choices))
-    return [ReadyGroup(name, tuple(experiences), from_facade=True) for name, experiences in groups.items()]
+    return [ReadyGroup(name, tuple(experiences), "facade") for name, experiences in groups.items()]
 
 
 async def drop(session: AsyncSession, name: str, reason: str, now: float) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.store.msg_ids import newest_call
-from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunCallRow, RunRow, TaskRow
 from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]
@@ -176,21 +176,22 @@ async def _about(
 ) -> dict[int, tuple[Feedback, ...]]:
     # what has an answer was matched, superseded or late. By the first two, SQLite would go through all that ever was
     query = (
-        select(named, FeedbackRow.reward, FeedbackRow.comment, FeedbackRow.source, FeedbackRow.created_at)
+        select(named, FeedbackRow)
         .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
         .where(named.in_(pks), FeedbackTargetRow.state != "late")
         .order_by(FeedbackTargetRow.id)
     )
-    about: dict[int, tuple[Feedback, ...]] = {}
-    for pk, reward, comment, source, created_at in await session.execute(query):
+    about: dict[int, dict[str, Feedback]] = {}  # by the post, for one may name each answer of a replay
+    for pk, row in await session.execute(query):
         assert pk is not None, "as asked for"
-        about[pk] = (*about.get(pk, ()), Feedback(reward, comment, source, created_at))
-    return about
+        said = Feedback(row.reward, row.comment, row.source, row.created_at)
+        about.setdefault(pk, {}).setdefault(row.id, said)
+    return {pk: tuple(said.values()) for pk, said in about.items()}
 
 
 async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -> bool:
     if target.kind == "msg_id":
-        run = await session.scalar(select(RunRow).where(RunRow.msg_id == target.ref))
+        run = await _policy_run(session, target.ref)
         if run is not None:
             return await _match_run(session, target, run, now)
     call_pk = await _production_answer(session, target)
@@ -205,14 +206,27 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
     return await _score_again(session, runs)
 
 
+async def _policy_run(session: AsyncSession, msg_id: str) -> RunRow | None:
+    """The run that this answer of the policy is of."""
+    run = await session.scalar(select(RunRow).where(RunRow.msg_id == msg_id))
+    if run is not None:
+        return run
+    query = select(RunRow).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+    replay: RunRow | None = await session.scalar(query.where(RunCallRow.msg_id == msg_id))
+    return replay
+
+
 async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunRow, now: float) -> bool:
     target.run_pk, target.matched_to = run.id, "policy"
     group = await session.get_one(GroupRow, run.group_id)
     if group.state not in _OPEN_GROUPS:
         target.state = "late"
         return False
-    await _supersede(session, FeedbackTargetRow.run_pk == run.id)
+    earlier = FeedbackTargetRow.feedback_id != target.feedback_id  # one may name each answer of a replay
+    await _supersede(session, FeedbackTargetRow.run_pk == run.id, earlier)
     target.state = "matched"
+    if run.state == "open":
+        return False
     run.due_at = now  # what the grace was for is here; feedback on production's answer does not end it
     return await _score_again(session, [run])
 
@@ -233,13 +247,15 @@ async def score_task_again(session: AsyncSession, task_id: str) -> bool:
     """Something new is known of a task (a reference answer, say). Returns True when a run is to be scored again."""
     query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
     query = query.where(GroupRow.task_id == task_id, GroupRow.state.in_(_OPEN_GROUPS))
-    return await _score_again(session, (await session.scalars(query)).all())
+    runs = (await session.scalars(query)).all()
+    # the reward that an agent gave its own run is not for a calculator to replace
+    return await _score_again(session, [run for run in runs if (run.ending or {}).get("reward") is None])
 
 
-async def _supersede(session: AsyncSession, condition: Any) -> None:
+async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
     await session.execute(
         update(FeedbackTargetRow)
-        .where(condition, FeedbackTargetRow.state == "matched")
+        .where(*conditions, FeedbackTargetRow.state == "matched")
         .values(state="superseded")
         .execution_options(synchronize_session="fetch")
     )
@@ -262,7 +278,7 @@ async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
 
 async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due."""
-    answered = [run for run in runs if run.answer is not None]
+    answered = [run for run in runs if run.msg_id is not None]
     for run in answered:
         run.state, run.reward, run.breakdown, run.reason = "answered", None, None, None
         run.revision += 1

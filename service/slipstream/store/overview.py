@@ -7,9 +7,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits, facade
+from slipstream.store import commits, facade, replays
 from slipstream.store.counts import by_state, newest
 from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
+
+_RUNS_UNDER_WAY = ("pending", "running", "open", "answered")
 
 
 async def overview(session: AsyncSession) -> dict[str, Any]:
@@ -18,11 +20,10 @@ async def overview(session: AsyncSession) -> dict[str, Any]:
     return {
         "tasks": await by_state(session, TaskRow.state, TaskRow.updated_at, TaskRow.decided.is_(False)),
         "selection": await decisions(session),
-        # the newest groups are those of the newest calls
         "groups": await by_state(
-            session, GroupRow.state, GroupRow.call_id, GroupRow.state.in_(("running", "ready", "committing"))
+            session, GroupRow.state, GroupRow.updated_at, GroupRow.state.in_(("running", "ready", "committing"))
         ),
-        "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(("pending", "running", "answered"))),
+        "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(_RUNS_UNDER_WAY)),
         "failed_runs": await _newest_failures(session),
         "feedback": await by_state(
             session, FeedbackTargetRow.state, FeedbackTargetRow.id, FeedbackTargetRow.state == "waiting"
@@ -85,12 +86,19 @@ async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
         RunRow.run_id, RunRow.state, RunRow.msg_id, RunRow.reward, RunRow.breakdown, RunRow.policy_version,
         RunRow.reason,
     )  # fmt: skip
-    runs = await session.execute(select(*told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
+    rows = await session.execute(select(RunRow.id, *told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
+    runs = {row.id: dict(row._mapping) for row in rows}
+    if group.kind == "agent_replay":
+        calls = await replays.msg_ids(session, runs)
+        for pk, run in runs.items():
+            del run["msg_id"]
+            run["msg_ids"] = calls.get(pk, [])
     return {
         "group_id": group.id,
+        "kind": group.kind,
         "state": group.state,
         "commit": group.commit_id,
-        "runs": [dict(run._mapping) for run in runs],
+        "runs": [{name: value for name, value in run.items() if name != "id"} for run in runs.values()],
     }
 
 

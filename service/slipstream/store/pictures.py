@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
-from slipstream.store.tables import CallRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
 from slipstream.trajectory import Call, PolicyCall, Run, Task
 
 
@@ -54,7 +54,7 @@ async def due_runs(session: AsyncSession, limit: int, now: float) -> list[DueRun
     query = (
         select(RunRow, GroupRow.task_id, CallRow.id, CallRow.position)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .join(CallRow, CallRow.id == GroupRow.call_id)
+        .outerjoin(CallRow, CallRow.id == GroupRow.call_id)
         .where(RunRow.state == "answered", RunRow.due_at <= now)
         .order_by(RunRow.due_at)
         .limit(limit)
@@ -62,44 +62,54 @@ async def due_runs(session: AsyncSession, limit: int, now: float) -> list[DueRun
     rows = (await session.execute(query)).all()
     pictures = await tasks(session, {task_id for _, task_id, _, _ in rows})
     about_runs = await feedback.about_runs(session, {run.id for run, *_ in rows})
-    about_calls = await feedback.about_calls(session, {call for _, _, call, _ in rows})
-    policy_calls = await asyncio.to_thread(_policy_calls, [run for run, *_ in rows])
-    return [
-        DueRun(
-            run.id,
-            run.revision,
-            Run(
-                task=pictures[task_id],
-                group_id=run.group_id,
-                run_id=run.run_id,
-                calls=(policy_call,),
-                production=pictures[task_id].calls[position],
-                feedback=about_runs.get(run.id, ()),
-                production_feedback=about_calls.get(call, ()),
-            ),
+    about_calls = await feedback.about_calls(session, {call for _, _, call, _ in rows if call is not None})
+    replayed = await _replayed(session, {run.id for run, _, call, _ in rows if call is None})
+    made = await asyncio.to_thread(_policy_calls, [replayed.get(run.id, (run,)) for run, *_ in rows])
+    due = []
+    for (run, task_id, call, position), calls in zip(rows, made, strict=True):
+        task, replay = pictures[task_id], call is None
+        said = (run.ending or {}).get("metadata")
+        picture = Run(
+            task=replace(task, metadata={**task.metadata, **said}) if said else task,
+            group_id=run.group_id,
+            run_id=run.run_id,
+            calls=calls,
+            production=None if replay else task.calls[position],
+            kind="agent_replay" if replay else "shadow_call",
+            feedback=about_runs.get(run.id, ()),
+            production_feedback=() if replay else about_calls.get(call, ()),
         )
-        for (run, task_id, call, position), policy_call in zip(rows, policy_calls, strict=True)
-    ]
+        due.append(DueRun(run.id, run.revision, picture))
+    return due
 
 
-def _policy_calls(rows: Sequence[RunRow]) -> list[PolicyCall]:
+async def _replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[RunCallRow]]:
+    """The calls of these agent replays, in the order in which they began."""
+    query = select(RunCallRow).where(RunCallRow.run_pk.in_(pks)).order_by(RunCallRow.started_at, RunCallRow.id)
+    found: dict[int, list[RunCallRow]] = {}
+    for row in await session.scalars(query):
+        found.setdefault(row.run_pk, []).append(row)
+    return found
+
+
+def _policy_calls(runs: Sequence[Sequence[RunRow | RunCallRow]]) -> list[tuple[PolicyCall, ...]]:
+    """The policy's calls of each run, from the rows that hold them."""
     requests: dict[bytes, dict[str, Any]] = {}  # the runs of a group have the same
-    calls = []
-    for row in rows:
-        assert row.request is not None, "an answered run was sent"
-        assert row.answer is not None, "and answered"
-        if row.request not in requests:
-            requests[row.request] = unpack(row.request)
-        calls.append(
-            PolicyCall(
-                request=requests[row.request],
-                answer=unpack(row.answer),
-                msg_id=row.msg_id or "",
-                latency=row.latency or 0.0,
-                policy_version=row.policy_version,
-            )
-        )
-    return calls
+    return [tuple(_policy_call(row, requests) for row in rows) for rows in runs]
+
+
+def _policy_call(row: RunRow | RunCallRow, requests: dict[bytes, dict[str, Any]]) -> PolicyCall:
+    assert row.request is not None, "an answered run was sent"
+    assert row.answer is not None, "and answered"
+    if row.request not in requests:
+        requests[row.request] = unpack(row.request)
+    return PolicyCall(
+        request=requests[row.request],
+        answer=unpack(row.answer),
+        msg_id=row.msg_id or "",
+        latency=row.latency or 0.0,
+        policy_version=row.policy_version,
+    )
 
 
 def _production_call(row: CallRow) -> Call:

@@ -67,6 +67,8 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         task = pending.get(call.task_id)
         if task is None:
             task = pending[call.task_id] = PendingTask(call.session_id, calls=0, stored=False)
+        elif not task.calls:
+            task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         rows.append(_call_row(call, task.calls))
         task.calls += 1
         task.state = "complete" if call.completes else "open"
@@ -91,7 +93,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
 
 _TASK_COLUMNS = ("id", "session_id", "state", "revision", "marked", "labels", "meta", "decided", "selected", "reason",
                  "created_at", "updated_at")  # fmt: skip
-_CHANGING = ("state", "revision", "marked", "labels", "meta", "decided", "updated_at")
+_CHANGING = ("session_id", "state", "revision", "marked", "labels", "meta", "decided", "updated_at")
 _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
 
 _AT_ONCE = 500
@@ -137,7 +139,7 @@ async def _write_tasks(session: AsyncSession, pending: Mapping[str, PendingTask]
         meta = to_json(task.meta).decode() if task.meta else "{}"
         now_so = (task.state, task.revision, task.marked, labels, meta, task.decided)
         if task.stored:
-            changed.append((*now_so, now, task_id))
+            changed.append((task.session_id, *now_so, now, task_id))
         else:
             new.append((task_id, task.session_id, *now_so, task.selected, task.reason, now, now))
     await insert_rows(session, TaskRow, _TASK_COLUMNS, new)

@@ -97,9 +97,12 @@ async def waiting(session: AsyncSession) -> int:
 
 
 async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[CapturedCall]:
-    """The captured calls of these tasks for which nothing is planned yet, in the order of the tasks."""
+    """The captured calls of these tasks for which nothing is planned yet, in the order of the tasks. A task whose agent
+    is run again itself has none: it is run in one of the two ways."""
     planned = exists().where(GroupRow.call_id == CallRow.id)
-    query = select(CallRow.id, CallRow.task_id, CallRow.position).where(CallRow.task_id.in_(task_ids), ~planned)
+    replayed = exists().where(GroupRow.task_id == CallRow.task_id, GroupRow.kind == "agent_replay")
+    query = select(CallRow.id, CallRow.task_id, CallRow.position)
+    query = query.where(CallRow.task_id.in_(task_ids), ~planned, ~replayed)
     order = {task_id: place for place, task_id in enumerate(task_ids)}
     calls = [CapturedCall(*row) for row in await session.execute(query)]
     return sorted(calls, key=lambda call: (order[call.task_id], call.position))
@@ -113,8 +116,8 @@ async def plan(
     await insert_rows(
         session,
         GroupRow,
-        ("id", "task_id", "call_id", "generation", "state", "updated_at"),
-        [(name, call.task_id, call.pk, generation, "running", now) for name, call in groups],
+        ("id", "task_id", "kind", "call_id", "by_client", "generation", "state", "updated_at"),
+        [(name, call.task_id, "shadow_call", call.pk, False, generation, "running", now) for name, call in groups],
     )
     await insert_rows(
         session,
@@ -214,11 +217,11 @@ async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[
             failed.append(("failed", one.reason.encode("utf-8", "replace").decode(), now, one.pk))
     await update_rows(session, RunRow, ("state", "reward", "breakdown", "updated_at"), scored)
     await update_rows(session, RunRow, ("state", "reason", "updated_at"), failed)
-    await _end_groups(session, set(taken.values()), now)
+    await end_groups(session, set(taken.values()), now)
     return set(taken)
 
 
-async def _end_groups(session: AsyncSession, names: Collection[str], now: float) -> None:
+async def end_groups(session: AsyncSession, names: Collection[str], now: float) -> None:
     """Once each run of a group has ended, the group is ready, or dropped where too few runs have a reward."""
     of_group: dict[str, list[str]] = {}
     for name, state in await session.execute(

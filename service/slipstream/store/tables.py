@@ -2,11 +2,14 @@
 
     task   open ─▶ complete                      and, once complete, undecided ─▶ decided
     group  running ─▶ ready ─▶ committing ─▶ delivered
-              │         │           └──────▶ rerun      the Explorer lost it: a new group takes its place
+              │         │ ▲─────────┼──────▶ rerun      the Explorer lost it: a new group takes its place
+              │         │           └──────▶ lost       a client ran it, so that nothing can
               └─────────┴──────▶ dropped                no run or a single one left, or its data is past retention
     run    pending ─▶ running ─▶ answered ─▶ scored
               ▲          │           └─────▶ failed
               └──────────┴─ the sidecar or the Explorer went away
+           open ─▶ answered | scored | failed       of an agent replay: its agent makes the calls; a webhook's begins
+                                                    pending
     commit sending ─▶ asked ─▶ delivered | failed | lost       asked: from here on it may have been carried out
 
     facade group  open ─▶ ready ─▶ committing ─▶ delivered
@@ -128,12 +131,17 @@ class GroupRow(Base):
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     """What the Explorer is told as task_id."""
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), index=True)
-    call_id: Mapped[RowId] = mapped_column(ForeignKey("calls.id", ondelete="CASCADE"), index=True)
+    kind: Mapped[str] = mapped_column(String(16), default="shadow_call")
+    """shadow_call or agent_replay."""
+    call_id: Mapped[RowId | None] = mapped_column(ForeignKey("calls.id", ondelete="CASCADE"), index=True)
+    """The call that is repeated; none in an agent replay."""
+    by_client: Mapped[bool] = mapped_column(default=False)
+    """A client runs it, so that the sidecar cannot have it run again."""
     generation: Mapped[int] = mapped_column(default=0)
-    """How many groups of the same call the Explorer lost before this one."""
+    """How many groups in its place the Explorer lost before this one; of a client's replay, how often it lost it."""
     state: Mapped[str] = mapped_column(String(16), default="running")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
-    updated_at: Mapped[float]
+    updated_at: Mapped[float] = mapped_column(index=True)
 
 
 class RunRow(Base):
@@ -150,18 +158,40 @@ class RunRow(Base):
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
     due_at: Mapped[float] = mapped_column(default=0.0)
-    """Not sent (pending) or not scored (answered) before this time."""
+    """Not sent (pending) or not scored (answered) before this time; given up (open) at it."""
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
+    """Of its answer; of an agent replay that has ended well, the last one. Without it there is nothing to score."""
     request: Mapped[bytes | None]
     answer: Mapped[bytes | None]
-    """Packed, as in `bodies`."""
+    """Packed, as in `bodies`; an agent replay's are in `run_calls`."""
     latency: Mapped[float | None]
     policy_version: Mapped[int | None]
+    ending: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """What the agent of a replay said when it ended."""
     reward: Mapped[float | None]
     breakdown: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     reason: Mapped[str | None] = mapped_column(Text)
     """Why it failed, in words."""
     updated_at: Mapped[float]
+
+
+class RunCallRow(Base):
+    """One chat completion of the policy model in an agent replay."""
+
+    __tablename__ = "run_calls"
+    __table_args__ = (Index("ix_run_calls_run", "run_pk", "started_at"),)
+
+    id: Mapped[RowId] = mapped_column(primary_key=True)
+    run_pk: Mapped[RowId] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    msg_id: Mapped[str] = mapped_column(String(256), unique=True)
+    choices: Mapped[int]
+    """The Explorer keeps an experience of each."""
+    request: Mapped[bytes]
+    answer: Mapped[bytes]
+    """Packed, as in `bodies`."""
+    latency: Mapped[float]
+    policy_version: Mapped[int | None]
+    started_at: Mapped[float]
 
 
 class CommitRow(Base):
@@ -197,6 +227,8 @@ class FacadeGroupRow(Base):
     task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
     state: Mapped[str] = mapped_column(String(16), default="open")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
+    size: Mapped[int | None]
+    """How many runs make it complete; null where its client did not say."""
     attempts: Mapped[int] = mapped_column(default=0)
     """Commits that took it."""
     reason: Mapped[str | None] = mapped_column(Text)

@@ -55,6 +55,13 @@ async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
     return await feedback.score_task_again(session, task.id)
 
 
+async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:
+    """Apply what was posted about a task before it was stored."""
+    waits = select(MarkRow).where(MarkRow.task_id == task.id, MarkRow.state == "waiting", MarkRow.expires_at > now)
+    for mark in await session.scalars(waits.order_by(MarkRow.created_at)):
+        apply_mark(mark, task)
+
+
 async def expire_marks(session: AsyncSession, now: float) -> None:
     """Marks that waited in vain."""
     late = (MarkRow.state == "waiting", MarkRow.expires_at <= now)
@@ -103,10 +110,12 @@ async def record_decisions(session: AsyncSession, seen: Sequence[Undecided], mad
 async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     """Delete tasks untouched since this time, with their calls, groups and runs; returns how many.
 
-    A group that is being committed at this moment keeps its task until the next sweep.
+    A group that is being committed at this moment keeps its task until the next sweep, and so does a replay that began
+    since then.
     """
-    committing = select(GroupRow.task_id).where(GroupRow.state == "committing")
-    due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(committing))
+    replay = (GroupRow.kind == "agent_replay") & (GroupRow.updated_at >= before)
+    kept = (GroupRow.state == "committing") | (GroupRow.state.in_(("running", "ready")) & replay)
+    due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(select(GroupRow.task_id).where(kept)))
     due = due.order_by(TaskRow.updated_at).limit(limit)
     ids = (await session.scalars(due)).all()
     await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))

@@ -1,0 +1,118 @@
+"""`/runs/*`: agent replays. An agent is run again, its calls go to the policy model, and its end gives the reward."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Response
+from pydantic import Field, JsonValue, model_validator
+
+from slipstream.errors import RequestError
+from slipstream.routes.body import Body, Name
+from slipstream.routes.context import SidecarDep
+from slipstream.routes.passing import Passing, as_it_is
+from slipstream.store import replays
+from slipstream.store.facade import LARGEST_RUN_ID
+from slipstream.store.replays import Ending
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+_MOST_RUNS = 1000
+"""More than any group algorithm compares; a larger number is a mistake."""
+
+_PATIENCE = 30.0
+"""Seconds for the Explorer's list of models."""
+
+TaskId = Annotated[str, Path(min_length=1, max_length=64)]
+RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
+Component = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class OpenBody(Body):
+    """A group of runs, and what is known of their task: labels and data such as `reference`, the right answer."""
+
+    runs: Annotated[int, Field(ge=1, le=_MOST_RUNS)]
+    labels: list[Name] = Field(default_factory=list, max_length=100)
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    session_id: Name | None = None
+
+
+class SideEffect(Body):
+    """What became of a tool with side effects: its recorded result was given, it was kept from running, or the result
+    that its owner set for that."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=256)]
+    outcome: Literal["recorded", "blocked", "fallback"]
+
+
+class FinishBody(Body):
+    """How a run went: its reward, or why it is to be dropped. Without both, the calculators give the reward."""
+
+    reward: float | None = None
+    breakdown: Annotated[dict[Component, float], Field(max_length=100)] = Field(default_factory=dict)
+    error: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    side_effects: Annotated[list[SideEffect], Field(max_length=1000)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if self.reward is not None and self.error is not None:
+            raise ValueError("give either reward or error")
+        return self
+
+
+@router.post("/{task_id:path}/{run_id}/v1/chat/completions", response_class=Response)
+async def post_run_chat(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
+    """A chat completion of the policy model, streamed or not, as the next call of this run."""
+    return Passing(lambda receive, send: sidecar.replays.answer(task_id, run_id, receive, send))
+
+
+@router.get("/{task_id:path}/{run_id}/v1/models", response_class=Response)
+async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
+    """The Explorer's list of models."""
+    await sidecar.replays.admit(task_id, run_id)
+    return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
+
+
+@router.post("/{task_id:path}/{run_id}/finish")
+async def post_finish(task_id: TaskId, run_id: RunId, body: FinishBody, sidecar: SidecarDep) -> dict[str, Any]:
+    """End a run. Once this answers 200, it is not lost."""
+    low, high = sidecar.settings.rewards.clip
+    if body.reward is not None and not low <= body.reward <= high:
+        raise RequestError(f"reward: expected a number from {low:g} to {high:g}, found {body.reward:g}", param="reward")
+    ending = Ending(body.reward, body.breakdown, body.error, body.model_dump(exclude_defaults=True))
+    ended = await sidecar.replays.end(task_id, run_id, ending)
+    return {
+        "task_id": task_id,
+        "run_id": run_id,
+        "state": ended.state,
+        "msg_ids": ended.msg_ids,
+        "policy_version": ended.policy_version,
+    }
+
+
+@router.post("/{task_id:path}", status_code=201)
+async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep) -> dict[str, Any]:
+    """Begin a group of runs. Each has an address that stands in the place of the production model's."""
+    group = await sidecar.replays.open(task_id, body.runs, body.labels, body.metadata, body.session_id)
+    return {
+        "task_id": task_id,
+        "group_id": group.id,
+        "runs": [{"run_id": run_id, "base_url": base_path(task_id, run_id)} for run_id in group.run_ids],
+    }
+
+
+@router.get("/{task_id:path}")
+async def get_runs(task_id: TaskId, sidecar: SidecarDep) -> dict[str, Any]:
+    """The newest group of a task's replays, with each run's answers and its reward or failure."""
+    async with sidecar.database.read() as session:
+        found = await replays.overview(session, task_id)
+    if found is None:
+        raise RequestError(f"the task {task_id!r} has no runs", param="task_id", status=404, code="not_found")
+    return found
+
+
+def base_path(task_id: str, run_id: int) -> str:
+    """The path of a run's address, as an SDK's base_url."""
+    return f"/runs/{quote(task_id, safe='')}/{run_id}/v1"

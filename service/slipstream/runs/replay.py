@@ -1,0 +1,243 @@
+"""Agent replays: the agent makes the policy's calls itself, at an address of its run, and says when the run ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+from starlette.types import Receive, Send
+
+from slipstream.errors import RequestError
+from slipstream.facade.chats import Chats
+from slipstream.metrics import Metrics
+from slipstream.redaction import Redactor
+from slipstream.runs.explorer import ExplorerClient
+from slipstream.runs.replay_chat import ReplayChat
+from slipstream.store import replays
+from slipstream.store.database import Database
+from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
+
+_log = structlog.get_logger(__name__)
+
+_BATCH = 200
+"""Runs given up in one transaction."""
+
+_APART = 1e-6
+"""Seconds between the beginnings of two calls, at least, for they are kept in that order; a clock may say the same
+twice."""
+
+_NOT_KEPT = "the store did not take one of its calls"
+_INTERRUPTED = "the sidecar was started again amid the run: an answer of it may not have reached its agent"
+
+
+class Replays:
+    """The runs of agents that are run again by somebody else.
+
+    A run is dropped whole where one of its calls came to nothing: what follows from an answer that the agent did not
+    get, or not to its end, teaches nothing about the policy.
+
+    Args:
+        timeout: seconds after which a run that nothing is heard of is given up.
+        grace: seconds that a run whose reward the calculators give waits for feedback.
+        clock: Unix seconds.
+        answered, scored: called when there is something to score, or a group may have become ready.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: ExplorerClient,
+        chats: Chats,
+        redactor: Redactor,
+        metrics: Metrics,
+        *,
+        timeout: float,
+        grace: float,
+        clock: Callable[[], float],
+        answered: Callable[[], None],
+        scored: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._explorer = explorer
+        self._chats = chats
+        self._redactor = redactor
+        self._metrics = metrics
+        self._timeout = timeout
+        self._grace = grace
+        self._clock = clock
+        self._answered = answered
+        self._scored = scored
+        self._calling: Counter[int] = Counter()
+        self._broken: set[int] = set()
+        self._began = 0.0
+
+    async def prepare(self) -> None:
+        """Give up the runs that the end of the last process may have cut a call of."""
+        async with self._database.write() as session:
+            await replays.fail(session, await replays.begun(session), _INTERRUPTED, self._clock())
+
+    async def step(self) -> bool:
+        """Give up runs that nothing was heard of for too long. Returns True when more may be waiting."""
+        now = self._clock()
+        if self._broken:
+            broken = list(self._broken)
+            async with self._database.write() as session:
+                self._failed(await replays.fail(session, broken, _NOT_KEPT, now))
+            self._broken.difference_update(broken)
+        async with self._database.read() as session:
+            due = await replays.due(session, _BATCH, now)
+        if not due:
+            return False
+        calling = [pk for pk in due if self._calling[pk]]
+        reason = f"not ended within {self._timeout:g} s after its last call (runs.replay_timeout)"
+        async with self._database.write() as session:
+            await replays.keep_open(session, calling, now + self._timeout)
+            given_up = await replays.fail(session, [pk for pk in due if pk not in calling], reason, now)
+        self._metrics.replays_expired.inc(given_up)
+        self._failed(given_up)
+        return len(due) == _BATCH
+
+    async def open(
+        self, task_id: str, runs: int, labels: Sequence[str], metadata: Mapping[str, Any], session_id: str | None
+    ) -> Group:
+        """Begin a group of so many runs of a task.
+
+        Raises:
+            RequestError: 409, the task's last group is neither delivered nor dropped.
+        """
+        labels, metadata, now = (
+            self._redactor.redact(list(labels)),
+            self._redactor.redact(dict(metadata)),
+            self._clock(),
+        )
+        async with self._database.write() as session:
+            if (other := await replays.under_way(session, task_id)) is not None:
+                raise RequestError(
+                    f"the task has a group that is neither delivered nor dropped: {other}",
+                    param="task_id",
+                    status=409,
+                    code="already_open",
+                )
+            await replays.note_task(session, task_id, session_id, labels, metadata, now)
+            group = await replays.open_runs(
+                session, task_id, runs, now, state="open", by_client=True, due_at=now + self._timeout
+            )
+        self._metrics.replays_opened.inc(runs)
+        _log.info("replay_opened", task_id=task_id, group_id=group.id, runs=runs)
+        return group
+
+    async def end(self, task_id: str, run_id: int, ending: Ending) -> Ended:
+        """End a run. Once this returns, it is in the store.
+
+        Raises:
+            RequestError: 404, there is none; 409, it has ended.
+        """
+        run = await self._known(task_id, run_id)
+        now = self._clock()
+        said = self._redactor.redact(dict(ending.said))
+        error = _NOT_KEPT if run.pk in self._broken else said.get("error")
+        ending = Ending(ending.reward, ending.breakdown, error, said)
+        async with self._database.write() as session:
+            ended = await replays.end(session, run.pk, ending, now + self._grace, now)
+        if ended is None:
+            raise _closed(await self._known(task_id, run_id), status=409)
+        _log.info("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))
+        if ended.state == "failed":
+            self._failed(1)
+        else:
+            self._metrics.runs.labels(ended.state).inc()
+            (self._answered if ended.state == "answered" else self._scored)()
+        if ended.state == "scored" and ending.reward is not None:
+            self._metrics.rewards.observe(ending.reward)
+        return ended
+
+    async def admit(self, task_id: str, run_id: int) -> Known:
+        """The run at this address, which takes calls.
+
+        Raises:
+            RequestError: 404, there is none; 410, it has ended.
+        """
+        run = await self._known(task_id, run_id)
+        if run.state != "open":
+            self._metrics.replay_calls.labels("straggler").inc()
+            raise _closed(run, status=410)
+        return run
+
+    async def answer(self, task_id: str, run_id: int, receive: Receive, send: Send) -> None:
+        """Carry a chat completion of a run, with ASGI's callables.
+
+        Raises:
+            RequestError: there is no answer; nothing was sent.
+            SQLAlchemyError: it could not be stored; the end of the answer is not sent.
+        """
+        self._began = began = max(self._clock(), self._began + _APART)
+        run = await self.admit(task_id, run_id)
+        chat = ReplayChat(
+            self._explorer,
+            self._redactor,
+            began,
+            keep=partial(self._keep, run.pk),
+            give_up=partial(self._give_up, run.pk),
+            tried_again=self._metrics.run_retries.inc,
+        )
+        self._calling[run.pk] += 1
+        try:
+            await self._chats.answer(chat, receive, send)
+        except RequestError as error:
+            await self._give_up(run.pk, f"a call failed: {error}")
+            raise
+        except Exception:
+            self._broken.add(run.pk)
+            raise
+        finally:
+            self._calling[run.pk] -= 1
+            if not self._calling[run.pk]:
+                del self._calling[run.pk]
+        if not chat.over:
+            await self._give_up(run.pk, "a call was not answered: its agent went away")
+
+    async def _keep(self, pk: int, call: NewCall) -> None:
+        """Keep an answer as one of this run's.
+
+        Raises:
+            RequestError: 410, the run has ended meanwhile.
+        """
+        now = self._clock()
+        async with self._database.write() as session:
+            kept = await replays.add_call(session, pk, call, now + self._timeout, now)
+        self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()
+        if not kept:
+            raise RequestError("the run has ended before this call did", status=410, code="run_closed")
+
+    async def _give_up(self, pk: int, reason: str) -> None:
+        """A call of this run came to nothing, and so did the run."""
+        try:
+            async with self._database.write() as session:
+                given_up = await replays.fail(session, [pk], self._redactor.redact(reason), self._clock())
+        except Exception:
+            self._broken.add(pk)
+            raise
+        if given_up:
+            self._metrics.replay_calls.labels("failed").inc()
+            self._failed(given_up)
+
+    async def _known(self, task_id: str, run_id: int) -> Known:
+        async with self._database.read() as session:
+            run = await replays.find(session, task_id, run_id)
+        if run is None:
+            raise RequestError(
+                f"the task {task_id!r} has no run {run_id}", param="run_id", status=404, code="not_found"
+            )
+        return run
+
+    def _failed(self, count: int) -> None:
+        self._metrics.runs.labels("failed").inc(count)
+        self._scored()
+
+
+def _closed(run: Known, status: int) -> RequestError:
+    why = f": {run.reason}" if run.reason else ""
+    return RequestError(f"the run has ended, {run.state}{why}", param="run_id", status=status, code="run_closed")

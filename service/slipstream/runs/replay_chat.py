@@ -1,0 +1,102 @@
+"""One chat completion of an agent that is run again: asked under the policy's name, and kept with its run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from slipstream.capture.body import Unreadable, parse_json
+from slipstream.capture.completion import is_conversation
+from slipstream.errors import RequestError
+from slipstream.facade.answers import Answer
+from slipstream.facade.chats import Whole
+from slipstream.redaction import Redactor
+from slipstream.runs.explorer import ExplorerClient
+from slipstream.store.bodies import pack
+from slipstream.store.replays import NewCall
+
+_LONG_BODY = 64 * 1024
+"""Bytes. A shorter request is read and written in less time than a thread takes to be woken."""
+
+
+class ReplayChat:
+    """A `facade.chats.Chat` of a run.
+
+    Args:
+        began: when the call came, Unix seconds.
+        keep: keeps a whole answer with the run, unless the run has ended.
+        give_up: the call, and with it the run, came to nothing, for this reason.
+        tried_again: called for each further try.
+
+    Attributes:
+        over: what became of the call is in the store.
+    """
+
+    def __init__(
+        self,
+        explorer: ExplorerClient,
+        redactor: Redactor,
+        began: float,
+        *,
+        keep: Callable[[NewCall], Awaitable[None]],
+        give_up: Callable[[str], Awaitable[None]],
+        tried_again: Callable[[], None],
+    ) -> None:
+        self._explorer = explorer
+        self._redactor = redactor
+        self._keep = keep
+        self._give_up = give_up
+        self._began = began
+        self._started = time.monotonic()
+        self._asked: dict[str, Any] | None = None
+        self.tried_again = tried_again
+        self.over = False
+
+    async def request(self, body: bytes) -> bytes:
+        if self._asked is None:
+            self._asked = await asyncio.to_thread(_read, body) if len(body) > _LONG_BODY else _read(body)
+        self._asked = await self._explorer.request_of(self._asked)
+        return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
+
+    async def asks_anew(self, status: int) -> bool:
+        return status == 404 and await self._explorer.renamed()  # it serves another model since a restart
+
+    async def refused(self, answer: Whole) -> None:
+        said = answer.body[:500].decode("utf-8", "replace")
+        await self._fail(f"a call failed: the Explorer answered {answer.status} {said}")
+
+    async def answered(self, answer: Answer, version: int | None) -> None:
+        if answer.flaw is not None or answer.msg_id is None or answer.completion is None:
+            await self._fail(f"an answer was not whole: {answer.flaw}")
+            raise RequestError(
+                f"the answer is not whole ({answer.flaw}): the run failed", status=410, code="run_closed"
+            )
+        latency = time.monotonic() - self._started
+        request, completion = await asyncio.to_thread(self._packed, self._asked or {}, answer.completion)
+        self.over = True  # also where the run has ended before
+        await self._keep(NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began))
+
+    async def broken_off(self, answer: Answer) -> None:
+        await self._fail(f"an answer was not whole: {answer.flaw}")
+
+    async def _fail(self, reason: str) -> None:
+        await self._give_up(reason)
+        self.over = True
+
+    def _packed(self, *bodies: Mapping[str, Any]) -> tuple[bytes, ...]:
+        return tuple(pack(self._redactor.redact(body)) for body in bodies)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        asked = parse_json(body)
+    except Unreadable as error:
+        raise RequestError(
+            f"the body: expected a JSON object ({error.reason})", status=400, code="invalid_json"
+        ) from error
+    if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
+        raise RequestError("messages: expected a list of at least one message", param="messages")
+    return asked

@@ -1,0 +1,311 @@
+"""Agent replays in the store: groups of a task whose agent makes the policy's calls itself, until its run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store import feedback, tasks
+from slipstream.store.bulk import insert_rows, update_rows
+from slipstream.store.experiences import Experience, ReadyGroup
+from slipstream.store.runs import end_groups, suffixed
+from slipstream.store.tables import GroupRow, RunCallRow, RunRow, TaskRow
+
+KIND = "agent_replay"
+
+REPLAYED = "replayed by its client"
+"""Why a task that was never captured is not selected."""
+
+UNDER_WAY = ("running", "ready", "committing")
+"""The states of a group in which another one of its task must not be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group that was opened, and its runs' numbers.
+
+    They count on from those of the task's earlier groups, so that a run's address is never given to another one: what
+    an agent of an earlier run still sends belongs to nobody.
+    """
+
+    id: str
+    run_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A run as it is at the moment."""
+
+    pk: int
+    state: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A chat completion of a run, to be stored: redacted, and its bodies packed."""
+
+    msg_id: str
+    choices: int
+    request: bytes
+    answer: bytes
+    latency: float
+    policy_version: int | None
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run's agent ends it.
+
+    Attributes:
+        reward: None leaves it to the calculators.
+        error: why the run is to be dropped; None where it went well.
+        said: all of it, as it is kept.
+    """
+
+    reward: float | None
+    breakdown: Mapping[str, float]
+    error: str | None
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a run: its state, its answers in order, the version that gave the last one."""
+
+    state: str
+    msg_ids: tuple[str, ...]
+    policy_version: int | None
+
+
+async def under_way(session: AsyncSession, task_id: str) -> str | None:
+    """The name of the task's group that is neither delivered nor dropped, or None."""
+    query = select(GroupRow.id).where(GroupRow.task_id == task_id, GroupRow.kind == KIND)
+    found: str | None = await session.scalar(query.where(GroupRow.state.in_(UNDER_WAY)))
+    return found
+
+
+async def note_task(
+    session: AsyncSession,
+    task_id: str,
+    session_id: str | None,
+    labels: Sequence[str],
+    metadata: Mapping[str, Any],
+    now: float,
+) -> None:
+    """A task is replayed by its client: keep what that says of it, beside what calls and marks said."""
+    task = await session.get(TaskRow, task_id)
+    if task is None:
+        task = TaskRow(
+            id=task_id, session_id=session_id or task_id, state="complete", revision=1, marked=False, labels=[],
+            meta={}, decided=True, selected=False, reason=REPLAYED, created_at=now, updated_at=now,
+        )  # fmt: skip
+        session.add(task)
+        await tasks.apply_waiting_marks(session, task, now)
+        task.decided = True  # there is nothing to decide on
+        await session.flush()
+    task.labels = sorted({*task.labels, *labels})
+    task.meta = {**task.meta, **metadata}
+
+
+async def open_runs(
+    session: AsyncSession, task_id: str, count: int, now: float, *, state: str, by_client: bool, due_at: float,
+    generation: int = 0,
+) -> Group:  # fmt: skip
+    """Begin a group of so many runs, each in this state: `open` until `due_at`, or `pending` until it is sent."""
+    mine = (GroupRow.task_id == task_id, GroupRow.kind == KIND)
+    earlier = await session.scalar(select(func.count()).where(*mine)) or 0
+    last = select(func.max(RunRow.run_id)).join(GroupRow, GroupRow.id == RunRow.group_id).where(*mine)
+    highest = await session.scalar(last)
+    first = 0 if highest is None else highest + 1
+    group = Group(suffixed(task_id, f".replay~{earlier}" if earlier else ".replay"), tuple(range(first, first + count)))
+    session.add(
+        GroupRow(
+            id=group.id, task_id=task_id, kind=KIND, by_client=by_client, generation=generation, state="running",
+            updated_at=now,
+        )
+    )  # fmt: skip
+    await session.flush()
+    await insert_rows(
+        session,
+        RunRow,
+        ("group_id", "run_id", "state", "attempts", "revision", "due_at", "updated_at"),
+        [(group.id, run_id, state, 0, 0, due_at, now) for run_id in group.run_ids],
+    )
+    return group
+
+
+async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None:
+    """Plan the next generation of a group, with as many runs."""
+    count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
+    await open_runs(
+        session, group.task_id, count, now, state="pending", by_client=False, due_at=now,
+        generation=group.generation + 1,
+    )  # fmt: skip
+
+
+async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None:
+    """A run by its address."""
+    query = (
+        select(RunRow.id, RunRow.state, RunRow.reason)
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .where(GroupRow.task_id == task_id, GroupRow.kind == KIND, RunRow.run_id == run_id)
+    )
+    row = (await session.execute(query)).one_or_none()
+    return None if row is None else Known(*row)
+
+
+async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: float, now: float) -> bool:
+    """Keep a call of a run that is open. Returns False for another one's: nothing is kept."""
+    kept = update(RunRow).where(RunRow.id == pk, RunRow.state == "open")
+    if not (await session.execute(kept.values(due_at=expires_at, updated_at=now))).rowcount:  # type: ignore[attr-defined]
+        return False
+    session.add(
+        RunCallRow(
+            run_pk=pk, msg_id=call.msg_id, choices=call.choices, request=call.request, answer=call.answer,
+            latency=call.latency, policy_version=call.policy_version, started_at=call.started_at,
+        )
+    )  # fmt: skip
+    await session.flush()
+    ref: feedback.Ref = ("msg_id", call.msg_id)
+    if ref in await feedback.awaited(session, [ref], now):
+        await feedback.match_waiting(session, [ref], now)
+    return True
+
+
+async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now: float) -> Ended | None:
+    """End a run as its agent says. Returns None where it had ended before: nothing changes.
+
+    Args:
+        due_at: when it is to be scored, where the calculators do that.
+    """
+    run = await session.get_one(RunRow, pk)
+    if run.state != "open":
+        return None
+    calls = select(RunCallRow.msg_id, RunCallRow.policy_version).where(RunCallRow.run_pk == pk)
+    made = (await session.execute(calls.order_by(RunCallRow.started_at, RunCallRow.id))).all()
+    run.ending, run.updated_at = dict(ending.said), now
+    run.policy_version = made[-1].policy_version if made else None
+    error = ending.error if made or ending.error is not None else "the agent ended without a call of the policy model"
+    if error is not None:
+        run.state, run.reason, run.due_at = "failed", error, now
+    else:
+        run.msg_id, run.due_at, run.state = made[-1].msg_id, due_at, "answered"
+        if ending.reward is not None:
+            run.state, run.reward, run.breakdown = "scored", ending.reward, dict(ending.breakdown)
+    await session.flush()
+    await end_groups(session, [run.group_id], now)
+    return Ended(run.state, tuple(call.msg_id for call in made), run.policy_version)
+
+
+async def fail(session: AsyncSession, pks: Collection[int], reason: str, now: float) -> int:
+    """Give up runs that are open; returns how many were. Their groups go on with the others."""
+    query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state == "open")
+    found = (await session.execute(query)).all()
+    reason = reason.encode("utf-8", "replace").decode()
+    failed = [("failed", reason, now, now, pk) for pk, _ in found]
+    await update_rows(session, RunRow, ("state", "due_at", "reason", "updated_at"), failed)
+    await end_groups(session, {group for _, group in found}, now)
+    return len(found)
+
+
+async def due(session: AsyncSession, limit: int, now: float) -> list[int]:
+    """Open runs that nothing was heard of for too long, the longest first."""
+    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now)
+    return list(await session.scalars(query.order_by(RunRow.due_at).limit(limit)))
+
+
+async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: float) -> None:
+    """Something is heard of these runs."""
+    await update_rows(session, RunRow, ("due_at",), [(expires_at, pk) for pk in pks])
+
+
+async def begun(session: AsyncSession) -> list[int]:
+    """Open runs that have made a call."""
+    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
+    return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", called)))
+
+
+async def ready_experiences(session: AsyncSession) -> int:
+    """Answers of rewarded runs in groups that are ready, each choice counted."""
+    query = (
+        select(func.sum(RunCallRow.choices))
+        .join(RunRow, RunRow.id == RunCallRow.run_pk)
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .where(GroupRow.state == "ready", GroupRow.kind == KIND, RunRow.reward.is_not(None))
+    )
+    return await session.scalar(query) or 0
+
+
+async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
+    """The groups of a commit that is being sent, in a stable order: each answer of a run has the run's reward."""
+    query = (
+        select(GroupRow.id, GroupRow.by_client, RunCallRow.msg_id, RunRow.reward, RunRow.run_id, RunCallRow.choices)
+        .join(RunRow, RunRow.group_id == GroupRow.id)
+        .join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", GroupRow.kind == KIND)
+        .where(RunRow.reward.is_not(None))
+        .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id, RunCallRow.started_at, RunCallRow.id)
+    )
+    groups: dict[tuple[str, bool], list[Experience]] = {}
+    for name, by_client, msg_id, reward, run_id, choices in await session.execute(query):
+        assert reward is not None, "as asked for"
+        groups.setdefault((name, by_client), []).append(Experience(msg_id, reward, run_id, choices))
+    return [
+        ReadyGroup(name, tuple(experiences), "client" if by_client else "sidecar")
+        for (name, by_client), experiences in groups.items()
+    ]
+
+
+def give_back(group: GroupRow, limit: int | None) -> bool:
+    """The Explorer lost a client's group. With a limit it takes it again, so many times. Returns whether it does."""
+    if limit is None or group.generation + 1 >= limit:
+        group.state = "lost"
+        return False
+    group.state, group.commit_id = "ready", None
+    group.generation += 1
+    return True
+
+
+async def overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
+    """The newest group of a task with its runs, for its client; None where there is none."""
+    mine = select(GroupRow.id, GroupRow.state).where(GroupRow.task_id == task_id, GroupRow.kind == KIND)
+    newest = mine.join(RunRow, RunRow.group_id == GroupRow.id).order_by(RunRow.run_id.desc()).limit(1)
+    group = (await session.execute(newest)).one_or_none()
+    if group is None:
+        return None
+    query = select(RunRow).where(RunRow.group_id == group.id).order_by(RunRow.run_id)
+    rows = (await session.scalars(query)).all()
+    calls = await msg_ids(session, [row.id for row in rows])
+    return {
+        "task_id": task_id,
+        "group_id": group.id,
+        "state": group.state,
+        "runs": [
+            {
+                "run_id": row.run_id,
+                "state": row.state,
+                "msg_ids": calls.get(row.id, []),
+                "reward": row.reward,
+                "breakdown": row.breakdown,
+                "error": row.reason,
+                "side_effects": (row.ending or {}).get("side_effects", []),
+                "policy_version": row.policy_version,
+            }
+            for row in rows
+        ],
+    }
+
+
+async def msg_ids(session: AsyncSession, pks: Iterable[int]) -> dict[int, list[str]]:
+    """The answers of these runs, in the order in which their calls began."""
+    query = select(RunCallRow.run_pk, RunCallRow.msg_id).where(RunCallRow.run_pk.in_(pks))
+    found: dict[int, list[str]] = {}
+    for pk, msg_id in await session.execute(query.order_by(RunCallRow.started_at, RunCallRow.id)):
+        found.setdefault(pk, []).append(msg_id)
+    return found

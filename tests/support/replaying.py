@@ -1,0 +1,47 @@
+"""What somebody who runs an agent again does, in a line each."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import openai
+from loops import Loop
+
+
+async def open_runs(loop: Loop, task_id: str = "t", runs: int = 1, **fields: Any) -> dict[str, Any]:
+    """A group of runs; returns what was said to it."""
+    response = await loop.client.post(f"/runs/{quote(task_id, safe='')}", json={"runs": runs, **fields})
+    assert response.status_code == 201, response.text
+    group: dict[str, Any] = response.json()
+    return group
+
+
+def sdk(loop: Loop, run: dict[str, Any], **options: Any) -> openai.AsyncOpenAI:
+    """The SDK of an agent, at the address of its run."""
+    return openai.AsyncOpenAI(base_url=loop.url + run["base_url"], api_key="production's key", **options)
+
+
+async def ask(client: openai.AsyncOpenAI, text: str = "hello", **fields: Any) -> str:
+    """A chat of the agent; returns the id of its answer."""
+    answer = await client.chat.completions.create(
+        model="gpt-4o", messages=[{"role": "user", "content": text}], **fields
+    )
+    msg_id: str = answer.id
+    return msg_id
+
+
+async def finish(loop: Loop, task_id: str = "t", run_id: int = 0, **fields: Any) -> dict[str, Any]:
+    """The end of a run; returns what was said to it."""
+    response = await loop.client.post(f"/runs/{quote(task_id, safe='')}/{run_id}/finish", json=fields)
+    assert response.status_code == 200, response.text
+    ended: dict[str, Any] = response.json()
+    return ended
+
+
+async def replay(loop: Loop, task_id: str = "t") -> dict[str, Any]:
+    """The newest group of the task."""
+    response = await loop.client.get(f"/runs/{quote(task_id, safe='')}")
+    assert response.status_code == 200, response.text
+    group: dict[str, Any] = response.json()
+    return group
