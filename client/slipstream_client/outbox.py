@@ -13,12 +13,14 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from slipstream_client.config import settings
 from slipstream_client.context import NOTHING, entered
 from slipstream_client.errors import SidecarAway, SidecarRefused
 from slipstream_client.service import Request, Service
+
+Outcome = Literal["sent", "refused", "dropped"]
 
 logger = logging.getLogger("slipstream_client")
 
@@ -39,6 +41,9 @@ PASSING_FOR = 60.0
 
 AT_EXIT = 2.0
 """Seconds that the end of the program may wait for what is left."""
+
+_AWAY = frozenset({408, 429, 502, 503, 504})
+"""Statuses of a sidecar that starts, is busy, or is away behind a gateway; others are its failure at this request."""
 
 _DISTINCT_WARNINGS = 20
 """A program that is refused says so; one that is refused each time in other words does not fill the log."""
@@ -87,10 +92,12 @@ class Outbox:
         self._items: deque[_Item] = deque()
         self._under_way: _Item | None = None
         self._bytes = 0
-        self._sent = self._refused = self._dropped = 0
+        self._ended: dict[Outcome, int] = {"sent": 0, "refused": 0, "dropped": 0}
         self._thread: threading.Thread | None = None
+        self._service: Service | None = None
         self._warned: set[str] = set()
         self._away = False
+        self._closed = False
 
     def put(self, request: Request[Any], *, passing: bool = False) -> None:
         """Have it sent. Returns at once, and raises nothing.
@@ -102,11 +109,14 @@ class Outbox:
         try:
             item = _Item(request, len(json.dumps(request.body)), time.monotonic(), passing)
             with self._changed:
+                if self._closed:
+                    self._ended["dropped"] += 1
+                    return
                 self._items.append(item)
                 self._bytes += item.size
                 while len(self._items) > self._most or self._bytes > self._most_bytes:
-                    self._forget(self._items.popleft())
-                    self._dropped += 1
+                    self._bytes -= self._items.popleft().size
+                    self._ended["dropped"] += 1
                     self._warn("marks and feedback are dropped: more wait for the sidecar than are kept")
                 if self._thread is None:
                     # also where a start failed before; never with the context of whoever comes first
@@ -127,65 +137,73 @@ class Outbox:
     def counts(self) -> OutboxCounts:
         with self._changed:
             waiting = len(self._items) + (self._under_way is not None)
-            return OutboxCounts(waiting, self._bytes, self._sent, self._refused, self._dropped)
+            return OutboxCounts(waiting, self._bytes, **self._ended)
 
-    def at_exit(self) -> None:
-        if self.counts().waiting and not self.flush(AT_EXIT):
-            logger.warning("%d marks and feedbacks did not reach the sidecar", self.counts().waiting)
+    def close(self, timeout: float) -> None:
+        """Send what is left, for at most so many seconds, and end the thread."""
+        if not self.flush(timeout):
+            logger.warning("%d of the marks and feedback did not reach the sidecar", self.counts().waiting)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._hurry.set()
 
     def _work(self) -> None:
-        service: Service | None = None
-        while True:
+        while (item := self._next()) is not None:
+            outcome = self._deliver(item)
+            if self._away and outcome != "dropped":
+                self._away = False
+                logger.info("the sidecar is back")
             with self._changed:
-                self._changed.wait_for(lambda: self._items)
-                item = self._under_way = self._items.popleft()
-            attempt = 0
-            while True:
-                attempt += 1
-                try:
-                    if service is None or service.at != settings():
-                        service = Service()
-                    self._send(service, item)
-                    break
-                except SidecarAway as error:
-                    if self._given_up(item, attempt, error):
-                        break
-                    self._hurry.wait(min(self._first_pause * 2 ** min(attempt - 1, 20), LONGEST_PAUSE))
-                    self._hurry.clear()
-                except Exception as error:  # noqa: BLE001 - the thread serves what comes next
-                    self._dropped += 1
-                    self._warn(f"marks and feedback cannot be sent: {error!r}")
-                    break
-            with self._changed:
-                self._forget(item)
+                self._bytes -= item.size
+                self._ended[outcome] += 1
                 self._under_way = None
                 self._changed.notify_all()
+        if self._service is not None:
+            self._service.close()
 
-    def _send(self, service: Service, item: _Item) -> None:
-        try:
-            service.send(item.request)
-        except SidecarRefused as error:
-            self._refused += 1
-            self._warn(f"refused: {error}")
-        else:
-            self._sent += 1
-        if self._away:
-            self._away = False
-            logger.info("the sidecar is back")
+    def _next(self) -> _Item | None:
+        """Wait for the next item; None where there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closed)
+            if self._closed:
+                return None
+            self._under_way = self._items.popleft()
+            return self._under_way
 
-    def _given_up(self, item: _Item, attempt: int, error: SidecarAway) -> bool:
-        if not self._away:
-            self._away = True
-            logger.warning("marks and feedback wait for the sidecar, and the agent goes on: %s", error)
-        there = error.status is not None and error.status not in (408, 429, 502, 503, 504)
-        late = item.passing and (error.received or time.monotonic() - item.since > PASSING_FOR)
-        if late or (there and attempt >= ATTEMPTS):
-            self._dropped += 1
-            return True
-        return False
+    def _deliver(self, item: _Item) -> Outcome:
+        """Send it until that has an outcome, however long the sidecar is away."""
+        attempt = 0
+        while not self._closed and not (item.passing and time.monotonic() - item.since > PASSING_FOR):
+            attempt += 1
+            try:
+                self._sender().send(item.request)
+            except SidecarRefused as error:
+                self._warn(f"refused: {error}")
+                return "refused"
+            except SidecarAway as error:
+                if not self._away:
+                    self._away = True
+                    logger.warning("marks and feedback wait for the sidecar, and the agent goes on: %s", error)
+                failing = error.status is not None and error.status not in _AWAY
+                if (item.passing and error.received) or (failing and attempt >= ATTEMPTS):
+                    return "dropped"
+                self._hurry.wait(min(self._first_pause * 2 ** min(attempt - 1, 20), LONGEST_PAUSE))
+                self._hurry.clear()
+            except Exception as error:  # noqa: BLE001 - the thread serves what comes next
+                self._warn(f"marks and feedback cannot be sent: {error!r}")
+                return "dropped"
+            else:
+                return "sent"
+        return "dropped"
 
-    def _forget(self, item: _Item) -> None:
-        self._bytes -= item.size
+    def _sender(self) -> Service:
+        """Of the settings as they are now."""
+        if self._service is None or self._service.at != settings():
+            if self._service is not None:
+                self._service.close()
+            self._service = Service()
+        return self._service
 
     def _warn(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < _DISTINCT_WARNINGS:
@@ -226,4 +244,4 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
-atexit.register(lambda: _outbox.at_exit())
+atexit.register(lambda: _outbox.close(AT_EXIT))

@@ -1,0 +1,42 @@
+"""Where the client takes the sidecar's address from, and what it says of one that is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import slipstream_client as slipstream
+
+
+def test_the_address_is_the_one_that_slipstream_serve_listens_on() -> None:
+    assert slipstream.settings().url == "http://127.0.0.1:8100"
+
+
+def test_the_environment_says_where_and_configure_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_URL", "http://sidecar:8100/v1/")
+    monkeypatch.setenv("SLIPSTREAM_API_KEY", "from-the-environment")
+
+    assert slipstream.settings().base_url == "http://sidecar:8100/v1"
+    assert slipstream.settings().api_key == "from-the-environment"
+    assert slipstream.configure("https://other/slipstream/", api_key="given").url == "https://other/slipstream"
+    assert slipstream.settings().api_key == "given"
+    assert "given" not in repr(slipstream.settings())
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8100", "ftp://host", "http://", "http://host:port", "http://h/?a=b", "", 7])
+def test_an_address_that_is_none_is_refused_by_name(url: Any) -> None:
+    with pytest.raises(ValueError, match=r"^url: expected the sidecar's address"):
+        slipstream.configure(url)
+
+
+def test_the_variable_is_named_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_URL", "sidecar:8100")
+    with pytest.raises(ValueError, match=r"^SLIPSTREAM_URL: expected"):
+        slipstream.settings()
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True])
+def test_a_timeout_is_seconds(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=r"^timeout: expected seconds above 0"):
+        slipstream.configure(timeout=timeout)

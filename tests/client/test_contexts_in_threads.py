@@ -1,0 +1,147 @@
+"""Threads, thread pools and tasks that an agent starts carry its context, and no other's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+import slipstream_client as slipstream
+from slipstream_client.context import Context, Replay, entered
+
+
+def labels() -> tuple[str, ...]:
+    return slipstream.current().labels
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_thread_carries_the_context_of_whoever_starts_it() -> None:
+    with slipstream.mark("a"):
+        assert in_thread(labels) == ("a",)
+        assert in_thread(lambda: in_thread(labels)) == ("a",)
+    assert in_thread(labels) == ()
+
+
+def test_a_thread_with_a_run_of_its_own_carries_it_too() -> None:
+    class Agent(threading.Thread):
+        found: tuple[str, ...] = ()
+
+        def run(self) -> None:
+            self.found = labels()
+
+    with slipstream.mark("a"):
+        agent = Agent()
+        agent.start()
+    agent.join()
+    assert agent.found == ("a",)
+
+
+def test_marks_in_a_thread_stay_there() -> None:
+    def agent() -> tuple[str, ...]:
+        with slipstream.mark("inner"):
+            return labels()
+
+    with slipstream.mark("outer"):
+        assert in_thread(agent) == ("outer", "inner")
+        assert labels() == ("outer",)
+
+
+def test_a_job_carries_the_context_of_whoever_submits_it(pool: ThreadPoolExecutor) -> None:
+    assert pool.submit(labels).result() == ()  # the worker thread is there already
+    with slipstream.mark("a"):
+        assert pool.submit(labels).result() == ("a",)
+        assert list(pool.map(lambda _: labels(), range(2))) == [("a",)] * 2
+    assert pool.submit(labels).result() == ()
+
+
+def test_a_worker_that_a_replay_has_started_serves_production_afterwards(pool: ThreadPoolExecutor) -> None:
+    with entered(Context(replay=Replay("order-17", 0))):
+        assert pool.submit(slipstream.is_replay).result()
+    assert not pool.submit(slipstream.is_replay).result()
+    with slipstream.mark("a"):
+        assert pool.submit(slipstream.is_replay).result() is False
+        assert pool.submit(labels).result() == ("a",)
+
+
+def test_a_context_that_a_job_leaves_open_does_not_reach_the_next_job(pool: ThreadPoolExecutor) -> None:
+    def careless() -> None:
+        slipstream.mark("left open").__enter__()
+
+    with slipstream.mark("a"):
+        pool.submit(careless).result()
+    assert pool.submit(labels).result() == ()
+
+
+def test_jobs_keep_their_arguments_results_and_errors(pool: ThreadPoolExecutor) -> None:
+    with slipstream.mark("a"):
+        assert pool.submit(dict, {"x": 1}, function=2, self=3).result() == {"x": 1, "function": 2, "self": 3}
+        with pytest.raises(ZeroDivisionError):
+            pool.submit(lambda: 1 / 0).result()
+
+
+def test_a_framework_that_copies_the_context_itself_is_in_nobodys_way(pool: ThreadPoolExecutor) -> None:
+    """As LangChain's pool does for tools that run side by side."""
+
+    class CopyingPool(ThreadPoolExecutor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+            return super().submit(partial(contextvars.copy_context().run, function, *args, **kwargs))
+
+    with CopyingPool(1) as copying:
+        with slipstream.mark("a"):
+            assert copying.submit(labels).result() == ("a",)
+        assert copying.submit(labels).result() == ()
+        with slipstream.mark("b"):
+            contexts = [contextvars.copy_context() for _ in range(2)]
+        assert list(pool.map(lambda context: context.run(labels), contexts)) == [("b",)] * 2
+
+
+async def test_asyncio_carries_it_into_tasks_and_threads(pool: ThreadPoolExecutor) -> None:
+    async def task() -> tuple[str, ...]:
+        await asyncio.sleep(0)
+        return labels()
+
+    loop = asyncio.get_running_loop()
+    with slipstream.mark("a"):
+        found = [
+            await asyncio.create_task(task()),
+            await asyncio.to_thread(labels),
+            await loop.run_in_executor(None, labels),
+            await loop.run_in_executor(pool, labels),
+        ]
+        left = asyncio.create_task(task())
+    assert found == [("a",)] * 4
+    assert await left == ("a",)
+    assert await loop.run_in_executor(pool, labels) == ()
+    assert await asyncio.to_thread(labels) == ()
+
+
+async def test_many_agents_in_one_pool_do_not_mix() -> None:
+    def agent(number: int) -> bool:
+        with slipstream.mark(f"inner-{number}"):
+            return in_thread(labels) == (str(number), f"inner-{number}")
+
+    async def call(number: int) -> bool:
+        with slipstream.mark(str(number)):
+            return await asyncio.get_running_loop().run_in_executor(pool, agent, number)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(await asyncio.gather(*(call(number) for number in range(200))))
