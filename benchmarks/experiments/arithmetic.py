@@ -1,0 +1,125 @@
+"""Multi-step arithmetic: how much a small model learns of doing sums step by step, by `slipstream_client.tune`.
+
+    PYTHONPATH=benchmarks .venv/bin/python -m experiments.arithmetic --seed 1
+
+A seed is its training sums, their order, and the sampling. Each takes about ten minutes on two cores; then the page's
+part is written from all seeds that were run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from experiments import report
+from experiments.worksheet import MOST_TURNS, held_out_sums, judge, solve, training_sums
+from slipstream import model as models
+from slipstream_client.tuner import AlgorithmConfig, DatasetConfig, TunerModelConfig, tune
+
+NAME = "arithmetic"
+MEASURES = (
+    report.Measure("right", "accuracy"),
+    report.Measure("turns", "mean number of steps", top=None),
+    report.Measure("format", "format correctness"),
+    report.Measure("reward", "reward"),
+)
+_TASKS, _RUNS = 4, 8  # of a training step
+_LEARNING_RATE = 4e-5  # as the demo's
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--held-out", type=int, default=64, help="sums that are measured on")
+    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
+    arguments = parser.parse_args()
+    result = run(arguments.seed, arguments.steps, arguments.held_out, models.fetch("smollm2", arguments.model))
+    report.keep(NAME, result)
+    seeds = report.kept(NAME)
+    drawn = report.chart(NAME, seeds, MEASURES, "Sums step by step")
+    report.write_part(NAME, part(seeds, drawn))
+
+
+def run(seed: int, steps: int, held_out: int, model: Path) -> report.Seed:
+    folder = report.OUTPUT / NAME / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    rows(folder / "sums" / "train.jsonl", training_sums(seed, steps * _TASKS))
+    rows(folder / "sums" / "test.jsonl", held_out_sums(held_out))
+    os.chdir(folder)  # checkpoints are written below
+    began = time.monotonic()
+    result = tune(
+        workflow_func=solve,
+        judge_func=judge,
+        train_dataset=DatasetConfig(path="sums", split="train", total_steps=steps),
+        eval_dataset=DatasetConfig(path="sums", split="test"),
+        model=TunerModelConfig(model_path=str(model), max_model_len=512, max_tokens=64),
+        algorithm=AlgorithmConfig(
+            group_size=_RUNS, batch_size=_TASKS, learning_rate=_LEARNING_RATE, eval_interval_steps=2
+        ),
+        project_name=NAME,
+        experiment_name=f"seed-{seed}",
+        concurrency=64,
+        seed=seed,
+    )
+    versions = {each["version"]: {"reward": each["reward"], **each["metrics"]} for each in result.evaluations}
+    counts = {
+        "steps": len(result.steps),
+        "runs": sum(each["runs"] for each in result.steps),
+        "dropped": sum(each["dropped"] for each in result.steps),
+        "held_out": held_out,
+    }
+    return report.Seed(seed, versions, time.monotonic() - began, counts)
+
+
+def rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def part(seeds: list[report.Seed], drawn: str) -> list[str]:
+    counts = seeds[0].counts
+    commands = [
+        f"PYTHONPATH=benchmarks .venv/bin/python -m experiments.arithmetic --seed {seed.seed}" for seed in seeds
+    ]
+    return [
+        "## Arithmetic in several steps",
+        "",
+        "A sum of three or four numbers (`chain_sum` of reasoning-gym), one operation a turn, which a calculator "
+        "carries out on a worksheet ([worksheet.py](../benchmarks/experiments/worksheet.py)). A sum takes three or "
+        f"four turns, and may take {MOST_TURNS}. `tune` with multi_step_grpo; SmolLM2-135M-Instruct on the embedded "
+        "engine.",
+        "",
+        "- Accuracy: the right number at the end. Format: the share of turns that are an operation or a number.",
+        "- Reward: 0.5 for the right answer, 0.3 for the share of the operations that were carried out, 0.2 for the "
+        "right answer in as few turns as can be.",
+        "",
+        "Written by",
+        "",
+        "```sh",
+        *commands,
+        "```",
+        "",
+        drawn,
+        "",
+        *report.before_and_after(seeds, MEASURES),
+        "",
+        *report.by_version(seeds, MEASURES[0]),
+        "",
+        f"- Each seed: {counts['steps']} training steps of {_TASKS} sums, {_RUNS} runs each; measured on "
+        f"{counts['held_out']} other sums, the same for all seeds, at temperature 1.",
+        f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU, busy with other things too. One seed "
+        f"took {report.spread([seed.seconds / 60 for seed in seeds], '.1f')} minutes.",
+        "",
+    ]
+
+
+if __name__ == "__main__":
+    main()
