@@ -7,6 +7,7 @@ last few things that it heard, and what is asked of it now, all in textarena's o
 from __future__ import annotations
 
 import random
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ _EXAMPLE = [
 
 WEIGHTS = {"won": 10.0, "survived": 5.0, "blamed": 2.0, "exposed": -5.0}
 """What a game is worth to the mafia, part by part; `reward` brings the sum into [0, 1]."""
+
+_ASKS = re.compile(r"\[|^Day breaks")  # what textarena asks for in its own words, which `_QUESTIONS` stand for
 
 Message = dict[str, str]
 
@@ -174,7 +177,7 @@ class Game:
         for source, message, kind in self._env.state.get_current_player_observation():
             if source != GAME_ID and kind is ObservationType.PLAYER_ACTION and source != self.player:
                 self._heard[self.player].append(f"[{source}]: {message}")
-            elif kind is ObservationType.GAME_MESSAGE and message.startswith("Player "):
+            elif kind is ObservationType.GAME_MESSAGE and not _ASKS.search(message):
                 self._heard[self.player].append(message)
 
     @contextmanager

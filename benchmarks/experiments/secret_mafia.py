@@ -1,0 +1,108 @@
+"""SecretMafia: how much a small model learns of being the mafia, against villagers that do not learn.
+
+    PYTHONPATH=benchmarks .venv/bin/python -m experiments.secret_mafia --seed 1
+
+A seed is the games that are trained on, and the sampling. Each takes about twelve minutes on two cores; then the page's
+part is written from all seeds that were run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from experiments import report
+from experiments.arithmetic import rows
+from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
+from slipstream import model as models
+from slipstream_client.tuner import AlgorithmConfig, DatasetConfig, TunerModelConfig, WorkflowOutput, tune
+
+NAME = "secret-mafia"
+MEASURES = (
+    report.Measure("won", "games won"),
+    report.Measure("valid", "votes legal at once"),
+    report.Measure("sensible", "votes for the village"),
+    report.Measure("reward", "reward"),
+)
+_GAMES, _RUNS = 2, 8  # of a training step: so many deals of the roles, each played so often
+_LEARNING_RATE = 4e-5  # as the demo's
+_TEMPERATURE = 0.5  # at 1.0 a model of this size hardly writes a legal vote
+_HELD_OUT = 1_000_000  # the first seed of the games that are measured on, far from those of training
+_VOTE_TOKENS, _SPEECH_TOKENS = 8, 12
+
+
+async def play(task: dict[str, Any], model: Any, auxiliary_models: dict[str, Any]) -> WorkflowOutput:
+    """One game: the model that is tuned plays both of the mafia, the frozen one the village."""
+    game = Game(task["seed"])
+    while not game.done:
+        player = model if game.is_mafia else auxiliary_models["villagers"]
+        completion = await player.async_client.chat.completions.create(
+            model=player.model_name,
+            messages=game.prompt(),
+            max_tokens=_VOTE_TOKENS if game.is_vote else _SPEECH_TOKENS,
+        )
+        game.act(completion.choices[0].message.content or "")
+    score = game.score()
+    return WorkflowOutput(reward=score.reward, metrics=asdict(score))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--held-out", type=int, default=32, help="games that are measured on")
+    parser.add_argument("--measure-every", type=int, default=3, help="steps")
+    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
+    arguments = parser.parse_args()
+    model = models.fetch("smollm2", arguments.model)
+    report.keep(NAME, run(arguments.seed, arguments.steps, arguments.held_out, arguments.measure_every, model))
+    seeds = report.kept(NAME)
+    drawn = report.chart(NAME, seeds, MEASURES, "SecretMafia, the mafia trained")
+    report.write_part(NAME, part(seeds, drawn))
+
+
+def run(seed: int, steps: int, held_out: int, measure_every: int, model: Path) -> report.Seed:
+    folder = report.OUTPUT / NAME / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    rows(folder / "games" / "train.jsonl", ({"seed": 1000 * seed + number} for number in range(steps * _GAMES)))
+    rows(folder / "games" / "test.jsonl", ({"seed": _HELD_OUT + number} for number in range(held_out)))
+    os.chdir(folder)  # checkpoints are written below
+    began = time.monotonic()
+    config = TunerModelConfig(model_path=str(model), max_model_len=512, max_tokens=16, temperature=_TEMPERATURE)
+    result = tune(
+        workflow_func=play,
+        train_dataset=DatasetConfig(path="games", split="train", total_steps=steps),
+        eval_dataset=DatasetConfig(path="games", split="test"),
+        model=config,
+        auxiliary_models={"villagers": config},
+        algorithm=AlgorithmConfig(
+            group_size=_RUNS, batch_size=_GAMES, learning_rate=_LEARNING_RATE, eval_interval_steps=measure_every
+        ),
+        project_name=NAME,
+        experiment_name=f"seed-{seed}",
+        concurrency=64,
+        seed=seed,
+    )
+    versions = {each["version"]: {"reward": each["reward"], **each["metrics"]} for each in result.evaluations}
+    counts = {
+        "steps": len(result.steps),
+        "runs": sum(each["runs"] for each in result.steps),
+        "dropped": sum(each["dropped"] for each in result.steps),
+        "held_out": held_out,
+    }
+    return report.Seed(seed, versions, time.monotonic() - began, counts)
+
+
+def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
+    return [drawn, f"{MAFIA} {PLAYERS} {WEIGHTS} {platform.machine()}"]
+
+
+if __name__ == "__main__":
+    main()
