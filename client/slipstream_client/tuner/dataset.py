@@ -63,10 +63,12 @@ class DatasetConfig(BaseModel):
             where = {"path": _BUILDERS[path.suffix], "name": self.name, "data_files": str(path)}  # its split is train
         elif path.is_dir():
             where["path"] = str(path.resolve())  # datasets finds no name for one that is "."
+        elif path.is_absolute() or self.path.startswith("."):
+            raise ValueError(self._nothing(path))
         try:
             loaded = load_dataset(**where, split=self.split, streaming=streaming)
         except (FileNotFoundError, ConnectionError) as error:
-            raise ValueError(self._nothing(path, error)) from error
+            raise ValueError(f"{self._nothing(path)} ({error})") from error
         except ValueError as error:
             field = f"name {self.name!r}" if "BuilderConfig" in str(error) else f"split {self.split!r}"
             raise ValueError(f"dataset {field} of {self.path!r}: {error}") from error
@@ -74,8 +76,8 @@ class DatasetConfig(BaseModel):
             raise ValueError(f"dataset split: expected one of {[*loaded]}, found None")  # noqa: TRY004 - as the others
         return loaded
 
-    def _nothing(self, path: Path, error: Exception) -> str:
+    def _nothing(self, path: Path) -> str:
         if path.is_dir():
             there = sorted(each.name for each in path.iterdir())
             return f"dataset path: no data files in the directory {self.path!r}; it holds {there}"
-        return f"dataset path: no directory, no file, and no dataset that can be had: {self.path!r} ({error})"
+        return f"dataset path: no directory, no file, and no dataset that can be had: {self.path!r}"

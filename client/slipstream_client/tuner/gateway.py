@@ -204,13 +204,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for line in response.iter_lines():
-            if line.startswith("data:"):
-                answer.read(line[5:].encode())
-                if answer.ended:
-                    call.msg_id = answer.msg_id  # before [DONE] is sent: the run may end right behind it
-            data = f"{line}\n".encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        rest = b""
+        for piece in response.iter_bytes():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:"):
+                    answer.read(line[5:])
+            if answer.ended and not self._left():
+                call.msg_id = answer.msg_id  # before [DONE] is sent: the run may end right behind it
+            if piece:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if call.msg_id is None:
             call.error = "the answer was cut off"
             self.close_connection = True  # without the last chunk: who asked is to know
