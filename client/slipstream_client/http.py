@@ -70,7 +70,7 @@ def openai(**options: Any) -> OpenAI:
 
 
 def async_openai(**options: Any) -> AsyncOpenAI:
-    """The asynchronous twin of `openai`; several event loops may use it, with an `http_client` of your own one."""
+    """The asynchronous twin of `openai`; several event loops may use it (with an `http_client` of your own: one)."""
     import openai as sdk
 
     from slipstream_client.per_loop import per_loop
