@@ -18,7 +18,7 @@ class Body(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_kept(self) -> Self:
-        for name, value in self:
+        for name, value in self.model_dump().items():
             try:
                 json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
             except UnicodeEncodeError:
