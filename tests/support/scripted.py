@@ -152,12 +152,16 @@ class ScriptedExplorer:
         if (fault := self._fault(request)) is not None:
             return fault
         msg_id = f"policy-{os.getpid()}-{next(self._ids)}"
-        answer = completion(msg_id, self.answer.format(n=len(self.chats)))
+        answer = self.reply(msg_id, body)
         answer["choices"] *= body.get("n") or 1
         if body.get("stream"):
             return StreamingResponse(self._stream(answer), media_type="text/event-stream")
         self._record(answer)
         return JSONResponse(answer)
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The policy's answer to a request."""
+        return completion(msg_id, self.answer.format(n=len(self.chats)))
 
     async def _stream(self, answer: dict[str, Any]) -> Any:
         events = 0

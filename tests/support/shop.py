@@ -1,57 +1,79 @@
-"""A production model that plays the shop's support of `examples/`: it looks the order up, refunds, and answers."""
+"""The shop of `examples/`: models that play its support's part, and its agents run as programs of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import json
-from collections.abc import AsyncIterator
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
-from scripted import completion, tool_call
+from scripted import ScriptedExplorer, completion, tool_call
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+EXAMPLES = {"react": "react_openai", "sdk": "openai_agents", "scope": "agentscope_react"}
+"""The folder of each example, by what the names of its files begin with."""
+
+QUESTION = "My lamp of order 17 arrived broken, I want my money back."
 ANSWER = "The lamp of order 17 is refunded: 40 EUR are on their way."
 
 
-def shop_app(streamed: list[bool]) -> Starlette:
-    """Answers each step of an agent with the tools `find_order(order_id)` and `refund(order_id, amount)`.
+def next_step(answer_id: str, body: dict[str, Any], amount: float = 40) -> dict[str, Any]:
+    """What a good model says next: it looks the order up, pays back so much, and answers."""
+    results = [str(message["content"]) for message in body["messages"] if message["role"] == "tool"]
+    if not results:
+        return completion(answer_id, "", [tool_call("find_order", {"order_id": "17"}, f"call_{answer_id}")])
+    if len(results) == 1 and "arrived broken" in results[0]:
+        return completion(
+            answer_id, "", [tool_call("refund", {"order_id": "17", "amount": amount}, f"call_{answer_id}")]
+        )
+    return completion(answer_id, ANSWER if "refunded 40" in results[-1] else f"That went wrong: {results[-1]}")
 
-    Args:
-        streamed: takes whether each request asked for a stream.
+
+def shop_production(bodies: list[dict[str, Any]]) -> Starlette:
+    """Args:
+    bodies: takes the requests.
     """
-    numbers = itertools.count()
 
     async def chat(request: Request) -> Response:
-        body = await request.json()
-        number = next(numbers)
-        streamed.append(bool(body.get("stream")))
-        results = [str(message["content"]) for message in body["messages"] if message["role"] == "tool"]
-        if not results:
-            calls = [tool_call("find_order", {"order_id": "17"}, f"call_{number}")]
-        elif len(results) == 1 and "arrived broken" in results[0]:
-            calls = [tool_call("refund", {"order_id": "17", "amount": 40}, f"call_{number}")]
-        else:
-            calls = []
-        done = len(results) == 2 and "refunded 40" in results[1]
-        text = "" if calls else ANSWER if done else f"I am lost: {results}"
-        answer = completion(f"prod-{number}", text, calls)
-        if body.get("stream"):
-            return StreamingResponse(_events(answer), media_type="text/event-stream")
-        return JSONResponse(answer)
+        bodies.append(await request.json())
+        return JSONResponse(next_step(f"prod-{len(bodies)}", bodies[-1]))
 
     return Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
 
 
-async def _events(answer: dict[str, Any]) -> AsyncIterator[str]:
-    choice = answer["choices"][0]
-    delta = choice["message"]
-    if "tool_calls" in delta:
-        delta = {**delta, "tool_calls": [{**call, "index": at} for at, call in enumerate(delta["tool_calls"])]}
-    head = {**answer, "object": "chat.completion.chunk"}
-    head.pop("usage")
-    for part, reason in ((delta, None), ({}, choice["finish_reason"])):
-        yield f"data: {json.dumps({**head, 'choices': [{'index': 0, 'delta': part, 'finish_reason': reason}]})}\n\n"
-    yield "data: [DONE]\n\n"
+class ShopExplorer(ScriptedExplorer):
+    """A policy that pays back the right amount in every other run, and else one that production did not pay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._amounts = itertools.cycle([40, 55])
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        refunds = sum(message["role"] == "tool" for message in body["messages"]) == 1
+        return next_step(msg_id, body, next(self._amounts) if refunds else 40)
+
+
+async def run_program(name: str, part: str, folder: Path, **environment: str) -> str:
+    """What a file of an example prints, asked about the broken lamp."""
+    program = Path(__file__).parents[2] / "examples" / EXAMPLES[name] / f"{name}_{part}.py"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program), QUESTION),
+        cwd=folder,
+        env={**os.environ, "OPENAI_API_KEY": "sk-agent", **environment},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(120):
+        printed, _ = await process.communicate()
+    assert process.returncode == 0
+    return printed.decode()
+
+
+def refunds(folder: Path) -> list[tuple[str, float]]:
+    """What the shop has paid back, by order."""
+    lines = (folder / "refunds.txt").read_text().splitlines()
+    return [(order, float(amount)) for order, amount in (line.split() for line in lines)]
