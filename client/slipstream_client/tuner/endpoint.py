@@ -61,11 +61,11 @@ def endpoint(
             "install the local engine, pip install 'slipstream-sidecar[embedded]'"
         )
     with local_engine(plan, frozen, seed, lock) as engine:
-        served = {
+        here = {
             name: Upstream(f"{engine.auxiliary[name]}/v1", engine.models[name], defaults(model))
             for name, model in frozen.items()
         }
-        yield Endpoint(engine.url, None, {**elsewhere, **served}, engine.check)
+        yield Endpoint(engine.url, None, {**elsewhere, **here}, engine.check)
 
 
 def defaults(model: TunerModelConfig | None) -> dict[str, Any]:

@@ -193,7 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
                 answer.read(content)
                 if self._left():
                     call.error = "whoever asked did not wait for the answer"
-                elif answer.msg_id is None:
+                    self.close_connection = True
+                    return
+                if answer.msg_id is None:
                     call.error = "the answer is not whole"
                 call.msg_id = answer.msg_id  # before it is sent: the run may end right behind it
                 self._send(200, content)

@@ -48,7 +48,12 @@ class Progress:
         }  # fmt: skip
         if self._path.exists():
             before = json.loads(self._path.read_text(encoding="utf-8"))
-            _unchanged(folder, before["configuration"], json.loads(json.dumps(configuration)))
+            if changed := _changed(before["configuration"], json.loads(json.dumps(configuration))):
+                self.close()
+                raise TunerError(
+                    f"{folder} was begun with another configuration ({'; '.join(changed)}): give it as it was, or tune "
+                    "under another experiment_name"
+                )
             self._said = before
 
     @property
@@ -127,14 +132,9 @@ def _locked(path: Path) -> int:
             return descriptor
 
 
-def _unchanged(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    changed = [
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [
         f"{name}: {before.get(name)!r} before, {now.get(name)!r} now"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
     ]
-    if changed:
-        raise TunerError(
-            f"{folder} was begun with another configuration ({'; '.join(changed)}): give it as it was, or tune under "
-            "another experiment_name"
-        )
