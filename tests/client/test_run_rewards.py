@@ -56,5 +56,5 @@ def test_a_reward_is_a_function_or_has_calculate() -> None:
     calculator = Calculator()
     assert as_function(calculator) == calculator.calculate
     for wrong in (0.5, Calculator):
-        with pytest.raises(TypeError, match="^reward: expected a function"):
+        with pytest.raises(TypeError, match=r"^reward: expected a function"):
             as_function(wrong)  # type: ignore[arg-type]
