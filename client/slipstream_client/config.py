@@ -89,4 +89,6 @@ def _address(url: str, name: str) -> str:
         usable = False
     if not usable or parts.query or parts.fragment:
         raise ValueError(expected)
+    if "@" in parts.netloc:  # it would be in every log line
+        raise ValueError(f"{name}: expected an address without user and password; use api_key")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")

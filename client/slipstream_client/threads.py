@@ -17,20 +17,16 @@ from slipstream_client.context import NOTHING, Context, current, entered
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
 _carrying = False
 
 
 def carry_contexts() -> None:
     """Have threads and thread pools carry the context from now on."""
     global _carrying
-    if _carrying:
-        return
-    with _lock:
-        if not _carrying:
-            _wrap_start()
-            _wrap_submit()
-            _carrying = True
+    if not _carrying:
+        _carrying = True
+        _wrap_start()
+        _wrap_submit()
 
 
 def _wrap_start() -> None:
@@ -40,7 +36,15 @@ def _wrap_start() -> None:
     def start_with_context(self: threading.Thread) -> None:
         context = _to_carry()
         if context is not None:
-            self.run = functools.partial(_run, context, self.run)  # type: ignore[method-assign]
+            run = self.run
+
+            def run_with_context() -> None:
+                try:
+                    _run(context, run)
+                finally:
+                    self.__dict__.pop("run", None)  # it refers to the thread, which would not be freed
+
+            self.run = run_with_context  # type: ignore[method-assign]
         start(self)
 
     threading.Thread.start = start_with_context  # type: ignore[method-assign]

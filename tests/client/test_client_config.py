@@ -30,6 +30,12 @@ def test_an_address_that_is_none_is_refused_by_name(url: Any) -> None:
         slipstream.configure(url)
 
 
+def test_a_secret_in_the_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ValueError, match=r"^url: expected an address without user and password") as refused:
+        slipstream.configure("http://user:hunter2@127.0.0.1:8100")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_the_variable_is_named_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPSTREAM_URL", "sidecar:8100")
     with pytest.raises(ValueError, match=r"^SLIPSTREAM_URL: expected"):

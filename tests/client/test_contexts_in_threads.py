@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -53,6 +55,20 @@ def test_a_thread_with_a_run_of_its_own_carries_it_too() -> None:
         agent.start()
     agent.join()
     assert agent.found == ("a",)
+
+
+def test_a_thread_that_has_ended_is_freed_at_once() -> None:
+    with slipstream.mark("a"):
+        thread = threading.Thread(target=labels)
+        thread.start()
+        thread.join()
+        reference = weakref.ref(thread)
+        gc.disable()
+        try:
+            del thread
+            assert reference() is None
+        finally:
+            gc.enable()
 
 
 def test_marks_in_a_thread_stay_there() -> None:
