@@ -40,8 +40,9 @@ class Judges:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> DatasetConfig:
-    (tmp_path / "train.jsonl").write_text('{"question": "1 + 1"}\n')
-    return DatasetConfig(path=str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text('{"question": "1 + 1"}\n')
+    return DatasetConfig(path=str(tmp_path / "data"), total_epochs=40)
 
 
 @pytest.fixture
@@ -75,6 +76,16 @@ def test_what_is_not_said_is_as_in_agentscopes_tuner(
     assert tree["model"]["model_path"] == "Qwen/Qwen3-0.6B"  # of the Hub: there is no such folder here
     arguments = tree["buffer"]["explorer_input"]["taskset"]["workflow_args"]
     assert arguments == {"workflow_func": "test_trinity_yaml:workflow", "python_path": [str(HERE)]}
+    assert (tree["buffer"]["total_epochs"], tree["explorer"]["max_timeout"]) == (40, 3600)
+    taskset = write(seed=3)["buffer"]["explorer_input"]["taskset"]
+    assert taskset["data_selector"] == {"selector_type": "shuffle", "seed": 3}
+
+
+def test_tasks_that_make_no_step_are_refused(write: Any, dataset: DatasetConfig) -> None:
+    """Trinity leaves out what is less than a batch: it would end at once, having learnt nothing."""
+    with pytest.raises(ValueError, match="train_dataset: 31 tasks in all epochs make no step of 32"):
+        write(train_dataset=dataset.model_copy(update={"total_epochs": 31}))
+    write(train_dataset=dataset.model_copy(update={"total_epochs": 1, "total_steps": 1}))
 
 
 def test_a_file_to_start_from_keeps_what_is_not_given(write: Any, tmp_path: Path) -> None:
@@ -181,7 +192,7 @@ async def workflow(task, model): ...
 print("arguments", sys.argv[1:])
 if "tune" in sys.argv:
     slipstream.tune(
-        workflow_func=workflow, judge_func=judge, train_dataset=slipstream.DatasetConfig(path="tasks"),
+        workflow_func=workflow, judge_func=judge, train_dataset=slipstream.DatasetConfig(path="tasks", total_steps=5),
         model=slipstream.TunerModelConfig(model_path="small", max_model_len=100, max_tokens=10),
     )
 if "fail" in sys.argv:
@@ -190,7 +201,7 @@ if "fail" in sys.argv:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def project(tmp_path: Path) -> Path:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "train.jsonl").write_text('{"question": "1 + 1"}\n')
     (tmp_path / "code").mkdir()
@@ -199,38 +210,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def command(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     slipstream = Path(sys.executable).with_name("slipstream")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM")}
     return subprocess.run(
         [slipstream, "tune", *words],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 
-def test_the_command_writes_the_file_in_place_of_training(folder: Path) -> None:
-    done = command(folder, "code/my-script.py", "--to-trinity", "out/trinity.yaml", "tune", "--lr", "0.1")
+def test_the_command_writes_the_file_in_place_of_training(project: Path) -> None:
+    done = command(project, "code/my-script.py", "--to-trinity", "out/trinity.yaml", "tune", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
     assert "arguments ['tune', '--lr', '0.1']" in done.stdout
-    tree = yaml.safe_load((folder / "out" / "trinity.yaml").read_text())
+    tree = yaml.safe_load((project / "out" / "trinity.yaml").read_text())
     assert tree["buffer"]["explorer_input"]["taskset"]["workflow_args"] == {
-        "workflow_func": f"{folder}/code/my-script.py:workflow",
+        "workflow_func": f"{project}/code/my-script.py:workflow",
         "judge_func": "rewards:judge",
-        "python_path": [f"{folder}/code"],
+        "python_path": [f"{project}/code"],
     }
-    assert not (folder / "checkpoints").exists()
+    assert not (project / "checkpoints").exists()
 
 
-def test_the_command_without_the_option_is_the_script(folder: Path) -> None:
-    done = command(folder, "code/my-script.py", "fail", "-n", "3")
+def test_the_command_without_the_option_is_the_script(project: Path) -> None:
+    done = command(project, "code/my-script.py", "fail", "-n", "3")
     assert (done.returncode, done.stdout) == (3, "arguments ['fail', '-n', '3']\n")
 
 
-def test_the_command_says_when_there_is_nothing_to_write(folder: Path) -> None:
-    (folder / "old.yaml").write_text("mode: both\n")
-    done = command(folder, "code/my-script.py", "--to-trinity", "old.yaml")
+def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
+    (project / "old.yaml").write_text("mode: both\n")
+    done = command(project, "code/my-script.py", "--to-trinity", "old.yaml")
     assert done.returncode == 2
     assert "my-script.py did not call tune(): old.yaml was not written" in done.stderr
-    assert (folder / "old.yaml").read_text() == "mode: both\n"
-    done = command(folder, "no.py", "--to-trinity", "old.yaml")
+    assert (project / "old.yaml").read_text() == "mode: both\n"
+    done = command(project, "no.py", "--to-trinity", "old.yaml")
     assert (done.returncode, done.stderr) == (2, "slipstream: there is no script no.py\n")

@@ -13,6 +13,7 @@ from typing import Any
 
 from slipstream_client.tuner.config import GROUPED, OFFLINE, AlgorithmConfig, TunerModelConfig
 from slipstream_client.tuner.dataset import DatasetConfig
+from slipstream_client.tuner.yaml_tree import read
 
 _PROJECT = "AgentScope"  # where a user of the original looks for checkpoints
 
@@ -79,7 +80,7 @@ def plan(
     Raises:
         ValueError: an argument is missing or makes no sense; it is named.
     """
-    document = _read(config_path) if config_path else {}
+    document = read(config_path) if config_path else {}
     model = model or _model(document)
     algorithm = algorithm or _algorithm(document)
     train_dataset = train_dataset or _dataset(document, _taskset(document))
@@ -172,18 +173,6 @@ def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     for name in names:
         document = document.get(name) or {}
     return document
-
-
-def _read(config_path: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        document = yaml.safe_load(Path(config_path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"config_path: {error}") from error
-    if isinstance(document, dict):
-        return document
-    raise ValueError(f"config_path: expected a mapping of fields in {config_path}")
 
 
 def _name(field: str, value: str) -> str:

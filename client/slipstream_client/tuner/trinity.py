@@ -7,10 +7,9 @@ by name, so that the file is all that Trinity needs.
 
 from __future__ import annotations
 
-import copy
+import math
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream_client.tuner.config import OFFLINE, AlgorithmConfig, TunerModelConfig
 from slipstream_client.tuner.errors import TunerError
-from slipstream_client.tuner.function_names import importing, name_of
+from slipstream_client.tuner.function_names import importing
+from slipstream_client.tuner.trinity_tasks import here, set_tasks, workflow_arguments
+from slipstream_client.tuner.yaml_tree import read, section, write
 
 if TYPE_CHECKING:
     from slipstream_client.tuner.dataset import DatasetConfig
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 TO_TRINITY = "SLIPSTREAM_TO_TRINITY"
 """The environment variable with the path of the YAML that `tune()` is to write in place of training."""
 
-WORKFLOW = "slipstream_client.tuner.trinity_workflow.TunedWorkflow"
-"""Trinity's registry takes the import path of a class for its name."""
-
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "explorer": {"runner_per_model": 16, "max_timeout": 3600, "max_repeat_times_per_runner": 1},
+    "explorer": {"runner_per_model": 16, "max_repeat_times_per_runner": 1},
     "synchronizer": {
         "sync_style": "dynamic_by_explorer",
         "sync_method": "nccl",
@@ -74,6 +72,8 @@ def write_trinity_config(
     experiment_name: str | None = None,
     monitor_type: str | None = None,
     config_path: str | None = None,
+    run_timeout: float = 3600.0,
+    seed: int | None = None,
     now: Callable[[], datetime] = datetime.now,
 ) -> None:
     """Write what `tune()` was called with as a file for `trinity run --config`. The file is there whole or not at all.
@@ -82,61 +82,61 @@ def write_trinity_config(
         path: the YAML to write; one that is there is replaced.
         config_path: a YAML of Trinity's to start from; whatever else is given overrides it. Without it, `model` and
             `train_dataset` are needed.
+        run_timeout: seconds that a run may take, where the file of `config_path` does not say it.
+        seed: of the order of the tasks; None: the dataset's.
         now: tells the time for the name of an experiment that has none.
 
     Raises:
         ValueError: an argument that Trinity could not run with; the message names it.
     """
-    import yaml
-
     if config_path is None:
         tree: dict[str, Any] = {
             "mode": "both",
             "project": "AgentScope",
             "name": f"Experiment-{now():%Y%m%d%H%M%S}",
             "checkpoint_root_dir": str(Path("checkpoints").absolute()),
-            **{section: dict(fields) for section, fields in _DEFAULTS.items()},
+            **{name: dict(fields) for name, fields in _DEFAULTS.items()},
         }
+        tree["explorer"]["max_timeout"] = math.ceil(run_timeout)
         for field, value in (("train_dataset", train_dataset), ("model", model)):
             if value is None:
                 raise ValueError(f"{field}: missing; Trinity needs it, here or in the file of config_path")
         algorithm = algorithm or AlgorithmConfig()
     else:
-        tree = _read(config_path)
+        tree = read(config_path)
     for field, given in (("project", project_name), ("name", experiment_name)):
         if given is not None:
             tree[field] = given
     if monitor_type is not None:
         if monitor_type not in _MONITORS:
             raise ValueError(f"monitor_type: expected one of {', '.join(_MONITORS)}, found {monitor_type!r}")
-        _section(tree, "monitor")["monitor_type"] = monitor_type
+        section(tree, "monitor")["monitor_type"] = monitor_type
     if algorithm is not None:
         _set_algorithm(tree, algorithm)
     if model is not None:
         _set_model(tree, model)
-    _section(tree, "explorer", "rollout_model")["enable_openai_api"] = True  # what workflows call
-    arguments = _workflow_arguments(workflow_func, judge_func)
+    section(tree, "explorer", "rollout_model")["enable_openai_api"] = True  # what workflows call
+    arguments = workflow_arguments(workflow_func, judge_func)
     for name, auxiliary in (auxiliary_models or {}).items():
         if auxiliary.base_url is None:
             entry = {"name": name, **_engine(auxiliary), **_sampling(auxiliary, f"auxiliary_models[{name!r}]")}
-            _section(tree, "explorer").setdefault("auxiliary_models", []).append(entry)
+            section(tree, "explorer").setdefault("auxiliary_models", []).append(entry)
         else:
-            _section(arguments, "auxiliary_models")[name] = _served(auxiliary, name)
-    _set_tasks(tree, train_dataset, eval_dataset, arguments)
-    _write(Path(path), _HEAD + yaml.safe_dump(tree, sort_keys=False))
+            section(arguments, "auxiliary_models")[name] = _served(auxiliary, name)
+    set_tasks(tree, train_dataset, eval_dataset, arguments, seed)
+    write(Path(path), _HEAD, tree)
 
 
 def _set_algorithm(tree: dict[str, Any], algorithm: AlgorithmConfig) -> None:
     if algorithm.algorithm_type in OFFLINE:
         kind = algorithm.algorithm_type
         raise ValueError(f"algorithm.algorithm_type: {kind} learns from examples, not from the runs of a workflow")
-    section = _section(tree, "algorithm")
-    section["algorithm_type"] = algorithm.algorithm_type
-    section["repeat_times"] = algorithm.group_size
-    _section(tree, "algorithm", "optimizer")["lr"] = algorithm.learning_rate
-    _section(tree, "buffer")["batch_size"] = algorithm.batch_size
-    _section(tree, "trainer")["save_interval"] = algorithm.save_interval_steps
-    _section(tree, "explorer")["eval_interval"] = algorithm.eval_interval_steps
+    section(tree, "algorithm")["algorithm_type"] = algorithm.algorithm_type
+    section(tree, "algorithm")["repeat_times"] = algorithm.group_size
+    section(tree, "algorithm", "optimizer")["lr"] = algorithm.learning_rate
+    section(tree, "buffer")["batch_size"] = algorithm.batch_size
+    section(tree, "trainer")["save_interval"] = algorithm.save_interval_steps
+    section(tree, "explorer")["eval_interval"] = algorithm.eval_interval_steps
 
 
 def _set_model(tree: dict[str, Any], model: TunerModelConfig) -> None:
@@ -146,16 +146,16 @@ def _set_model(tree: dict[str, Any], model: TunerModelConfig) -> None:
     sampling = _sampling(model, "model")
     # Only of the engine: auxiliary models would take it over from `model` where they have none.
     thinking = sampling.pop("enable_thinking", None)
-    rollout = _section(tree, "explorer", "rollout_model")
+    rollout = section(tree, "explorer", "rollout_model")
     engine = _engine(model)
-    _section(tree, "model").update(model_path=engine.pop("model_path"), **sampling)
+    section(tree, "model").update(model_path=engine.pop("model_path"), **sampling)
     rollout.update(engine)
     if thinking is not None:
         rollout["enable_thinking"] = thinking
 
 
 def _engine(model: TunerModelConfig) -> dict[str, Any]:
-    return {**model.get_config(), "model_path": _path(model.model_path)}
+    return {**model.get_config(), "model_path": here(model.model_path)}
 
 
 def _served(model: TunerModelConfig, name: str) -> dict[str, Any]:
@@ -184,87 +184,3 @@ def _sampling(model: TunerModelConfig, field: str) -> dict[str, Any]:
         "top_p": model.top_p,
     }
     return sampling if model.enable_thinking is None else {**sampling, "enable_thinking": model.enable_thinking}
-
-
-def _set_tasks(
-    tree: dict[str, Any],
-    train_dataset: DatasetConfig | None,
-    eval_dataset: DatasetConfig | None,
-    arguments: Mapping[str, Any],
-) -> None:
-    explorer_input = _section(tree, "buffer", "explorer_input")
-    if train_dataset is not None:
-        explorer_input.pop("tasksets", None)  # Trinity takes one or the other
-        _section(tree, "buffer", "explorer_input", "taskset").update(_taskset(train_dataset, "train"))
-        _section(tree, "buffer")["total_epochs"] = train_dataset.total_epochs
-        _section(tree, "buffer")["total_steps"] = train_dataset.total_steps
-    if eval_dataset is not None:
-        evaluation = explorer_input.get("eval_tasksets") or []
-        explorer_input["eval_tasksets"] = [*evaluation, _taskset(eval_dataset, "eval")]
-    one = explorer_input.get("taskset")
-    training = [one] if one else explorer_input.get("tasksets") or []
-    if not training:
-        raise ValueError("train_dataset: missing, and config_path has no buffer.explorer_input.taskset")
-    for taskset in (*training, *(explorer_input.get("eval_tasksets") or ())):
-        taskset["default_workflow_type"] = WORKFLOW
-        taskset["workflow_args"] = {**(taskset.get("workflow_args") or {}), **copy.deepcopy(arguments)}
-
-
-def _taskset(dataset: DatasetConfig, kind: str) -> dict[str, Any]:
-    field, path = f"{kind}_dataset", Path(dataset.path).expanduser()
-    if dataset.split is None:
-        raise ValueError(f"{field}.split: missing; Trinity reads one split")
-    if path.is_file():
-        raise ValueError(
-            f"{field}.path: {dataset.path!r} is a file; Trinity reads a directory, or a dataset of the Hub"
-        )
-    if path.is_dir() or path.is_absolute() or dataset.path.startswith((".", "~")):
-        dataset.load()  # what is wrong with it is better known here than on the cluster
-    return {
-        "name": f"{kind}_taskset",
-        "storage_type": "file",
-        "path": _path(dataset.path),
-        "subset_name": dataset.name,
-        "split": dataset.split,
-    }
-
-
-def _workflow_arguments(workflow_func: Callable[..., Any], judge_func: Callable[..., Any] | None) -> dict[str, Any]:
-    names = {"workflow_func": name_of(workflow_func, "workflow_func")}
-    if judge_func is not None:
-        names["judge_func"] = name_of(judge_func, "judge_func")
-    folders = dict.fromkeys(str(found.folder) for found in names.values() if found.folder is not None)
-    return {**{field: found.name for field, found in names.items()}, "python_path": list(folders)}
-
-
-def _path(path: str) -> str:
-    """What lies here is named so that a worker finds it from its own directory; anything else is a name on the hub."""
-    here = Path(path).expanduser()
-    return str(here.absolute()) if here.exists() else path
-
-
-def _section(tree: dict[str, Any], *names: str) -> dict[str, Any]:
-    for name in names:
-        if tree.get(name) is None:
-            tree[name] = {}
-        tree = tree[name]
-    return tree
-
-
-def _read(config_path: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        tree = yaml.safe_load(Path(config_path).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"config_path: {error}") from error
-    if isinstance(tree, dict):
-        return tree
-    raise ValueError(f"config_path: no sections in {config_path}")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)

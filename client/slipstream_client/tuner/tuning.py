@@ -115,6 +115,8 @@ def tune(
             experiment_name=experiment_name,
             monitor_type=monitor_type,
             config_path=config_path,
+            run_timeout=run_timeout,
+            seed=seed,
         )
         raise SystemExit(0)  # the script goes no further: what it would say of the tuning has not happened
     planned = plan(
