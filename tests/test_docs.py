@@ -47,7 +47,8 @@ def examples() -> Iterator[Example]:
         for place, (language, text) in enumerate(blocks):
             if language == "sh":
                 shown = blocks[place + 1] if place + 1 < len(blocks) else ("", "")
-                yield Example(text.replace("\\\n", " "), 202 if "answer is 202" in section else 200, *shown)
+                said = re.search(r"answer is (20\d)", section)
+                yield Example(text.replace("\\\n", " "), int(said[1]) if said else 200, *shown)
 
 
 async def curl(client: httpx.AsyncClient, command: str) -> httpx.Response:
@@ -92,6 +93,10 @@ async def played(loop: Loop) -> None:
     await until(lambda: loop.ready(1))
     await loop.commit()
     await loop.client.post("/explorer/v1/chat/completions", json={"messages": []})
+    await loop.client.post("/runs/t", json={"runs": 1})
+    await loop.client.get("/runs/t/0/v1/models")
+    await loop.client.post("/runs/t/0/finish", json={})
+    await loop.client.get("/runs/t/0/v1/models")
     await loop.client.post("/explorer/feedback", json={"msg_ids": ["nobody's"], "reward": 1})
 
 
@@ -114,10 +119,12 @@ async def test_each_example_of_the_api_does_what_the_page_shows(run_loop: RunLoo
                 assert set(example.answer.splitlines()) <= set(response.text.splitlines()), command
             if "8100/v1/" in command:
                 ready = 2
+            elif "/finish" in command:
+                ready += 1
             elif "/commit" in command:
                 ready = 0
             await until(partial(loop.ready, ready))
-    assert len(ids) == 3, "the receipt of a feedback, that of a mark, and an answer of the policy"
+    assert len(ids) == 4, "the receipt of a feedback, that of a mark, and two answers of the policy"
 
 
 async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoop) -> None:
@@ -127,7 +134,8 @@ async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoo
     documented = re.findall(r"^## `(.+)`$", API, re.MULTILINE)
     assert sorted(documented) == sorted(routes | OUTSIDE_THE_SCHEMA)
 
-    for route in ("POST /feedback", "POST /marks", "POST /explorer/feedback"):
+    runs = ("POST /runs/{task_id}", "POST /runs/{task_id}/{run_id}/finish")
+    for route in ("POST /feedback", "POST /marks", *runs, "POST /explorer/feedback"):
         method, path = route.split()
         body = schema["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
         if "$ref" in body:

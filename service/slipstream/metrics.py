@@ -31,16 +31,12 @@ class Metrics:
         self.run_retries = Counter("slipstream_run_retries", "Policy calls to be tried again", registry=registry)
         self.runs_waiting = Gauge("slipstream_runs_waiting", "Runs that are not answered yet", registry=registry)
         self.runs_active = Gauge("slipstream_runs_active", "Policy calls on their way", registry=registry)
-        self.replays_opened = Counter(
-            "slipstream_replays_opened", "Runs of agent replays that were opened", registry=registry
-        )
-        self.replays_expired = Counter(
-            "slipstream_replays_expired", "Runs of agent replays that nobody ended in time", registry=registry
+        self.replays = Counter(
+            "slipstream_replays", "Runs of agent replays that were opened, and that expired", ["state"], registry=registry
         )
         self.replay_calls = Counter(
-            "slipstream_replay_calls", "Policy calls of agent replays, by what became of them", ["state"],
-            registry=registry,
-        )  # fmt: skip
+            "slipstream_replay_calls", "Policy calls of agent replays, whole or too late", ["state"], registry=registry
+        )
         self.rewards = Histogram(
             "slipstream_reward",
             "Rewards given to runs",

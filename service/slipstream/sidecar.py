@@ -42,6 +42,7 @@ from slipstream.runs.planning import Planner
 from slipstream.runs.replay import Replays
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.shadow import ShadowCaller
+from slipstream.runs.webhook import WebhookCaller
 from slipstream.selection import Selector
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
@@ -118,8 +119,9 @@ class Sidecar:
             task_idle=settings.capture.task_idle,
             repeat_time=settings.runs.repeat_time,
             queue=settings.runs.queue,
+            whole_tasks=settings.runs.mode == "webhook",
             clock=time.time,
-            planned=lambda: self._calling.wake(),
+            planned=self._planned,
         )
         self.shadow = ShadowCaller(
             self.database,
@@ -154,7 +156,7 @@ class Sidecar:
             group_size=settings.facade_group_size,
             group_idle=settings.facade.group_idle,
             clock=time.time,
-            planned=lambda: self._calling.wake(),
+            planned=self._planned,
         )
         self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
         self.replays = Replays(
@@ -169,6 +171,7 @@ class Sidecar:
             answered=self.rescore,
             scored=lambda: self._committing.wake(),
         )
+        self._webhook = self._webhook_caller() if settings.runs.mode == "webhook" else None
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         self._taking = Worker("intake", self.intake.step, _TICK)
         self._recording = Worker("recorder", self.recorder.step, _TICK)
@@ -176,7 +179,9 @@ class Sidecar:
         self._calling = Worker("shadow", self.shadow.step, _TICK)
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
         self._committing = Worker("committer", self._commit_when_due, _TICK)
+        self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, _TICK)
         self._workers = (
+            *((self._telling,) if self._telling is not None else ()),
             self._taking,
             self._recording,
             self._planning,
@@ -218,6 +223,8 @@ class Sidecar:
             closing.callback(self.explorer.close)
             if self._history is not None:
                 closing.push_async_callback(self._history.aclose)
+            if self._webhook is not None:
+                closing.push_async_callback(self._webhook.aclose)
             for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
             # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
@@ -273,6 +280,28 @@ class Sidecar:
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
         return self.board.waiting + self.intake.waiting + self._backlog.exchanges
+
+    def _planned(self) -> None:
+        self._calling.wake()
+        if self._telling is not None:
+            self._telling.wake()
+
+    def _webhook_caller(self) -> WebhookCaller:
+        runs = self.settings.runs
+        return WebhookCaller(
+            self.database,
+            self.replays,
+            runs.webhook,
+            self.metrics,
+            base_url=runs.webhook.base_url or self.settings.listen.url,
+            concurrency=runs.concurrency,
+            open_for=max(runs.replay_timeout, runs.webhook.timeout),
+            clip=self.settings.rewards.clip,
+            ready=lambda: self.watch.up is True,
+            clock=time.time,
+            rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
+            wake=self._planned,
+        )
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import openai
 from loops import RunLoop
-from serving import until
-from stores import ON_BOTH_STORES
-
 from replaying import ask, finish, open_runs, replay, sdk
+from stores import ON_BOTH_STORES
 
 
 @ON_BOTH_STORES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     SecretStr,
     TypeAdapter,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -22,6 +23,8 @@ from sqlalchemy.exc import ArgumentError
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.redaction import RedactRule
 from slipstream.rewards import RewardsSettings
+from slipstream.rewards.endpoint import HttpUrl
+from slipstream.runs.signature import signing_key
 from slipstream.selection import SelectionSettings
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
@@ -65,6 +68,12 @@ class Listen(_Section):
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8100, ge=0, le=65535)
+
+    @property
+    def url(self) -> str:
+        """Where a program on the same machine finds it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound here
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @model_validator(mode="before")
     @classmethod
@@ -126,13 +135,40 @@ class Capture(_Section):
     redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"),)
 
 
+class ReplayWebhook(_Section):
+    """The endpoint that runs an agent again, in the mode `webhook`. Without `base_url` it is told that of `listen`."""
+
+    url: HttpUrl | None = None
+    secret: Annotated[SecretStr | None, EmptyIsNone] = None
+    base_url: BaseUrl | None = None
+    timeout: PositiveDuration = 600.0
+    max_attempts: int = Field(default=3, ge=1)
+
+    @field_validator("secret")
+    @classmethod
+    def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            signing_key(value.get_secret_value())
+        return value
+
+
 class Runs(_Section):
+    """How selected tasks are run by the policy: each call of theirs, or their agent by its endpoint."""
+
+    mode: Literal["shadow", "webhook"] = "shadow"
     repeat_time: int = Field(default=1, ge=1)
     concurrency: int = Field(default=10, ge=1)
     queue: int = Field(default=1000, ge=1)
     timeout: PositiveDuration = 300.0
     max_attempts: int = Field(default=3, ge=1)
     replay_timeout: PositiveDuration = 600.0
+    webhook: ReplayWebhook = ReplayWebhook()
+
+    @model_validator(mode="after")
+    def _has_an_endpoint(self) -> Self:
+        if self.mode == "webhook" and (self.webhook.url is None or self.webhook.secret is None):
+            raise ValueError("webhook.url and webhook.secret, which the mode webhook needs")
+        return self
 
 
 class Commit(_Section):

@@ -61,14 +61,14 @@ COMMITS_LOST = Problem(
     "live.commits_lost",
     "warning",
     why="The Explorer restarted or failed before it had handed on what it was told. The sidecar's groups are run "
-    "again, which is work done twice; those of the facade are lost.",
+    "again, which is work done twice; those of the facade and of clients' replays are lost.",
     fix="Look for the reason in the Explorer's log: memory, disk, or the database of the buffer.",
 )
 GROUPS_DROPPED = Problem(
     "live.groups_dropped",
     "warning",
-    why="The Explorer lost these groups `runs.max_attempts` times, or knew only a part of one: they are not trained "
-    "on.",
+    why="The Explorer lost these groups `runs.max_attempts` times, or knew only a part of one, or they were replays of "
+    "a client, which cannot be run again: they are not trained on.",
     fix="Look for the reason in the Explorer's log; it must keep its history (the database beside the buffer).",
 )
 FACADE_LOST = Problem(

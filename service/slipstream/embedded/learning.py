@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,19 +141,13 @@ class Learner:
     def _stateful(self) -> dict[str, Any]:
         return {"model": self._model, "optimizer": self._optimizer, "scheduler": self._scheduler}
 
-    def _parts(self, batch: Sequence[Experience], advantages: Sequence[float]) -> Iterator[list[int]]:
-        """Rows to compute together: of one prompt. Those without an advantage have no gradient and are left out."""
-        by_prompt: defaultdict[bytes, list[int]] = defaultdict(list)
-        for row, experience in enumerate(batch):
-            if advantages[row] != 0:
-                by_prompt[experience.prompt_ids.tobytes()].append(row)
-        for rows in by_prompt.values():
-            if not self._shares_prompts:
-                yield from ([row] for row in rows)
-                continue
-            lengths = [len(batch[row].response_ids) for row in rows]
-            for chosen in split(len(batch[rows[0]].prompt_ids), lengths, _MOST_TOKENS):
-                yield [rows[index] for index in chosen]
+    def _parts(self, batch: Sequence[Experience], advantages: Sequence[float]) -> list[list[int]]:
+        """Rows to compute together. Those without an advantage have no gradient and are left out."""
+        rows = [row for row, advantage in enumerate(advantages) if advantage != 0]
+        if not self._shares_prompts:
+            return [[row] for row in rows]
+        packs = split([(batch[row].prompt_ids, batch[row].response_ids) for row in rows], _MOST_TOKENS)
+        return [[rows[index] for index in chosen] for chosen in packs]
 
 
 def batch_advantages(batch: Sequence[Experience]) -> list[float]:

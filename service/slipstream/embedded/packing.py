@@ -1,9 +1,10 @@
-"""Several completions of one prompt as one sequence, so that the prompt is computed once.
+"""Several answers as one sequence, so that what their prompts share is computed once.
 
-The runs of a group share their prompt, which is usually longer than the answers: 8 answers of 25 tokens to a prompt of
-60 are 680 tokens one by one, and 260 tokens packed. The sequence is the prompt and then the completions; each
-completion sees the prompt and itself, at the positions that it would have alone, so the probabilities are those of the
-separate sequences (prefix sharing as in Hydragen, arXiv:2402.05099, here for training).
+The runs of a group share their prompt, which is usually longer than the answers, and the prompt of an agent's next
+step is mostly that of its last one with more behind it. Here the rows of a batch become a tree: where two of them
+begin alike they have the same tokens, and from where they differ each has its own. A token sees those before it in
+its own rows, at the positions that it would have alone, so the probabilities are those of the separate sequences
+(prefix sharing as in Hydragen, arXiv:2402.05099, here for training).
 """
 
 from __future__ import annotations
@@ -11,16 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Row = tuple[Tensor, Tensor]
+"""The tokens of a prompt and of its answer, at least one of each."""
+
+_WORTH = 32  # shared tokens; for fewer, the attention over what is not shared costs more than reading them again
 
 
 @dataclass(frozen=True)
 class Pack:
-    """One sequence of L tokens, of which S are completion tokens.
+    """One sequence of L tokens, in which S answer tokens are predicted.
 
     input_ids, position_ids: (1, L). attention_mask: (1, 1, L, L), True where a token may look, or None where that is
-    simply backwards. scored: (S,), where in the sequence each completion token is predicted, in order.
+    simply backwards. scored: (S,), where in the sequence each answer token is predicted, row after row.
     """
 
     input_ids: Tensor
@@ -29,41 +37,72 @@ class Pack:
     scored: Tensor
 
 
-def pack(prompt: Tensor, completions: Sequence[Tensor]) -> Pack:
-    """Packs completions, each of at least one token, behind their prompt, of at least one token."""
-    start = len(prompt)
-    lengths = [len(completion) for completion in completions]
-    positions, scored = [torch.arange(start)], []
-    first = start
-    for length in lengths:
-        positions.append(torch.arange(start, start + length))
-        # the first token is predicted at the prompt's end, each later one at its predecessor
-        scored += [torch.tensor([start - 1]), torch.arange(first, first + length - 1)]
-        first += length
-    device = prompt.device
+def pack(rows: Sequence[Row]) -> Pack:
+    """Packs rows; each shares what it begins with like the row before it, so give them sorted, as `split` does."""
+    ids, positions, scored = [], [], []
+    size, backwards = 0, True
+    before = path = torch.tensor([], dtype=torch.long)  # the row before, and where in the sequence its tokens are
+    places = []
+    for prompt, answer in rows:
+        row = torch.cat([prompt, answer])
+        shared = _shared(before, row)
+        backwards = backwards and shared == size
+        own = torch.arange(size, size + len(row) - shared)
+        path = torch.cat([path[:shared], own])
+        places.append((own, path[:shared]))
+        scored.append(path[len(prompt) - 1 : -1])
+        ids.append(row[shared:])
+        positions.append(torch.arange(shared, len(row)))
+        size += len(own)
+        before = row
+    device = before.device
     return Pack(
-        input_ids=torch.cat([prompt, *completions])[None],
+        input_ids=torch.cat(ids)[None],
         position_ids=torch.cat(positions)[None].to(device),
-        attention_mask=_mask(start, lengths).to(device) if len(lengths) > 1 else None,
+        attention_mask=None if backwards else _mask(size, places).to(device),
         scored=torch.cat(scored).to(device),
     )
 
 
-def split(prompt_length: int, lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Which completions go into which pack, in order, such that a pack of more than one has at most `most_tokens`."""
+def split(rows: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]], most_tokens: int) -> list[list[int]]:
+    """Which rows go into which pack, in the order in which they share the most.
+
+    Rows of one prompt go together, and so do those of prompts that share enough, as long as a pack has at most
+    `most_tokens` tokens and as many answer tokens.
+    """
+    whole = [np.concatenate(row) for row in rows]
     packs: list[list[int]] = []
-    size = 0
-    for index, length in enumerate(lengths):
-        if not packs or size + length > most_tokens:
+    size = answers = 0
+    # big-endian bytes sort as the token ids do, so that each row comes behind the one that it shares the most with
+    for index in sorted(range(len(rows)), key=lambda index: whole[index].astype(">i4").tobytes()):
+        prompt, answer = rows[index]
+        shared = 0
+        if packs:
+            before = packs[-1][-1]
+            shared = _shared(torch.from_numpy(whole[before]), torch.from_numpy(whole[index]))
+            if shared < _WORTH and not np.array_equal(prompt, rows[before][0]):
+                shared = 0
+        own = len(whole[index]) - shared
+        answers += len(answer)
+        size += own
+        if not shared or max(size, answers) > most_tokens:
             packs.append([])
-            size = prompt_length
+            size, answers = len(whole[index]), len(answer)
         packs[-1].append(index)
-        size += length
     return packs
 
 
-def _mask(start: int, lengths: Sequence[int]) -> Tensor:
-    owner = torch.repeat_interleave(torch.tensor([start, *lengths]))  # 0 for the prompt, then 1, 2, ...
-    order = torch.arange(len(owner))
-    own_or_prompt = (owner == owner[:, None]) | (owner == 0)
-    return (own_or_prompt & (order <= order[:, None]))[None, None]
+def _shared(one: Tensor, other: Tensor) -> int:
+    """How many tokens they begin with alike."""
+    length = min(len(one), len(other))
+    differs = (one[:length] != other[:length]).nonzero()
+    return int(differs[0]) if len(differs) else length
+
+
+def _mask(size: int, places: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """`places`: of each row its own tokens, and those that it has from rows before it."""
+    mask = torch.zeros(size, size, dtype=torch.bool)
+    for own, ancestors in places:
+        mask[own[:, None], ancestors] = True
+        mask[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+    return mask[None, None]

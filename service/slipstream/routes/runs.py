@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import quote
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue
 
 from slipstream.errors import RequestError
 from slipstream.routes.body import Body, Name
 from slipstream.routes.context import SidecarDep
 from slipstream.routes.passing import Passing, as_it_is
+from slipstream.runs.ending import EndingBody
+from slipstream.runs.replay import base_path
 from slipstream.store import replays
 from slipstream.store.facade import LARGEST_RUN_ID
-from slipstream.store.replays import Ending
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -26,7 +26,6 @@ _PATIENCE = 30.0
 
 TaskId = Annotated[str, Path(min_length=1, max_length=64)]
 RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
-Component = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class OpenBody(Body):
@@ -36,30 +35,6 @@ class OpenBody(Body):
     labels: list[Name] = Field(default_factory=list, max_length=100)
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     session_id: Name | None = None
-
-
-class SideEffect(Body):
-    """What became of a tool with side effects: its recorded result was given, it was kept from running, or the result
-    that its owner set for that."""
-
-    tool: Annotated[str, Field(min_length=1, max_length=256)]
-    outcome: Literal["recorded", "blocked", "fallback"]
-
-
-class FinishBody(Body):
-    """How a run went: its reward, or why it is to be dropped. Without both, the calculators give the reward."""
-
-    reward: float | None = None
-    breakdown: Annotated[dict[Component, float], Field(max_length=100)] = Field(default_factory=dict)
-    error: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
-    metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    side_effects: Annotated[list[SideEffect], Field(max_length=1000)] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
-        if self.reward is not None and self.error is not None:
-            raise ValueError("give either reward or error")
-        return self
 
 
 @router.post("/{task_id:path}/{run_id}/v1/chat/completions", response_class=Response)
@@ -76,12 +51,9 @@ async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) ->
 
 
 @router.post("/{task_id:path}/{run_id}/finish")
-async def post_finish(task_id: TaskId, run_id: RunId, body: FinishBody, sidecar: SidecarDep) -> dict[str, Any]:
+async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar: SidecarDep) -> dict[str, Any]:
     """End a run. Once this answers 200, it is not lost."""
-    low, high = sidecar.settings.rewards.clip
-    if body.reward is not None and not low <= body.reward <= high:
-        raise RequestError(f"reward: expected a number from {low:g} to {high:g}, found {body.reward:g}", param="reward")
-    ending = Ending(body.reward, body.breakdown, body.error, body.model_dump(exclude_defaults=True))
+    ending = body.as_ending(*sidecar.settings.rewards.clip)
     ended = await sidecar.replays.end(task_id, run_id, ending)
     return {
         "task_id": task_id,
@@ -111,8 +83,3 @@ async def get_runs(task_id: TaskId, sidecar: SidecarDep) -> dict[str, Any]:
     if found is None:
         raise RequestError(f"the task {task_id!r} has no runs", param="task_id", status=404, code="not_found")
     return found
-
-
-def base_path(task_id: str, run_id: int) -> str:
-    """The path of a run's address, as an SDK's base_url."""
-    return f"/runs/{quote(task_id, safe='')}/{run_id}/v1"

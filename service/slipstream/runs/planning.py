@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
-from slipstream.store import pictures, runs, tasks
+from slipstream.store import pictures, replays, runs, tasks
 from slipstream.store.database import Database
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
@@ -27,8 +27,9 @@ class Planner:
 
     Args:
         task_idle: seconds after which a task without a new call is complete.
-        repeat_time: runs of each call.
-        queue: runs that may wait; a call that does not fit is dropped and counted.
+        repeat_time: runs of each call, or of each task.
+        queue: runs that may wait; what does not fit is dropped and counted.
+        whole_tasks: the agent is run again, not each of its calls.
         clock: Unix seconds.
         planned: called when there are runs to be sent.
     """
@@ -42,6 +43,7 @@ class Planner:
         task_idle: float,
         repeat_time: int,
         queue: int,
+        whole_tasks: bool,
         clock: Callable[[], float],
         planned: Callable[[], None],
     ) -> None:
@@ -51,6 +53,7 @@ class Planner:
         self._task_idle = task_idle
         self._repeat_time = repeat_time
         self._queue = queue
+        self._whole_tasks = whole_tasks
         self._clock = clock
         self._planned = planned
 
@@ -88,12 +91,21 @@ class Planner:
         return self._selector.decide(task) if task.calls else _REPLAYED
 
     async def _plan(self, session: AsyncSession, task_ids: Sequence[str]) -> int:
-        """Plan the runs of the tasks' calls that have none yet; returns how many calls did not fit the queue."""
+        """Plan the runs of the tasks, or of their calls, that have none yet; returns how many groups did not fit the
+        queue."""
         if not task_ids:
             return 0
-        calls = await runs.unplanned(session, task_ids)
+        now = self._clock()
         room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
-        await runs.plan(session, calls[:room], self._repeat_time, self._clock())
+        if self._whole_tasks:
+            names = await replays.unplanned(session, task_ids)
+            for name in names[:room]:
+                await replays.open_runs(
+                    session, name, self._repeat_time, now, state="pending", by_client=False, due_at=now
+                )
+            return len(names[room:])
+        calls = await runs.unplanned(session, task_ids)
+        await runs.plan(session, calls[:room], self._repeat_time, now)
         return len(calls[room:])
 
     def _tell(self, selected: Sequence[str], dropped: int) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 from starlette.types import Receive, Send
@@ -96,7 +97,7 @@ class Replays:
         async with self._database.write() as session:
             await replays.keep_open(session, calling, now + self._timeout)
             given_up = await replays.fail(session, [pk for pk in due if pk not in calling], reason, now)
-        self._metrics.replays_expired.inc(given_up)
+        self._metrics.replays.labels("expired").inc(given_up)
         self._failed(given_up)
         return len(due) == _BATCH
 
@@ -125,7 +126,7 @@ class Replays:
             group = await replays.open_runs(
                 session, task_id, runs, now, state="open", by_client=True, due_at=now + self._timeout
             )
-        self._metrics.replays_opened.inc(runs)
+        self._metrics.replays.labels("opened").inc(runs)
         _log.info("replay_opened", task_id=task_id, group_id=group.id, runs=runs)
         return group
 
@@ -180,14 +181,14 @@ class Replays:
             self._redactor,
             began,
             keep=partial(self._keep, run.pk),
-            give_up=partial(self._give_up, run.pk),
+            give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
         self._calling[run.pk] += 1
         try:
             await self._chats.answer(chat, receive, send)
         except RequestError as error:
-            await self._give_up(run.pk, f"a call failed: {error}")
+            await self.give_up(run.pk, f"a call failed: {error}")
             raise
         except Exception:
             self._broken.add(run.pk)
@@ -197,7 +198,7 @@ class Replays:
             if not self._calling[run.pk]:
                 del self._calling[run.pk]
         if not chat.over:
-            await self._give_up(run.pk, "a call was not answered: its agent went away")
+            await self.give_up(run.pk, "a call was not answered: its agent went away")
 
     async def _keep(self, pk: int, call: NewCall) -> None:
         """Keep an answer as one of this run's.
@@ -212,8 +213,8 @@ class Replays:
         if not kept:
             raise RequestError("the run has ended before this call did", status=410, code="run_closed")
 
-    async def _give_up(self, pk: int, reason: str) -> None:
-        """A call of this run came to nothing, and so did the run."""
+    async def give_up(self, pk: int, reason: str) -> None:
+        """The run has come to nothing, unless it has ended."""
         try:
             async with self._database.write() as session:
                 given_up = await replays.fail(session, [pk], self._redactor.redact(reason), self._clock())
@@ -221,7 +222,6 @@ class Replays:
             self._broken.add(pk)
             raise
         if given_up:
-            self._metrics.replay_calls.labels("failed").inc()
             self._failed(given_up)
 
     async def _known(self, task_id: str, run_id: int) -> Known:
@@ -241,3 +241,8 @@ class Replays:
 def _closed(run: Known, status: int) -> RequestError:
     why = f": {run.reason}" if run.reason else ""
     return RequestError(f"the run has ended, {run.state}{why}", param="run_id", status=status, code="run_closed")
+
+
+def base_path(task_id: str, run_id: int) -> str:
+    """The path of a run's address, as an SDK's base_url."""
+    return f"/runs/{quote(task_id, safe='')}/{run_id}/v1"

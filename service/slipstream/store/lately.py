@@ -72,7 +72,7 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
     ended = select(func.max(CommitRow.ended_at)).where(CommitRow.state == "delivered")
     lost = select(func.count()).where(CommitRow.state.in_(("lost", "failed")), CommitRow.ended_at > recent)
     dropped = select(func.count()).where(
-        GroupRow.state == "dropped", GroupRow.commit_id.is_not(None), GroupRow.updated_at > recent
+        GroupRow.state.in_(("dropped", "lost")), GroupRow.commit_id.is_not(None), GroupRow.updated_at > recent
     )
     facade = (FacadeGroupRow.state.in_(("lost", "dropped")), FacadeGroupRow.updated_at > recent)
     newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)

@@ -13,7 +13,7 @@ from slipstream.store import feedback, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import end_groups, suffixed
-from slipstream.store.tables import GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
 
 KIND = "agent_replay"
 
@@ -43,6 +43,21 @@ class Known:
     pk: int
     state: str
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedReplay:
+    """A run that an endpoint is to be told of, and what it is told: the first request of the task, packed, and what is
+    known of it."""
+
+    pk: int
+    group_id: str
+    run_id: int
+    attempts: int
+    task_id: str
+    labels: Sequence[str]
+    metadata: Mapping[str, Any]
+    request: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +164,47 @@ async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None
     )  # fmt: skip
 
 
+async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[str]:
+    """Those of these tasks for which nothing is planned yet, in their order."""
+    planned = set(await session.scalars(select(GroupRow.task_id).where(GroupRow.task_id.in_(task_ids))))
+    return [task_id for task_id in task_ids if task_id not in planned]
+
+
+async def begun_by_us(session: AsyncSession) -> int:
+    """Open runs that the sidecar has asked an endpoint for."""
+    query = select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
+    return await session.scalar(query.where(RunRow.state == "open", GroupRow.by_client.is_(False))) or 0
+
+
+async def claim(session: AsyncSession, limit: int, now: float, expires_at: float) -> list[ClaimedReplay]:
+    """Open pending runs, the longest due first, until this time."""
+    query = (
+        select(
+            RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels, TaskRow.meta,
+            CallRow.request,
+        )
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .join(TaskRow, TaskRow.id == GroupRow.task_id)
+        .join(CallRow, (CallRow.task_id == TaskRow.id) & (CallRow.position == 0))
+        .where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
+        .order_by(RunRow.due_at, RunRow.id)
+        .limit(limit)
+    )  # fmt: skip
+    claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
+    opened = [("open", expires_at, now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "due_at", "updated_at"), opened)
+    return claimed
+
+
+async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> bool:
+    """Tell the endpoint of a run again later. Returns False where it has made a call, or has ended."""
+    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
+    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~called)
+    again = again.values(state="pending", attempts=attempts, due_at=due_at)
+    done = await session.execute(again.execution_options(synchronize_session=False))
+    return bool(done.rowcount)  # type: ignore[attr-defined]
+
+
 async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None:
     """A run by its address."""
     query = (
@@ -208,7 +264,7 @@ async def fail(session: AsyncSession, pks: Collection[int], reason: str, now: fl
     query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state == "open")
     found = (await session.execute(query)).all()
     reason = reason.encode("utf-8", "replace").decode()
-    failed = [("failed", reason, now, now, pk) for pk, _ in found]
+    failed = [("failed", now, reason, now, pk) for pk, _ in found]
     await update_rows(session, RunRow, ("state", "due_at", "reason", "updated_at"), failed)
     await end_groups(session, {group for _, group in found}, now)
     return len(found)

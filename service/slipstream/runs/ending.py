@@ -1,0 +1,47 @@
+"""What the agent of a replay says when its run ends, by `POST .../finish` or in its answer to a webhook."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from slipstream.errors import RequestError
+from slipstream.routes.body import Body
+from slipstream.store.replays import Ending
+
+Component = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class SideEffect(Body):
+    """What became of a tool with side effects: its recorded result was given, it was kept from running, or it gave the
+    result that its owner set for that."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=256)]
+    outcome: Literal["recorded", "blocked", "fallback"]
+
+
+class EndingBody(Body):
+    """How a run went: its reward, or why it is to be dropped. Without both, the calculators give the reward."""
+
+    reward: float | None = None
+    breakdown: Annotated[dict[Component, float], Field(max_length=100)] = Field(default_factory=dict)
+    error: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    side_effects: Annotated[list[SideEffect], Field(max_length=1000)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if self.reward is not None and self.error is not None:
+            raise ValueError("give either reward or error")
+        return self
+
+    def as_ending(self, low: float, high: float) -> Ending:
+        """
+        Raises:
+            RequestError: the reward is out of this range.
+        """
+        if self.reward is not None and not low <= self.reward <= high:
+            text = f"reward: expected a number from {low:g} to {high:g}, found {self.reward:g}"
+            raise RequestError(text, param="reward")
+        return Ending(self.reward, self.breakdown, self.error, self.model_dump(exclude_defaults=True))

@@ -1,0 +1,197 @@
+"""The webhook mode: the agents of selected tasks are run again by an endpoint of their own, which is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import structlog
+from pydantic import ValidationError
+
+from slipstream.config.settings import ReplayWebhook
+from slipstream.errors import RequestError
+from slipstream.metrics import Metrics
+from slipstream.runs.ending import EndingBody
+from slipstream.runs.replay import Replays, base_path
+from slipstream.runs.signature import signed, signing_key
+from slipstream.store import replays
+from slipstream.store.bodies import unpack
+from slipstream.store.database import Database
+from slipstream.store.replays import ClaimedReplay
+
+_log = structlog.get_logger(__name__)
+
+_LONGEST_BACKOFF = 60.0
+"""Seconds between two tries, at most."""
+
+_LARGEST_ANSWER = 1024**2
+"""Bytes, of an answer that holds a reward."""
+
+
+class WebhookCaller:
+    """Tells the endpoint about planned runs, so many under way at a time, and takes their ends from its answers.
+
+    A try that did not arrive is repeated only while the run has made no call: one whose agent has begun may still be
+    under way there.
+
+    Args:
+        base_url: of this sidecar, as the endpoint reaches it.
+        concurrency: runs that are open at the same time, also those whose end is still to come.
+        open_for: seconds that a run is open without a call.
+        clip: the range of rewards.
+        ready: whether the Explorer answers; nothing is begun while it does not.
+        clock: Unix seconds.
+        wake: called when there may be room for another run.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        ends: Replays,
+        settings: ReplayWebhook,
+        metrics: Metrics,
+        *,
+        base_url: str,
+        concurrency: int,
+        open_for: float,
+        clip: tuple[float, float],
+        ready: Callable[[], bool],
+        clock: Callable[[], float],
+        rng: random.Random,
+        wake: Callable[[], None],
+    ) -> None:
+        assert settings.url is not None, "checked with the settings"
+        assert settings.secret is not None, "as well"
+        self._database = database
+        self._ends = ends
+        self._settings = settings
+        self._url = settings.url
+        self._key = signing_key(settings.secret.get_secret_value())
+        self._metrics = metrics
+        self._base_url = base_url
+        self._concurrency = concurrency
+        self._open_for = open_for
+        self._clip = clip
+        self._ready = ready
+        self._clock = clock
+        self._rng = rng
+        self._wake = wake
+        self._active: set[asyncio.Task[None]] = set()
+        # A try as a whole has one limit, in `_post`; httpx's own would apply to each read alone.
+        self._client = httpx.AsyncClient(timeout=None)  # noqa: S113
+
+    async def step(self) -> bool:
+        """Begin as many runs as there is room for."""
+        if not self._ready():
+            return False
+        now = self._clock()
+        async with self._database.write() as session:
+            room = self._concurrency - await replays.begun_by_us(session)
+            claimed = await replays.claim(session, room, now, now + self._open_for) if room > 0 else []
+        self._metrics.replays.labels("opened").inc(len(claimed))
+        for run in claimed:
+            task = asyncio.create_task(self._run(run), name=f"webhook {run.group_id}/{run.run_id}")
+            self._active.add(task)
+            task.add_done_callback(self._done)
+        return False
+
+    async def aclose(self) -> None:
+        """Break off what is on its way. Its runs stay open, for their agents may go on."""
+        for task in self._active:
+            task.cancel()
+        await asyncio.gather(*self._active, return_exceptions=True)
+        await self._client.aclose()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._active.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("webhook_interrupted", task=task.get_name(), error=repr(error))
+        self._wake()
+
+    async def _run(self, run: ClaimedReplay) -> None:
+        with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    status, answer = await self._post(await asyncio.to_thread(_body, run, self._base_url), run)
+            except TimeoutError:
+                await self._fail(run, f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)")
+            except httpx.TransportError as error:
+                await self._again(run, f"{type(error).__name__}: {error}")
+            else:
+                if status == 429 or status >= 500:
+                    await self._again(run, f"HTTP {status}")
+                elif status == 202:
+                    _log.info("webhook_accepted")  # it says itself when the run ends
+                elif status == 200:
+                    await self._end(run, answer)
+                else:
+                    await self._fail(run, f"HTTP {status}")
+
+    async def _post(self, body: bytes, run: ClaimedReplay) -> tuple[int, bytes]:
+        name = hashlib.blake2b(f"{run.group_id}/{run.run_id}".encode(), digest_size=16).hexdigest()
+        headers = signed(self._key, f"run_{name}", int(self._clock()), body)
+        headers["content-type"] = "application/json"
+        answer = bytearray()
+        async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
+            async for chunk in response.aiter_bytes(_LARGEST_ANSWER):
+                answer += chunk
+                if len(answer) > _LARGEST_ANSWER:
+                    break
+        return response.status_code, bytes(answer)
+
+    async def _end(self, run: ClaimedReplay, answer: bytes) -> None:
+        try:
+            ending = EndingBody.model_validate_json(answer or b"{}").as_ending(*self._clip)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, problem["loc"]))
+            await self._fail(run, f"its answer cannot be used: {field} {problem['msg']}")
+            return
+        except RequestError as error:
+            await self._fail(run, f"its answer cannot be used: {error}")
+            return
+        try:
+            await self._ends.end(run.task_id, run.run_id, ending)
+        except RequestError as error:  # it had ended before
+            _log.info("webhook_ended_before", reason=str(error))
+
+    async def _again(self, run: ClaimedReplay, why: str) -> None:
+        attempts = run.attempts + 1
+        if attempts < self._settings.max_attempts:
+            backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
+            async with self._database.write() as session:
+                if await replays.postpone(session, run.pk, attempts, self._clock() + backoff):
+                    self._metrics.run_retries.inc()
+                    _log.info("run_postponed", attempts=attempts, error=why)
+                    return
+        await self._fail(run, f"{attempts} attempts: {why}")
+
+    async def _fail(self, run: ClaimedReplay, why: str) -> None:
+        _log.warning("webhook_failed", reason=why)
+        await self._ends.give_up(run.pk, f"the webhook: {why}")
+
+
+def _body(run: ClaimedReplay, base_url: str) -> bytes:
+    """What the endpoint is told of a run."""
+    return json.dumps(
+        {
+            "task_id": run.task_id,
+            "run_id": run.run_id,
+            "base_url": base_url + base_path(run.task_id, run.run_id),
+            "input": _input(unpack(run.request)),
+            "metadata": run.metadata,
+            "labels": run.labels,
+        }
+    ).encode()  # in ASCII: texts hold lone surrogates too
+
+
+def _input(request: dict[str, Any]) -> Any:
+    """The content of the user's message that the task begins with: the last one that its first call holds. Those before
+    it are of the session's earlier tasks."""
+    asked = [message for message in request.get("messages") or () if message.get("role") == "user"]
+    return asked[-1].get("content") if asked else None
