@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
-from scripted import production_app
-from serving import serving
+from scripted import ScriptedExplorer, production_app
+from serving import serving, until
+from sidecar_process import SidecarProcess
 
 import slipstream_client as slipstream
 from slipstream_client import outbox
@@ -116,3 +121,36 @@ async def test_calls_through_a_sidecar_whose_training_side_fails_go_on(productio
 
     await asyncio.to_thread(agent)
     assert slipstream.outbox_counts().refused == 1
+
+
+async def test_all_arrives_when_a_sidecar_that_hung_goes_on(tmp_path: Path, ask: Ask) -> None:
+    async with serving(production_app()) as production_url, serving(ScriptedExplorer().app()) as explorer_url:
+        process = SidecarProcess(tmp_path, production_url, explorer_url, selection={"explicit_mark": {}})
+        await process.start()
+        try:
+            slipstream.configure(process.url, timeout=0.3)
+            os.kill(process.children()["training"], signal.SIGSTOP)
+
+            def agent() -> str:
+                with slipstream.mark("hooked", task_id="order-17"):
+                    msg_id = ask()
+                with slipstream.mark("posted", task_id="order-18"):
+                    pass
+                slipstream.feedback(msg_id=msg_id, thumbs="up")
+                return msg_id
+
+            assert (await asyncio.to_thread(agent)).startswith("prod-")
+            assert not await asyncio.to_thread(slipstream.flush, 1)
+
+            os.kill(process.children()["training"], signal.SIGCONT)
+            assert await asyncio.to_thread(slipstream.flush, 30)
+            assert slipstream.outbox_counts().sent == 2
+            async with httpx.AsyncClient(base_url=process.url) as client:
+
+                async def task() -> dict[str, Any] | None:
+                    response = await client.get("/tasks/order-17")
+                    return response.json() if response.status_code == 200 else None
+
+                assert (await until(task))["labels"] == ["hooked"]
+        finally:
+            await process.end(signal.SIGTERM)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -37,7 +36,6 @@ async def test_the_openai_sdk_carries_a_mark(loop: Loop, ask: Ask, stored: Store
     assert task["session_id"] == "customer-7"
     assert task["labels"] == ["grün", "high-quality"]
     assert task["metadata"] == {"reference": "42"}
-    await until(lambda: loop.task("order-17"))
     assert slipstream.outbox_counts().sent == 0  # nothing is posted that went with the call
 
 
@@ -307,7 +305,6 @@ async def test_other_gateways_take_the_longest_headers(loop: Loop, ask: Ask, sto
     task = await stored(loop, "order-17")
     assert task["labels"] == labels
     assert task["metadata"] == {"reference": "é" * 600}
-    assert json.dumps(task["metadata"])
     assert slipstream.outbox_counts().sent == 0
 
 
