@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -75,7 +74,9 @@ def verify_webhook(
     except KeyError as missing:
         raise WebhookError(f"the header {missing.args[0]} is missing") from None
     raw = body.encode() if isinstance(body, str) else body
-    expected = hmac.new(_key(secret), f"{identity}.{sent}.".encode() + raw, hashlib.sha256).digest()
+    expected = hmac.new(
+        _key(secret), f"{identity}.{sent}.".encode("utf-8", "surrogateescape") + raw, hashlib.sha256
+    ).digest()
     if not any(hmac.compare_digest(expected, found) for found in _signatures(signatures)):
         raise WebhookError("webhook-signature: no signature is right; is the secret that of runs.webhook.secret?")
     try:
@@ -100,7 +101,7 @@ def _key(secret: str) -> bytes:
         return secret.encode()
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ValueError("secret: what follows whsec_ is not base64") from None
 
 
@@ -110,5 +111,5 @@ def _signatures(header: str) -> Iterator[bytes]:
         if version == "v1":
             try:
                 yield base64.b64decode(text, validate=True)
-            except binascii.Error:
+            except ValueError:
                 continue
