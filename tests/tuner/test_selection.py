@@ -53,8 +53,9 @@ async def models() -> AsyncIterator[dict[str, TunerModelConfig]]:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> DatasetConfig:
-    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in TASKS))
-    return DatasetConfig(path=str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("".join(f"{json.dumps(task)}\n" for task in TASKS))
+    return DatasetConfig(path=str(tmp_path / "data"))
 
 
 async def asking(task: dict[str, Any], model: TunerModel) -> WorkflowOutput:

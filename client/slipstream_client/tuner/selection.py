@@ -71,9 +71,9 @@ async def select_model(
         raise ValueError(f"candidate_models: expected at least two, found {len(candidate_models)}")
     if max_threads < 1:
         raise ValueError(f"max_threads: expected at least 1, found {max_threads}")
-    tasks = [dict(task) for task in train_dataset.load()][: train_dataset.total_steps]
     with Gateway(_TIMEOUT) as gateway:
         candidates = [_candidate(model, index, gateway) for index, model in enumerate(candidate_models)]
+        tasks = [dict(task) for task in train_dataset.load()][: train_dataset.total_steps]
         judged = []
         for candidate in candidates:
             places = asyncio.Semaphore(max_threads)
