@@ -22,6 +22,7 @@ from slipstream.errors import ConfigError
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
 PROMPT, OTHER_PROMPT = [5, 17, 300, 42], [8, 9]
+AGENT = list(range(50, 90))  # long enough that the steps of a run are computed together
 RISES, FALLS = [7, 30, 11], [100, 4]
 LR = 1e-3
 
@@ -120,6 +121,7 @@ def test_the_step_is_that_of_the_policy_gradient(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, loss: str, weight: Any, temperature: float
 ) -> None:
     rows = [(PROMPT, RISES, 1.3), (PROMPT, FALLS, -0.4), (OTHER_PROMPT, [1, 2, 3, 4, 5], 0.5), (PROMPT, [6], 0.0)]
+    rows += [(AGENT, RISES, 0.9), ([*AGENT, *RISES, 8, 9, 10], FALLS, 0.9), (AGENT, FALLS, -0.8)]
     answers = [answer for _, answer, _ in rows]
     trained = learner(tiny_model, tmp_path, model={"temperature": temperature}, loss={"loss_agg_mode": loss})
     metrics = trained.accumulate(
