@@ -30,36 +30,50 @@ class Endpoint:
     check: Callable[[], None]
 
 
-@contextmanager
-def endpoint(
-    explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig], seed: int | None, lock: int
-) -> Iterator[Endpoint]:
-    """The Explorer at `explorer_url`, or the named sidecar's facade, or else a local engine while it is entered.
+def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig]) -> str | None:
+    """Where the Explorer or the facade is, or None: the local engine is to be started.
 
     Raises:
         ValueError: an auxiliary model has no address, or there is no model for the local engine.
-        TunerError: there is no engine at all, or the local one did not start.
+        TunerError: there is no engine at all.
     """
-    elsewhere = {name: served(model) for name, model in auxiliary.items() if model.base_url}
-    frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
     sidecar = settings()
     if explorer_url is None and sidecar.named:
         explorer_url = f"{sidecar.url}/explorer"
     if explorer_url is not None:
-        if frozen:
-            raise ValueError(
-                f"auxiliary_models[{next(iter(frozen))!r}].base_url: missing; only a local engine serves the model "
-                "itself"
-            )
-        api_key = sidecar.api_key if explorer_url.startswith(f"{sidecar.url}/") else None
-        yield Endpoint(explorer_url.rstrip("/"), api_key, elsewhere, lambda: None)
-        return
+        for name, model in auxiliary.items():
+            if not model.base_url:
+                raise ValueError(
+                    f"auxiliary_models[{name!r}].base_url: missing; only a local engine serves the model itself"
+                )
+        return explorer_url.rstrip("/")
     if not installed():
         raise TunerError(
             "no engine to tune with: give tune() the explorer_url of an Explorer (http://host:8010) or of a sidecar's "
             "facade (http://sidecar:8100/explorer); or name the sidecar, by configure() or SLIPSTREAM_URL; or "
             "install the local engine, pip install 'slipstream-sidecar[embedded]'"
         )
+    if plan.model is None:
+        raise ValueError("model: missing; the local engine needs it, here or in the file of config_path")
+    return None
+
+
+@contextmanager
+def endpoint(
+    url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig], seed: int | None, lock: int
+) -> Iterator[Endpoint]:
+    """What is at `url`, or else a local engine, while it is entered.
+
+    Raises:
+        TunerError: the local engine did not start.
+    """
+    elsewhere = {name: served(model) for name, model in auxiliary.items() if model.base_url}
+    if url is not None:
+        sidecar = settings()
+        api_key = sidecar.api_key if url.startswith(f"{sidecar.url}/") else None
+        yield Endpoint(url, api_key, elsewhere, lambda: None)
+        return
+    frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
     with local_engine(plan, frozen, seed, lock) as engine:
         here = {
             name: Upstream(f"{engine.auxiliary[name]}/v1", engine.models[name], defaults(model))

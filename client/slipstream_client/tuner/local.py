@@ -72,11 +72,9 @@ def local_engine(
         lock: a file descriptor that the programs hold for as long as they run.
 
     Raises:
-        ValueError: there is no model to run.
         TunerError: a program did not start; the message has what it wrote.
     """
-    if plan.model is None:
-        raise ValueError("model: missing; the local engine needs it, here or in the file of config_path")
+    assert plan.model is not None  # `remote` has seen to it
     configs = plan.folder / "engine"
     configs.mkdir(exist_ok=True)
     (port,) = _free_ports(1)

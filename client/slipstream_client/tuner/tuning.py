@@ -14,7 +14,7 @@ from typing import Any
 from slipstream_client.tuner.board import Board
 from slipstream_client.tuner.config import AlgorithmConfig, TunerModelConfig
 from slipstream_client.tuner.dataset import DatasetConfig
-from slipstream_client.tuner.endpoint import defaults, endpoint
+from slipstream_client.tuner.endpoint import defaults, endpoint, remote
 from slipstream_client.tuner.explorer import Explorer
 from slipstream_client.tuner.functions import (
     JudgeType,
@@ -129,10 +129,12 @@ def tune(
         monitor_type=monitor_type,
         config_path=config_path,
     )
+    auxiliary = auxiliary_models or {}
+    url = remote(explorer_url, planned, auxiliary)
     with ExitStack() as stack:
         progress = stack.enter_context(closing(Progress(planned.folder, planned.configuration(seed))))
         stack.enter_context(_logged(planned.folder / "tuner.log"))
-        engine = stack.enter_context(endpoint(explorer_url, planned, auxiliary_models or {}, seed, progress.lock))
+        engine = stack.enter_context(endpoint(url, planned, auxiliary, seed, progress.lock))
         board = stack.enter_context(closing(Board(planned.folder / "monitor" / "tensorboard" / "tuner")))
         gateway = stack.enter_context(Gateway(run_timeout))
         schedule = Schedule(
