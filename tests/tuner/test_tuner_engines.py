@@ -1,0 +1,143 @@
+"""`tune` on what it is made for: an engine that it starts itself, and a sidecar's facade."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from loops import RunLoop
+from serving import until
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tuned import LearningExplorer, ask, dataset, one_call, questions, tuned
+
+from slipstream_client import AlgorithmConfig, TunerModelConfig, WorkflowOutput, configure, tune
+from slipstream_client.tuner.errors import TunerError
+
+_HERE = Path(__file__).parent
+
+
+def several_calls(task: dict[str, Any], model: Any, auxiliary_models: dict[str, Any]) -> WorkflowOutput:
+    """Runs of different lengths, whose reward is how much was said."""
+    said = ""
+    for _ in range(1 + int(task["question"][-1]) % 2):
+        said += ask(model, task["question"]).choices[0].message.content or ""
+    opinion = ask(auxiliary_models["referee"], said or "nothing", max_tokens=2)
+    return WorkflowOutput(reward=min(len(said), 40) / 40, metrics={"asked": float(opinion.usage.completion_tokens > 0)})
+
+
+def test_a_local_engine_learns_and_leaves_what_is_promised(
+    folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream_client.config._configured", None)
+    monkeypatch.delenv("SLIPSTREAM_URL", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (folder / "base.yaml").write_text(yaml.safe_dump({"algorithm": {"optimizer": {"weight_decay": 0.0}}}))
+    model = TunerModelConfig(model_path=str(tiny_model), max_model_len=256, max_tokens=6, temperature=0.9)
+    arguments: dict[str, Any] = {
+        "workflow_func": several_calls,
+        "eval_dataset": dataset(folder / "e", questions(2)),
+        "model": model,
+        "auxiliary_models": {"referee": model},
+        "algorithm": AlgorithmConfig(
+            group_size=3, batch_size=2, learning_rate=1e-3, save_interval_steps=2, eval_interval_steps=2
+        ),
+        "config_path": "base.yaml",
+        "experiment_name": "experiment",
+        "seed": 7,
+    }
+    first = tune(train_dataset=dataset(folder / "d", questions(4)), **arguments)
+
+    experiment = folder / "checkpoints" / "AgentScope" / "experiment"
+    assert first.folder == experiment
+    assert [(step["step"], step["version"], step["fed_back"]) for step in first.steps] == [(1, 0, 6), (2, 1, 6)]
+    assert [each["version"] for each in first.evaluations] == [0, 2]
+    assert all(step["metrics"] == {"asked": 1.0} for step in first.steps)
+    assert (experiment / "global_step_1" / "actor" / "huggingface" / "model.safetensors").exists()
+    assert (experiment / "global_step_2" / ".full_checkpoint").exists()  # save_interval_steps
+    trained = EventAccumulator(str(experiment / "monitor" / "tensorboard")).Reload()
+    assert [each.value for each in trained.Scalars("train/experiences")] == [
+        9,
+        9,
+    ]  # three runs of one call, three of two
+    rollouts = EventAccumulator(str(experiment / "monitor" / "tensorboard" / "tuner")).Reload()
+    assert [each.step for each in rollouts.Scalars("rollout/reward")] == [1, 2]
+    assert "trained" in (experiment / "engine.log").read_text()
+    explorer, trainer = (yaml.safe_load((experiment / "engine" / f"{name}.yaml").read_text()) for name in _FILES)
+    assert explorer["model"] == trainer["model"]
+    assert (trainer["model"]["temperature"], trainer["model"]["max_response_tokens"]) == (0.9, 6)
+    assert trainer["algorithm"]["optimizer"] == {"weight_decay": 0.0, "lr": 1e-3}
+    assert explorer["algorithm"]["algorithm_type"] == "multi_step_grpo"
+    assert explorer["explorer"]["rollout_model"]["seed"] == 7
+    assert engine_processes(experiment) == []
+
+    second = tune(train_dataset=dataset(folder / "d", questions(4), total_steps=3), **arguments)
+    assert second.steps[:2] == first.steps
+    assert second.steps[2]["version"] == 2
+    assert (experiment / "latest_state_dict_iteration.txt").read_text() == "3"
+
+
+_FILES = ("explorer", "trainer")
+
+
+def engine_processes(experiment: Path) -> list[int]:
+    """What runs on the files of this experiment."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if any(str(experiment) in word for word in process.info["cmdline"] or ()):
+            found.append(process.info["pid"])
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+async def test_a_local_engine_ends_with_its_tuning(folder: Path, tiny_model: Path, number: signal.Signals) -> None:
+    dataset(folder / "d", questions(8))
+    (folder / "model").symlink_to(tiny_model)
+    experiment = folder / "checkpoints" / "AgentScope" / "experiment"
+    path = os.pathsep.join(map(str, (_HERE, _HERE.parent / "support", *filter(None, sys.path))))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(_HERE / "tuning_script.py"),
+        "1000",
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    await until(lambda: (experiment / "latest_state_dict_iteration.txt").exists(), 120)
+    assert len(engine_processes(experiment)) == 2
+    process.send_signal(number)
+    assert await asyncio.wait_for(process.wait(), 60) == -number
+    await until(lambda: engine_processes(experiment) == [], 30)
+
+
+def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream_client.config._configured", None)
+    monkeypatch.delenv("SLIPSTREAM_URL", raising=False)
+    data = dataset(folder / "d", questions(2))
+    with pytest.raises(ValueError, match="model: missing; the local engine needs it"):
+        tune(workflow_func=one_call, train_dataset=data)
+    model = TunerModelConfig(model_path=str(folder / "nowhere"), max_model_len=64)
+    with pytest.raises(TunerError, match=r"(?s)the local engine's (explorer|trainer) ended with.*model\.model_path"):
+        tune(workflow_func=one_call, train_dataset=data, model=model, experiment_name="experiment")
+    assert engine_processes(folder / "checkpoints") == []
+
+
+async def test_a_sidecar_s_facade_is_as_good_as_an_explorer(folder: Path, run_loop: RunLoop) -> None:
+    explorer = LearningExplorer()
+    async with run_loop(
+        explorer, selection={"sampling": {"rate": 0}}, facade={"api_key": "key", "group_size": 9}
+    ) as loop:
+        try:
+            configure(loop.url, api_key="key")
+            data = dataset(folder / "d", questions(4))
+            result = await tuned(explorer, explorer_url=None, size=3, train_dataset=data)
+            assert [step["version"] for step in result.steps] == [0, 1]
+            assert [sorted(map(len, groups.values())) for groups in explorer.trained] == [[3, 3], [3, 3]]
+            facade = (await loop.status())["facade"]
+        finally:
+            configure()
+    assert facade["groups"]["delivered"] == 4
