@@ -38,14 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--held-out", type=int, default=64, help="sums that are measured on")
+    parser.add_argument("--held-out", type=int, default=48, help="sums that are measured on")
     parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
     arguments = parser.parse_args()
     result = run(arguments.seed, arguments.steps, arguments.held_out, models.fetch("smollm2", arguments.model))
     report.keep(NAME, result)
+    write()
+
+
+def write() -> None:
     seeds = report.kept(NAME)
-    drawn = report.chart(NAME, seeds, MEASURES, "Sums step by step")
-    report.write_part(NAME, part(seeds, drawn))
+    report.write_part(NAME, part(seeds, report.chart(NAME, seeds, MEASURES, "Sums step by step")))
 
 
 def run(seed: int, steps: int, held_out: int, model: Path) -> report.Seed:
@@ -111,12 +114,25 @@ def part(seeds: list[report.Seed], drawn: str) -> list[str]:
         "",
         *report.before_and_after(seeds, MEASURES),
         "",
-        *report.by_version(seeds, MEASURES[0]),
-        "",
+        *(line for measure in MEASURES[:3] for line in (*report.by_version(seeds, measure), "")),
         f"- Each seed: {counts['steps']} training steps of {_TASKS} sums, {_RUNS} runs each; measured on "
         f"{counts['held_out']} other sums, the same for all seeds, at temperature 1.",
         f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU, busy with other things too. One seed "
         f"took {report.spread([seed.seconds / 60 for seed in seeds], '.1f')} minutes.",
+        "- On the way the number of steps falls below what a sum takes: the model first learns to write nothing but "
+        "operations and numbers, and writes a number too early; then to go on until one is left.",
+        "",
+        "What was tried before, one measurement each:",
+        "",
+        "| what was tried | what came of it |",
+        "|---|---|",
+        "| the conversation goes on, with each operation and its result as turns | 0 of 48 right at the start: nothing "
+        "to learn from |",
+        "| the worksheet, and `Answer: 63` at the end, five wordings; other words end the run | between 0 and 2 of 48 right |",
+        "| the worksheet, and the number alone at the end, six wordings | between 5 and 19 of 48 right; the one with "
+        "an instruction and one example, which has the shortest prompt, is the setting |",
+        "| 0.2 of the reward for well-formed turns | after three steps the model wrote a wrong number at once: format "
+        "0.88, accuracy 0.09, 1.8 turns in the runs of the fourth |",
         "",
     ]
 

@@ -105,7 +105,7 @@ def judge(task: dict[str, str], response: Solution) -> JudgeOutput:
     """0.5 for the right answer, 0.3 for operations carried out, and 0.2 for the right answer in as few turns as can be.
 
     Well-formed turns are not rewarded for themselves: a wrong number written at once is well-formed, and was what the
-    model had learned after four steps when they were.
+    model had learned after three steps when they were.
     """
     right = float(response.answer == task["answer"])
     reward = (
