@@ -128,7 +128,8 @@ def part(seeds: list[report.Seed], drawn: str) -> list[str]:
         "|---|---|",
         "| the conversation goes on, with each operation and its result as turns | 0 of 48 right at the start: nothing "
         "to learn from |",
-        "| the worksheet, and `Answer: 63` at the end, five wordings; other words end the run | between 0 and 2 of 48 right |",
+        "| the worksheet, and `Answer: 63` at the end, five wordings; other words end the run | between 0 and 2 of 48 "
+        "right |",
         "| the worksheet, and the number alone at the end, six wordings | between 5 and 19 of 48 right; the one with "
         "an instruction and one example, which has the shortest prompt, is the setting |",
         "| 0.2 of the reward for well-formed turns | after three steps the model wrote a wrong number at once: format "
