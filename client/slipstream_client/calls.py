@@ -41,7 +41,8 @@ class Call:
     @property
     def recording(self) -> Recording | None:
         """What takes the results of guarded tools; None where no replay will ask for them."""
-        return self._chosen.recording if self._chosen is not None and not self.over else None
+        chosen = self._chosen
+        return chosen.recording if chosen is not None else None
 
     @property
     def observed(self) -> bool:
@@ -55,14 +56,17 @@ class Call:
             self.metadata |= context.metadata
 
     def returned(self, output: Any) -> None:
-        self.over = True
-        if self._chosen is not None:
-            self._chosen.returned(self, output)
+        if (chosen := self._end()) is not None:
+            chosen.returned(self, output)
 
     def failed(self, reason: str) -> None:
+        if (chosen := self._end()) is not None:
+            chosen.failed(reason)
+
+    def _end(self) -> Chosen | None:
         self.over = True
-        if self._chosen is not None:
-            self._chosen.failed(reason)
+        chosen, self._chosen = self._chosen, None  # a thread that is left behind holds this call, and no more
+        return chosen
 
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[Call, Context] | None"]
