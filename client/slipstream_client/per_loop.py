@@ -43,10 +43,17 @@ def per_loop(kind: type[Any]) -> type[Any]:
             return response
 
         async def aclose(self) -> None:
+            await self._close_here()
+            await super().aclose()
+
+        async def __aexit__(self, *details: Any) -> None:
+            await self._close_here()
+            await super().__aexit__(*details)
+
+        async def _close_here(self) -> None:
             client = self._clients.pop(_running(), None)
             if client is not None:
                 await client.aclose()
-            await super().aclose()
 
         def __del__(self) -> None:
             loop = _running()

@@ -1,0 +1,87 @@
+"""Async clients that several event loops use."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from scripted import production_app
+from serving import serving
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+import slipstream_client as slipstream
+from slipstream_client.context import Context, entered
+from slipstream_client.per_loop import close_here
+
+CALL = {"model": "prod", "messages": [{"role": "user", "content": "hello"}]}
+
+
+async def by_httpx(client: Any) -> str:
+    response = await client.post("/chat/completions", json=CALL)
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+async def by_sdk(client: Any) -> str:
+    return str((await client.chat.completions.create(**CALL)).choices[0].message.content)
+
+
+@pytest.mark.parametrize(
+    ("make", "call"),
+    [
+        (lambda: slipstream.async_http_client(base_url=slipstream.settings().base_url), by_httpx),
+        (lambda: slipstream.async_openai(max_retries=0), by_sdk),
+    ],
+    ids=["httpx", "sdk"],
+)
+async def test_loops_share_a_client_and_not_its_connections(make: Callable[[], Any], call: Callable[..., Any]) -> None:
+    async with serving(production_app()) as url:
+        slipstream.configure(url)
+        async with make() as client:
+
+            async def several() -> list[str]:
+                return list(await asyncio.gather(*(call(client) for _ in range(5))))
+
+            async def elsewhere() -> list[str]:
+                try:
+                    return await several()
+                finally:
+                    await close_here()
+
+            assert await several() == ["echo: hello"] * 5
+            for _ in range(2):
+                assert await asyncio.to_thread(lambda: asyncio.run(elsewhere())) == ["echo: hello"] * 5
+            assert await several() == ["echo: hello"] * 5
+        with pytest.raises((RuntimeError, openai.APIConnectionError)):
+            await call(client)
+    gc.collect()  # an open connection would warn, which is an error here
+
+
+async def test_hooks_and_cookies_are_those_of_the_client_that_was_made() -> None:
+    async def show(request: Request) -> Response:
+        response = JSONResponse({"cookies": request.cookies, "task": request.headers.get("x-slipstream-task-id")})
+        response.set_cookie("seen", "yes")
+        return response
+
+    seen: list[httpx.Request] = []
+
+    async def hook(request: httpx.Request) -> None:
+        seen.append(request)
+
+    async with serving(Starlette(routes=[Route("/v1/show", show)])) as url:
+        slipstream.configure(url)
+        async with slipstream.async_http_client(event_hooks={"request": [hook]}) as client:
+            answers = []
+            with entered(Context(task_id="order-17")):
+                for _ in range(2):
+                    answers.append(json.loads((await client.get(f"{url}/v1/show")).content))
+    assert answers == [{"cookies": {}, "task": "order-17"}, {"cookies": {"seen": "yes"}, "task": "order-17"}]
+    assert len(seen) == 2
