@@ -32,7 +32,7 @@ class Metrics:
         self.runs_waiting = Gauge("slipstream_runs_waiting", "Runs that are not answered yet", registry=registry)
         self.runs_active = Gauge("slipstream_runs_active", "Policy calls on their way", registry=registry)
         self.replays = Counter(
-            "slipstream_replays", "Runs of agent replays that were opened, and that expired", ["state"], registry=registry
+            "slipstream_replays", "Runs of agent replays opened, and expired", ["state"], registry=registry
         )
         self.replay_calls = Counter(
             "slipstream_replay_calls", "Policy calls of agent replays, whole or too late", ["state"], registry=registry

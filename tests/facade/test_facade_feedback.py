@@ -291,6 +291,20 @@ async def test_a_commit_that_failed_after_it_was_carried_out_is_delivered(run_lo
         assert (await seen(loop))["groups"] == {"delivered": 1}
 
 
+async def test_a_client_may_say_how_many_runs_make_its_group(run_loop: RunLoop) -> None:
+    async with run_loop(facade={"group_size": 1, "group_idle": 0}) as loop:
+        for run_id in range(3):
+            await run(loop, "a", run_id=run_id, group_size=3)
+            assert (await loop.status())["next_commit"]["experiences_ready"] == (3 if run_id == 2 else 0)
+        assert (await commit(loop))["experiences"] == 3
+        await run(loop, "b", run_id=0, group_size=2)
+        assert (await commit(loop))["experiences"] == 0, "one run has nothing to be compared with"
+        [failed] = (await seen(loop))["failed_groups"]
+        assert failed["reason"] == "one run came, of 2 that are compared"
+        response = await loop.client.post("/explorer/feedback", json={"msg_ids": ["m"], "reward": 1, "group_size": 0})
+        assert (response.status_code, response.json()["error"]["param"]) == (422, "group_size")
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """A database of Trinity's recorded chats, every answer in it consumed."""

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import alembic.command
 import alembic.config
-from sqlalchemy import Connection, text
+import pytest
+from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 from stores import ON_BOTH_STORES
 
 import slipstream.store
+from slipstream.store import replays, runs
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
+from slipstream.store.tables import GroupRow
 
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 
 
-def _bring_to(connection: Connection, revision: str) -> None:
+def _bring_to(connection: Connection, revision: str, by: Callable[..., None] = alembic.command.upgrade) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(slipstream.store.__file__).parent / "migrations"))
     config.attributes["connection"] = connection
-    alembic.command.upgrade(config, revision)
+    by(config, revision)
 
 
 @ON_BOTH_STORES
@@ -45,3 +50,39 @@ async def test_the_total_delivered_is_what_the_commits_of_before_add_up_to(store
         assert await delivered_experiences(session, before=30.0) == 30
         assert await delivered_experiences(session, before=10.0) == 0
     await database.close()
+
+
+@ON_BOTH_STORES
+async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str) -> None:
+    engine = create_async_engine(store_url)
+    statements = (
+        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
+        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        "INSERT INTO calls (id, task_id, position, request, answer, latency, started_at) "
+        "VALUES (1, 't', 0, '', '', 1.0, 1.0)",
+        "INSERT INTO groups (id, task_id, call_id, generation, state, updated_at) "
+        "VALUES ('t.0', 't', 1, 0, 'running', 1.0)",
+        "INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, updated_at) "
+        "VALUES ('t.0', 0, 'pending', 0, 0, 1.0, 1.0)",
+    )
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0004")
+        for statement in statements:
+            await connection.execute(text(statement))
+    await engine.dispose()
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        assert [run.group_id for run in await runs.claim(session, 9, now=2.0)] == ["t.0"]
+        await replays.open_runs(session, "t", 1, 2.0, state="open", by_client=True, due_at=3.0)
+    async with database.read() as session:
+        kinds = select(GroupRow.id, GroupRow.kind, GroupRow.call_id).order_by(GroupRow.id)
+        assert (await session.execute(kinds)).all() == [("t.0", "shadow_call", 1), ("t.replay", "agent_replay", None)]
+    await database.close()
+    engine = create_async_engine(store_url)
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0004", alembic.command.downgrade)
+        assert (await connection.execute(text("SELECT id FROM groups"))).all() == [("t.0",)]
+        with pytest.raises(IntegrityError):
+            await connection.execute(text("UPDATE groups SET call_id = NULL"))
+    await engine.dispose()

@@ -11,6 +11,7 @@ from typing import Any
 
 import facade_client
 import pytest
+import replaying
 from filled import fill
 from loops import Loop, RunLoop
 from serving import until
@@ -71,7 +72,9 @@ async def test_no_statement_goes_through_a_table(tmp_path: Path, run_loop: RunLo
     await database.close()
     fill(path, _CALLS, every=2)
     asked.steps.clear()  # what the migrations took
-    async with run_loop(capture={"retention": "23h", "task_idle": "100ms"}, runs={"repeat_time": 2}) as loop:
+    async with run_loop(
+        capture={"retention": "23h", "task_idle": "100ms"}, runs={"repeat_time": 2, "replay_timeout": "500ms"}
+    ) as loop:
         await _everything(loop)
     assert any(statement.startswith("INSERT INTO calls") for statement in asked.steps), "the loop ran elsewhere"
     assert {statement: steps for statement, steps in asked.steps.items() if steps > _STEPS} == {}
@@ -93,13 +96,32 @@ async def _everything(loop: Loop) -> None:
     for named in ({"msg_id": answer["id"]}, {"task_id": "t"}, {"task_id": "never seen"}):
         assert (await loop.client.post("/marks", json=named)).status_code == 202
     await until(lambda: loop.ready(4))
-    assert (await loop.commit())["experiences"] == 4
+    await _replays(loop)
+    assert (await loop.commit())["experiences"] == 6
     for path in ("/metrics", "/readyz"):
         assert (await loop.client.get(path)).status_code == 200
     for task_id in ("f", None):
         await facade_client.run(loop, task_id)
     await facade_client.commit(loop)
     assert (await loop.client.get("/status")).status_code == 200
+
+
+async def _replays(loop: Loop) -> None:
+    """An agent's way to a delivery, and one that nobody ends."""
+    for task_id in ("replayed", "left alone"):
+        for run in (await replaying.open_runs(loop, task_id, 2))["runs"]:
+            async with replaying.sdk(loop, run) as client:
+                msg_id = await replaying.ask(client)
+            assert (await loop.client.post("/feedback", json={"msg_id": msg_id, "reward": 1})).status_code == 202
+            if task_id == "replayed":
+                await replaying.finish(loop, task_id, run["run_id"], **({"reward": 1} if run["run_id"] else {}))
+        assert (await replaying.replay(loop, task_id))["task_id"] == task_id
+
+    async def given_up() -> bool:
+        return bool((await replaying.replay(loop, "left alone"))["state"] == "dropped")
+
+    await until(given_up)
+    await until(lambda: loop.ready(6))
 
 
 def _scans(path: Path, asked: Asked) -> list[tuple[str, str]]:

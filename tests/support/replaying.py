@@ -8,6 +8,9 @@ from urllib.parse import quote
 import openai
 from loops import Loop
 
+from slipstream.rewards import Reward
+from slipstream.trajectory import Run
+
 
 async def open_runs(loop: Loop, task_id: str = "t", runs: int = 1, **fields: Any) -> dict[str, Any]:
     """A group of runs; returns what was said to it."""
@@ -45,3 +48,14 @@ async def replay(loop: Loop, task_id: str = "t") -> dict[str, Any]:
     assert response.status_code == 200, response.text
     group: dict[str, Any] = response.json()
     return group
+
+
+def about_replay(run: Run) -> Reward:
+    """A calculator that says what it sees of a replay."""
+    assert run.kind == "agent_replay"
+    parts = {
+        "calls": float(len(run.calls)),
+        "metadata": float(run.metadata.get("reference") == "42" and run.metadata["tool"] == "of the run"),
+        "production": float(run.production is not None),
+    }
+    return Reward(0.5, parts)

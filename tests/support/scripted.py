@@ -88,6 +88,7 @@ class ScriptedExplorer:
     Attributes:
         faults: path -> statuses to answer with, one a request, before the path works again; 200 lets one through.
         version: the model version that /metrics tells.
+        model: the model that /v1/models names.
         chats: the requests it was sent.
         hold: while it is not set, chats wait.
         pace: while it is not set, streams wait behind their first event.
@@ -101,6 +102,7 @@ class ScriptedExplorer:
         self.answer = answer
         self.faults: dict[str, list[int]] = {}
         self.version = 0
+        self.model = "/models/policy"
         self.chats: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.hold = asyncio.Event()
@@ -181,7 +183,7 @@ class ScriptedExplorer:
         self._write({"event": "recorded", "msg_id": answer["id"]})
 
     async def _models(self, request: Request) -> Response:
-        return self._fault(request) or JSONResponse({"object": "list", "data": [{"id": "/models/policy"}]})
+        return self._fault(request) or JSONResponse({"object": "list", "data": [{"id": self.model}]})
 
     async def _feedback(self, request: Request) -> Response:
         if (fault := self._fault(request)) is not None:
