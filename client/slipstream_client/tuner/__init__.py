@@ -6,6 +6,7 @@ Needs the extra `slipstream-client[tuner]`. Names are imported when they are fir
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.selection import select_model as select_model
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
+
+if importlib.util.find_spec("pydantic") is None:
+    raise ImportError("the tuner needs what it was not installed with: pip install 'slipstream-client[tuner]'")
 
 _WHERE = {
     "AlgorithmConfig": "config",

@@ -15,6 +15,9 @@ from slipstream_client.tuner.errors import TunerError
 
 logger = logging.getLogger(__name__)
 
+DIRECT = {"all://127.0.0.1": None, "all://localhost": None}
+"""Mounts of an httpx client: what is on this machine is not asked by way of the environment's proxy."""
+
 _RETRY_FOR = 120.0  # seconds: a restart of what is asked
 _FIRST_RETRY_FOR = 10.0  # seconds, of what is asked first: it may be a wrong address
 _TIMEOUT = 600.0  # seconds: a commit through the facade ends when the delivery has
@@ -47,7 +50,9 @@ class Explorer:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self.url = url.rstrip("/")
         self.headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.AsyncClient(headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10))
+        self._client = httpx.AsyncClient(
+            headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10), mounts=DIRECT
+        )
 
     async def __aenter__(self) -> Explorer:
         return self

@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 
 from slipstream_client.tuner.calls import Answer, Call, Calls
+from slipstream_client.tuner.explorer import DIRECT
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class Gateway:
         self._routes: dict[str, _Route] = {}
         self._names = itertools.count()
         self._client = httpx.Client(
-            timeout=httpx.Timeout(timeout, connect=10, pool=None), limits=httpx.Limits(max_connections=None)
+            timeout=httpx.Timeout(timeout, connect=10, pool=None),
+            limits=httpx.Limits(max_connections=None),
+            mounts=DIRECT,
         )
         self._server = _Server(self)
 

@@ -66,30 +66,24 @@ def _order(seed: int, epoch: int, size: int) -> list[int]:
     return order
 
 
+@dataclass(frozen=True)
 class Loop:
-    """One `tune`. `check` is asked now and then, and raises when it makes no sense to go on."""
+    """One `tune`.
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        train: Sequence[Task],
-        total: int,
-        evaluation: Sequence[Task] | None,
-        rollouts: Rollouts,
-        explorer: Explorer,
-        progress: Progress,
-        board: Board,
-        check: Callable[[], None],
-    ) -> None:
-        self._schedule = schedule
-        self._train = train
-        self._total = total
-        self._evaluation = evaluation
-        self._rollouts = rollouts
-        self._explorer = explorer
-        self._progress = progress
-        self._board = board
-        self._check = check
+    Attributes:
+        total: tasks in all epochs.
+        check: is called now and then, and raises when it makes no sense to go on.
+    """
+
+    schedule: Schedule
+    train: Sequence[Task]
+    total: int
+    evaluation: Sequence[Task] | None
+    rollouts: Rollouts
+    explorer: Explorer
+    progress: Progress
+    board: Board
+    check: Callable[[], None]
 
     async def run(self) -> None:
         """Goes on from where the experiment is, up to its last step.
@@ -98,19 +92,19 @@ class Loop:
             TunerError: the Explorer cannot be told, or no run of a step came to its end.
         """
         await self._finish_sending()
-        with tqdm(total=self._schedule.steps, initial=self._progress.step, desc="steps", unit="step") as bar:
+        with tqdm(total=self.schedule.steps, initial=self.progress.step, desc="steps", unit="step") as bar:
             await self._evaluate_if_due()
-            while self._progress.step < self._schedule.steps:
-                await self._step(self._progress.step + 1)
+            while self.progress.step < self.schedule.steps:
+                await self._step(self.progress.step + 1)
                 bar.update()
-                bar.set_postfix(reward=f"{self._progress.steps[-1]['reward']:.3f}")
+                bar.set_postfix(reward=f"{self.progress.steps[-1]['reward']:.3f}")
                 await self._evaluate_if_due()
 
     async def _step(self, number: int) -> None:
         began = time.monotonic()
-        tasks = self._schedule.tasks(number, self._train, self._total)
-        before = await self._explorer.version()
-        groups = await self._groups(tasks, self._schedule.group_size, f"step {number}")
+        tasks = self.schedule.tasks(number, self.train, self.total)
+        before = await self.explorer.version()
+        groups = await self._groups(tasks, self.schedule.group_size, f"step {number}")
         runs = [run for group in groups for run in group if isinstance(run, Run)]
         failures = [run.reason for group in groups for run in group if isinstance(run, Failure)]
         if failures:
@@ -127,34 +121,34 @@ class Loop:
             "fed_back": len(feedback),
             "seconds": round(time.monotonic() - began, 3),
         }
-        self._progress.deliver(feedback, step)
+        self.progress.deliver(feedback, step)
         await self._finish_sending()
 
     async def _finish_sending(self) -> None:
-        if (sending := self._progress.sending) is None:
+        if (sending := self.progress.sending) is None:
             return
         feedback, step = sending
         try:
             for each in feedback:
-                await self._explorer.feedback(each)
+                await self.explorer.feedback(each)
         except Refused:
-            self._progress.take_back()
+            self.progress.take_back()
             raise
         began = time.monotonic()
         if feedback:
-            await self._explorer.commit()
+            await self.explorer.commit()
             await self._synced(step["version"])
-        self._progress.settle(step)
+        self.progress.settle(step)
         said = {**_scalars("rollout", step), "rollout/sync_seconds": time.monotonic() - began}
-        self._board.scalars(step["step"], said)
+        self.board.scalars(step["step"], said)
 
     async def _synced(self, before: int) -> None:
         """Waits for a version after `before`, so that the next step's runs are by the policy that learned of these."""
-        deadline = time.monotonic() + self._schedule.sync_timeout
-        while await self._explorer.version() <= before:
-            self._check()
+        deadline = time.monotonic() + self.schedule.sync_timeout
+        while await self.explorer.version() <= before:
+            self.check()
             if time.monotonic() > deadline:
-                said = f"no version after {before} within {self._schedule.sync_timeout:g} s: going on with that one"
+                said = f"no version after {before} within {self.schedule.sync_timeout:g} s: going on with that one"
                 logger.warning(said)
                 tqdm.write(said)
                 return
@@ -166,7 +160,7 @@ class Loop:
         attempt = uuid.uuid4().hex[:12]
         for index, group in enumerate(groups):
             runs = {run_id: run for run_id, run in enumerate(group) if isinstance(run, Run)}
-            if len(runs) >= self._schedule.least:
+            if len(runs) >= self.schedule.least:
                 feedback += [
                     Feedback(run.msg_ids, run.outcome.reward, f"{attempt}-{number}-{index}", run_id, len(runs))
                     for run_id, run in runs.items()
@@ -174,14 +168,14 @@ class Loop:
         return feedback
 
     async def _evaluate_if_due(self) -> None:
-        step = self._progress.step
-        due = step % self._schedule.evaluate_every == 0 or step >= self._schedule.steps
-        done = any(each["step"] == step for each in self._progress.evaluations)
-        if self._evaluation is None or not due or done:
+        step = self.progress.step
+        due = step % self.schedule.evaluate_every == 0 or step >= self.schedule.steps
+        done = any(each["step"] == step for each in self.progress.evaluations)
+        if self.evaluation is None or not due or done:
             return
         began = time.monotonic()
-        version = await self._explorer.version()
-        groups = await self._groups(self._evaluation, 1, f"evaluation after step {step}")
+        version = await self.explorer.version()
+        groups = await self._groups(self.evaluation, 1, f"evaluation after step {step}")
         runs = [run for group in groups for run in group if isinstance(run, Run)]
         if not runs:
             reasons = [run.reason for group in groups for run in group if isinstance(run, Failure)]
@@ -194,19 +188,19 @@ class Loop:
             "dropped": len(groups) - len(runs),
             "seconds": round(time.monotonic() - began, 3),
         }
-        self._progress.evaluated(evaluation)
-        self._board.scalars(step, _scalars("eval", evaluation))
+        self.progress.evaluated(evaluation)
+        self.board.scalars(step, _scalars("eval", evaluation))
         tqdm.write(f"evaluation after step {step}: reward {evaluation['reward']:.4f} over {len(runs)} tasks")
 
     async def _groups(self, tasks: Sequence[Task], size: int, what: str) -> list[Group]:
-        self._check()
+        self.check()
         with tqdm(total=len(tasks) * size, desc=what, unit="run", leave=False) as bar:
-            return await self._rollouts.groups(tasks, size, bar.update)
+            return await self.rollouts.groups(tasks, size, bar.update)
 
 
 def _scalars(kind: str, said: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a step or an evaluation, as TensorBoard names them."""
-    numbers = {**said, **said["metrics"]}
+    numbers = {**said["metrics"], **said}
     return {f"{kind}/{name}": value for name, value in numbers.items() if name not in ("step", "metrics")}
 
 

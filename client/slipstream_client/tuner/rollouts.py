@@ -45,6 +45,7 @@ class Rollouts:
     Attributes:
         concurrency: most runs at once.
         timeout: seconds that a run may take.
+        log: what a workflow gets for its `logger`.
     """
 
     workflow: WorkflowType
@@ -54,6 +55,7 @@ class Rollouts:
     auxiliary: Mapping[str, Upstream]
     concurrency: int
     timeout: float
+    log: logging.Logger = logger
 
     async def groups(self, tasks: Sequence[Task], size: int, ended: Callable[[], object]) -> list[Group]:
         """Runs each task `size` times; `ended` is called at the end of each run."""
@@ -81,8 +83,8 @@ class Rollouts:
         except RunFailed as error:
             reason = str(error)
             logger.warning("a run was dropped: %s", reason)
-        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
-            reason = f"it took longer than {self.timeout:g} s"
+        except asyncio.TimeoutError as error:  # noqa: UP041 - another class before Python 3.11
+            reason = f"TimeoutError: {error}" if str(error) else f"it took longer than {self.timeout:g} s"
             logger.warning("a run was dropped: %s", reason)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -108,5 +110,5 @@ class Rollouts:
                 task=dict(task),
                 model=model(self.policy, calls),
                 auxiliary_models={name: model(each, None) for name, each in self.auxiliary.items()},
-                logger=logger,
+                logger=self.log,
             )

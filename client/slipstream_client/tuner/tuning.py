@@ -154,15 +154,15 @@ def tune(
                     workflow_func, judge_func, gateway, policy, engine.auxiliary, concurrency, run_timeout
                 )
                 await Loop(
-                    schedule,
-                    planned.train,
-                    planned.total,
-                    planned.evaluation,
-                    rollouts,
-                    explorer,
-                    progress,
-                    board,
-                    engine.check,
+                    schedule=schedule,
+                    train=planned.train,
+                    total=planned.total,
+                    evaluation=planned.evaluation,
+                    rollouts=rollouts,
+                    explorer=explorer,
+                    progress=progress,
+                    board=board,
+                    check=engine.check,
                 ).run()
 
         _run(work)
