@@ -9,6 +9,7 @@ part is written from all seeds that were run.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import shutil
@@ -35,6 +36,13 @@ _GAMES, _RUNS = 2, 8  # of a training step: so many deals of the roles, each pla
 _LEARNING_RATE = 4e-5  # as the demo's
 _TEMPERATURE = 0.5  # at 1.0 a model of this size hardly writes a legal vote
 _HELD_OUT = 1_000_000  # the first seed of the games that are measured on, far from those of training
+_WORDS = {
+    "won": "for the game won",
+    "survived": "for the share of the mafia alive",
+    "blamed": "for a villager voted out",
+    "exposed": "for the share of the mafia voted out",
+}
+_SAID: list[str] = []
 _VOTE_TOKENS, _SPEECH_TOKENS = 8, 12
 
 
@@ -101,7 +109,59 @@ def run(seed: int, steps: int, held_out: int, measure_every: int, model: Path) -
 
 
 def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
-    return [drawn, f"{MAFIA} {PLAYERS} {WEIGHTS} {platform.machine()}"]
+    counts = seeds[0].counts
+    worth = ", ".join(f"{weight:+g} {_WORDS[part]}" for part, weight in WEIGHTS.items())
+    return [
+        "## A game: SecretMafia",
+        "",
+        f"textarena's SecretMafia: {PLAYERS} players, of which {MAFIA} are the mafia and the others the village (a "
+        "doctor, a detective, two villagers). The tuned model plays both of the mafia; the village is played by the "
+        "model as it was, frozen. One round of discussion a day, and prompts cut to the role, the last three things "
+        "heard and the question ([mafia_game.py](../benchmarks/experiments/mafia_game.py)), for so small a model. "
+        f"The reward of a game, for all calls of the mafia in it: {worth}, brought into [0, 1]. "
+        "`tune` with multi_step_grpo, SmolLM2-135M-Instruct on the embedded engine, at temperature "
+        f"{_TEMPERATURE:g}. Written by",
+        "",
+        "```sh",
+        *(f"PYTHONPATH=benchmarks .venv/bin/python -m experiments.secret_mafia --seed {seed.seed}" for seed in seeds),
+        "```",
+        "",
+        drawn,
+        "",
+        *report.before_and_after(seeds, MEASURES),
+        "",
+        "| games won, with Wilson's 95% interval | " + " | ".join(f"seed {seed.seed}" for seed in seeds) + " |",
+        "|---|" + "---|" * len(seeds),
+        *(
+            f"| version {version} | " + " | ".join(_interval(seed, version) for seed in seeds) + " |"
+            for version in sorted({version for seed in seeds for version in seed.versions})
+        ),
+        "",
+        f"- Each seed: {counts['steps']} training steps of {_GAMES} deals, {_RUNS} games each ({counts['runs']} games "
+        f"in all, {counts['dropped']} dropped); measured on {counts['held_out']} other deals, the same for all seeds.",
+        "- Where everyone votes at random, but legally, the mafia wins 65%; where it never votes for its own besides, "
+        "98% (500 games each, no model).",
+        f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU, busy with other things too. One seed "
+        f"took {report.spread([seed.seconds / 60 for seed in seeds], '.1f')} minutes.",
+        "",
+        *_SAID,
+    ]
+
+
+def _interval(seed: report.Seed, version: int) -> str:
+    if version not in seed.versions:
+        return ""
+    rate, games = seed.versions[version]["won"], seed.counts["held_out"]
+    low, high = wilson(rate, games)
+    return f"{rate:.2f} ({low:.2f} to {high:.2f})"
+
+
+def wilson(rate: float, trials: float) -> tuple[float, float]:
+    """The 95% score interval of a rate (E. B. Wilson, 1927)."""
+    z = 1.959964
+    middle = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    return middle - half, middle + half
 
 
 if __name__ == "__main__":

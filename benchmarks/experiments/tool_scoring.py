@@ -1,11 +1,13 @@
-"""What an answer with tool calls is worth, by a case's possible answers.
+"""What an answer with a function call is worth, by a case's possible answers.
 
-Values are compared as BFCL's `ast_checker` compares them (texts without case, spaces and some punctuation; a parameter
-may be left out where its possible values say so), with one difference: what is partly right counts in part.
+The answer is a call as in Python, as BFCL has it from models that are asked in their prompt. Values are compared as its
+`ast_checker` compares them (texts without case, spaces and some punctuation; a parameter may be left out where its
+possible values say so), with one difference: what is partly right counts in part.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +16,11 @@ from typing import Any
 WEIGHTS = {"called": 0.1, "tool": 0.3, "arguments": 0.3, "recall": 0.3}
 """What the parts of a `Score` count for in the reward."""
 
-Call = tuple[str, Mapping[str, Any]]
-"""A function's name and its arguments."""
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,10 @@ class Score:
     """One answer; each is in [0, 1].
 
     Attributes:
-        called: whether there is a call that could be read.
-        tool: whether the right function was called, and no other.
+        called: whether the answer is a call that can be read.
+        tool: whether it is of the right function.
         arguments: the share of arguments that are right, of those given and those missing; 0 for another function.
-        recall: whether the expected call was made, with every argument right.
+        recall: whether it is the expected call, with every argument right.
     """
 
     called: float
@@ -39,16 +44,21 @@ class Score:
         return sum(weight * getattr(self, part) for part, weight in WEIGHTS.items())
 
 
-def score(calls: Sequence[Call], function: str, expected: Mapping[str, Sequence[Any]]) -> Score:
-    """Of several calls of the right function the best counts for its arguments."""
-    shares = [share(arguments, expected) for name, arguments in calls if name == function]
-    best = max(shares, default=0.0)
-    return Score(
-        called=float(bool(calls)),
-        tool=float(len(calls) == 1 and bool(shares)),
-        arguments=best,
-        recall=float(best == 1),
-    )
+def read(answer: str) -> Call | None:
+    """The call that an answer is, with literal values by name; None where it is anything else."""
+    try:
+        call = ast.parse(answer.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            return None
+        return Call(call.func.id, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # what `ast` says of what it cannot read
+        return None
+
+
+def score(call: Call | None, function: str, expected: Mapping[str, Sequence[Any]]) -> Score:
+    right = call is not None and call.name == function
+    arguments = share(call.arguments, expected) if call is not None and right else 0.0
+    return Score(float(call is not None), float(right), arguments, float(arguments == 1))
 
 
 def share(arguments: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) -> float:
@@ -67,7 +77,7 @@ def _alike(value: Any, right: Any) -> bool:
     if isinstance(right, dict):  # its parameters have possible values again
         return isinstance(value, dict) and share(value, right) == 1
     if isinstance(right, list):
-        return isinstance(value, list) and len(value) == len(right) and all(map(_alike, value, right))
+        return isinstance(value, list | tuple) and len(value) == len(right) and all(map(_alike, value, right))
     if isinstance(right, str):
         return isinstance(value, str) and _plain(value) == _plain(right)
     return isinstance(value, bool) == isinstance(right, bool) and bool(value == right)

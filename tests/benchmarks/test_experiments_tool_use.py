@@ -1,12 +1,11 @@
-"""Cases of BFCL as requests, and what answers to them are worth."""
+"""Cases of BFCL as questions to a model, and what its answers are worth."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from experiments.tool_cases import Case, case_of, split, with_others
+from experiments.tool_cases import Case, case_of, split
 from experiments.tool_scoring import share
 from experiments.tool_use import choose, judge, row
 from scripted import completion
@@ -18,66 +17,52 @@ from starlette.routing import Route
 
 from slipstream_client.tuner.model import TunerModel
 
-# A line of bfcl-eval's BFCL_v4_simple_python.json and its possible answer (Apache-2.0), shortened.
-RAW = {
-    "id": "simple_python_0",
-    "question": [[{"role": "user", "content": "Find the area of a triangle with a base of 10 units and height of 5."}]],
-    "function": [
-        {
-            "name": "geometry.triangle_area",
-            "description": "Calculate the area of a triangle.",
-            "parameters": {
-                "type": "dict",
-                "properties": {
-                    "base": {"type": "integer", "description": "The base."},
-                    "height": {"type": "float", "description": "The height."},
-                    "sides": {"type": "tuple", "items": {"type": "any"}},
-                },
-                "required": ["base", "height"],
+# A line of bfcl-eval's BFCL_v4_multiple.json and its possible answer (Apache-2.0), shortened.
+QUESTION = "What is the area of a triangle with a base of 10 units and a height of 5?"
+FUNCTIONS = [
+    {
+        "name": "geometry.triangle_area",
+        "description": "Calculate the area of a triangle. The formula is base times height by two.",
+        "parameters": {
+            "type": "dict",
+            "properties": {
+                "base": {"type": "integer", "description": "The base."},
+                "height": {"type": "float", "description": "The height."},
+                "unit": {"type": "string", "description": "The unit of measure."},
             },
-        }
-    ],
-}
-TRUTH = [{"geometry.triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
-RIGHT = {"name": "geometry_triangle_area", "arguments": {"base": 10, "height": 5.0}}
-
-
-def of(function: str) -> Case:
-    """A case that is answered by a function of that name."""
-    return case_of({**RAW, "function": [{**RAW["function"][0], "name": function}]}, [{function: {"base": [10]}}])
-
-
-def test_a_case_is_an_openai_request_with_json_schema() -> None:
-    case = case_of(RAW, TRUTH)
-
-    (tool,) = case.tools
-    assert tool["type"] == "function"
-    assert tool["function"]["name"] == case.function == "geometry_triangle_area"
-    assert tool["function"]["parameters"] == {
-        "type": "object",
-        "properties": {
-            "base": {"type": "integer", "description": "The base."},
-            "height": {"type": "number", "description": "The height."},
-            "sides": {"type": "array", "items": {}},
+            "required": ["base", "height"],
         },
-        "required": ["base", "height"],
-    }
+    },
+    {
+        "name": "geometry.circle_area",
+        "description": "Calculate the area of a circle.",
+        "parameters": {"type": "dict", "properties": {"radius": {"type": "float"}}, "required": ["radius"]},
+    },
+]
+RAW = {"id": "multiple_0", "question": [[{"role": "user", "content": QUESTION}]], "function": FUNCTIONS}
+TRUTH = [{"geometry.triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
 
 
-def test_each_case_has_its_own_function_and_another_to_choose_from() -> None:
-    mixed = with_others([of(name) for name in ("area", "area", "volume", "mass")])
-
-    offered = [{tool["function"]["name"] for tool in case.tools} for case in mixed]
-    assert all(case.function in names and len(names) == 2 for case, names in zip(mixed, offered, strict=True))
-    assert mixed == with_others([of(name) for name in ("area", "area", "volume", "mass")])
+def test_a_case_is_a_question_with_signatures_to_choose_from() -> None:
+    assert case_of(RAW, TRUTH) == Case(
+        question=QUESTION,
+        functions=[
+            "geometry_triangle_area(base, height, unit=None)  # Calculate the area of a triangle",
+            "geometry_circle_area(radius)  # Calculate the area of a circle",
+        ],
+        function="geometry_triangle_area",
+        expected={"base": [10], "height": [5], "unit": ["units", ""]},
+    )
 
 
 def test_no_function_that_is_held_out_is_trained_on() -> None:
-    training, held_out = split([of(f"function_{number % 10}") for number in range(40)], 5)
+    cases = [Case(f"question {number}", [], f"function_{number % 10}", {}) for number in range(40)]
+    training, held_out = split(cases, 5)
 
     assert len(held_out) == 5
     assert training
     assert not {case.function for case in training} & {case.function for case in held_out}
+    assert split(cases, 5) == (training, held_out)
 
 
 @pytest.mark.parametrize(
@@ -106,33 +91,26 @@ def test_arguments_are_compared_with_the_possible_answers(
     assert share(arguments, expected) == worth
 
 
-def called(*calls: dict[str, Any]) -> dict[str, Any]:
-    """A message with tool calls."""
-    functions = [{"name": call["name"], "arguments": json.dumps(call["arguments"])} for call in calls]
-    calls_made = [{"id": f"call_{n}", "type": "function", "function": each} for n, each in enumerate(functions)]
-    return {"role": "assistant", "content": None, "tool_calls": calls_made}
-
-
 @pytest.mark.parametrize(
-    ("message", "reward", "metrics"),
+    ("answer", "reward", "metrics"),
     [
-        pytest.param(called(RIGHT), 1.0, (1, 1, 1, 1), id="right"),
-        pytest.param(
-            called({**RIGHT, "arguments": {"base": 10, "height": 6}}), 0.55, (1, 1, 0.5, 0), id="half of the arguments"
-        ),
-        pytest.param(called({**RIGHT, "name": "restaurant_book"}), 0.1, (1, 0, 0, 0), id="another function"),
-        pytest.param(called(RIGHT, {**RIGHT, "name": "other"}), 0.7, (1, 0, 1, 1), id="another one beside"),
-        pytest.param({"role": "assistant", "content": "It is 25."}, 0.0, (0, 0, 0, 0), id="no call"),
+        pytest.param("geometry_triangle_area(base=10, height=5.0)", 1.0, (1, 1, 1, 1), id="right"),
+        pytest.param(" geometry_triangle_area(height=5, base=10) ", 1.0, (1, 1, 1, 1), id="in another order"),
+        pytest.param("geometry_triangle_area(base=10, height=6)", 0.55, (1, 1, 0.5, 0), id="half of the arguments"),
+        pytest.param("geometry_triangle_area()", 0.4, (1, 1, 0, 0), id="no arguments"),
+        pytest.param("geometry_circle_area(base=10, height=5)", 0.1, (1, 0, 0, 0), id="another function"),
+        pytest.param("geometry_triangle_area(10, 5)", 0.0, (0, 0, 0, 0), id="arguments without names"),
+        pytest.param("geometry_triangle_area(base=ten, height=5)", 0.0, (0, 0, 0, 0), id="no literal value"),
+        pytest.param("The area is 25.", 0.0, (0, 0, 0, 0), id="words"),
+        pytest.param("", 0.0, (0, 0, 0, 0), id="nothing"),
     ],
 )
-async def test_what_an_answer_is_worth(message: dict[str, Any], reward: float, metrics: tuple[float, ...]) -> None:
+async def test_what_an_answer_is_worth(answer: str, reward: float, metrics: tuple[float, ...]) -> None:
     requests = []
 
     async def chat(request: Request) -> JSONResponse:
         requests.append(await request.json())
-        answer = completion("m", "")
-        answer["choices"][0]["message"] = message
-        return JSONResponse(answer)
+        return JSONResponse(completion("m", answer))
 
     task = row(case_of(RAW, TRUTH))
     async with serving(Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])) as url:
@@ -145,5 +123,6 @@ async def test_what_an_answer_is_worth(message: dict[str, Any], reward: float, m
 
     assert judged.reward == pytest.approx(reward)
     assert judged.metrics == dict(zip(("called", "tool", "arguments", "recall"), metrics, strict=True))
-    assert requests[0]["messages"][-1]["content"] == RAW["question"][0][0]["content"]
-    assert "geometry_triangle_area" in [tool["function"]["name"] for tool in requests[0]["tools"]]
+    asked = requests[0]["messages"][-1]["content"]
+    assert QUESTION in asked
+    assert all(signature in asked for signature in task["functions"])
