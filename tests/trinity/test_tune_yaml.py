@@ -69,6 +69,7 @@ async def worked(folder: Path, policy: ScriptedEngine, judge: ScriptedEngine, se
             PYTHON, HERE / "run_tuned.py", path, policy_url, judge_url,
             cwd=folder, PYTHONPATH=str(CLIENT), SERVED_API_KEY="secret",
         )  # fmt: skip
+    assert "task two and two" in said  # what the workflow logs, in Trinity's log
     answer: dict[str, Any] = json.loads(said.splitlines()[-1])
     return answer
 

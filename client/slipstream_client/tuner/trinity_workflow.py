@@ -59,6 +59,7 @@ class TunedWorkflow(Workflow):  # type: ignore[misc] # Trinity is not where type
             },
             concurrency=1,
             timeout=_TIMEOUT,
+            log=self.logger,
         )
 
     async def run_async(self) -> list[Experience]:
