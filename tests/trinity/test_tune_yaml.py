@@ -45,7 +45,9 @@ async def output(*command: str | Path, cwd: Path, **environment: str) -> str:
 async def written(folder: Path) -> Path:
     """The YAML, with the GPUs that Trinity would find on its cluster."""
     slipstream = Path(sys.executable).with_name("slipstream")
-    said = await output(slipstream, "tune", HERE / "tuned_for_trinity.py", "--to-trinity", "trinity.yaml", str(folder), cwd=folder)
+    said = await output(
+        slipstream, "tune", HERE / "tuned_for_trinity.py", "--to-trinity", "trinity.yaml", str(folder), cwd=folder
+    )
     assert "trinity run --config trinity.yaml" in said
     assert "the script went on" not in said
     path = folder / "trinity.yaml"
