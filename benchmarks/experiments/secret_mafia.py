@@ -12,18 +12,16 @@ import argparse
 import math
 import os
 import platform
-import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from experiments import report
-from experiments.arithmetic import rows
 from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
+from experiments.training import in_step, trained
 from slipstream import model as models
-from slipstream_client.tuner import AlgorithmConfig, DatasetConfig, TunerModelConfig, WorkflowOutput, tune
+from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowOutput
 
 NAME = "secret-mafia"
 MEASURES = (
@@ -32,7 +30,7 @@ MEASURES = (
     report.Measure("sensible", "votes for the village"),
     report.Measure("reward", "reward"),
 )
-_GAMES, _RUNS = 2, 8  # of a training step: so many deals of the roles, each played so often
+_GAMES, _RUNS = 2, 6  # of a training step: so many deals of the roles, each played so often
 _LEARNING_RATE = 4e-5  # as the demo's
 _TEMPERATURE = 0.5  # at 1.0 a model of this size hardly writes a legal vote
 _HELD_OUT = 1_000_000  # the first seed of the games that are measured on, far from those of training
@@ -77,35 +75,20 @@ def main() -> None:
 
 
 def run(seed: int, steps: int, held_out: int, measure_every: int, model: Path) -> report.Seed:
-    folder = report.OUTPUT / NAME / f"seed-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    rows(folder / "games" / "train.jsonl", ({"seed": 1000 * seed + number} for number in range(steps * _GAMES)))
-    rows(folder / "games" / "test.jsonl", ({"seed": _HELD_OUT + number} for number in range(held_out)))
-    os.chdir(folder)  # checkpoints are written below
-    began = time.monotonic()
     config = TunerModelConfig(model_path=str(model), max_model_len=512, max_tokens=16, temperature=_TEMPERATURE)
-    result = tune(
+    return trained(
+        NAME,
+        seed,
+        [{"seed": 1000 * seed + number} for number in range(steps * _GAMES)],
+        [{"seed": _HELD_OUT + number} for number in range(held_out)],
+        steps,
         workflow_func=play,
-        train_dataset=DatasetConfig(path="games", split="train", total_steps=steps),
-        eval_dataset=DatasetConfig(path="games", split="test"),
         model=config,
         auxiliary_models={"villagers": config},
         algorithm=AlgorithmConfig(
             group_size=_RUNS, batch_size=_GAMES, learning_rate=_LEARNING_RATE, eval_interval_steps=measure_every
         ),
-        project_name=NAME,
-        experiment_name=f"seed-{seed}",
-        concurrency=64,
-        seed=seed,
     )
-    versions = {each["version"]: {"reward": each["reward"], **each["metrics"]} for each in result.evaluations}
-    counts = {
-        "steps": len(result.steps),
-        "runs": sum(each["runs"] for each in result.steps),
-        "dropped": sum(each["dropped"] for each in result.steps),
-        "held_out": held_out,
-    }
-    return report.Seed(seed, versions, time.monotonic() - began, counts)
 
 
 def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
@@ -135,6 +118,13 @@ def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
         *(
             f"| version {version} | " + " | ".join(_interval(seed, version) for seed in seeds) + " |"
             for version in sorted({version for seed in seeds for version in seed.versions})
+        ),
+        "",
+        "| step | " + " | ".join(f"games won in training, seed {seed.seed}" for seed in seeds) + " |",
+        "|---|" + "---|" * len(seeds),
+        *(
+            f"| {step} | " + " | ".join(f"{seed.counts[in_step('won', step)]:.2f}" for seed in seeds) + " |"
+            for step in range(1, int(counts["steps"]) + 1)
         ),
         "",
         f"- Each seed: {counts['steps']} training steps of {_GAMES} deals, {_RUNS} games each ({counts['runs']} games "

@@ -12,25 +12,21 @@ import argparse
 import json
 import os
 import platform
-import shutil
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from experiments import report
-from experiments.arithmetic import rows
 from experiments.tool_cases import Case, cases, fetch, split
 from experiments.tool_scoring import WEIGHTS, read, score
+from experiments.training import trained
 from slipstream import model as models
 from slipstream_client.tuner import (
     AlgorithmConfig,
-    DatasetConfig,
     JudgeOutput,
     TunerModelConfig,
     WorkflowOutput,
-    tune,
 )
 
 NAME = "tool-use"
@@ -121,38 +117,23 @@ def main() -> None:
 
 
 def run(
-    seed: int, steps: int, measure_every: int, training: Iterable[Case], held_out: Sequence[Case], model: Path
+    seed: int, steps: int, measure_every: int, training: Sequence[Case], held_out: Sequence[Case], model: Path
 ) -> report.Seed:
-    folder = report.OUTPUT / NAME / f"seed-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    rows(folder / "cases" / "train.jsonl", map(row, training))
-    rows(folder / "cases" / "test.jsonl", map(row, held_out))
-    os.chdir(folder)  # checkpoints are written below
-    began = time.monotonic()
-    result = tune(
+    return trained(
+        NAME,
+        seed,
+        map(row, training),
+        map(row, held_out),
+        steps,
         workflow_func=choose,
         judge_func=judge,
-        train_dataset=DatasetConfig(path="cases", split="train", total_steps=steps),
-        eval_dataset=DatasetConfig(path="cases", split="test"),
         model=TunerModelConfig(
             model_path=str(model), max_model_len=512, max_tokens=_MAX_TOKENS, temperature=_TEMPERATURE
         ),
         algorithm=AlgorithmConfig(
             group_size=_RUNS, batch_size=_CASES, learning_rate=_LEARNING_RATE, eval_interval_steps=measure_every
         ),
-        project_name=NAME,
-        experiment_name=f"seed-{seed}",
-        concurrency=64,
-        seed=seed,
     )
-    versions = {each["version"]: {"reward": each["reward"], **each["metrics"]} for each in result.evaluations}
-    counts = {
-        "steps": len(result.steps),
-        "runs": sum(each["runs"] for each in result.steps),
-        "dropped": sum(each["dropped"] for each in result.steps),
-        "held_out": len(held_out),
-    }
-    return report.Seed(seed, versions, time.monotonic() - began, counts)
 
 
 def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
