@@ -154,6 +154,21 @@ def test_generators_are_agents_too(runner: slipstream.TrainingRunner, ran: list[
     assert runner.stats.dropped == {"production_failed": 1}
 
 
+def test_a_mark_inside_a_generator_holds_from_item_to_item(runner: slipstream.TrainingRunner, ran: list[Any]) -> None:
+    @runner.agent
+    def agent() -> Iterator[tuple[str, ...]]:
+        with slipstream.mark("inside"):
+            yield slipstream.current().labels
+            yield slipstream.current().labels
+        yield slipstream.current().labels
+
+    with slipstream.mark("around"):
+        assert list(agent()) == [("around", "inside"), ("around", "inside"), ("around",)]
+        assert slipstream.current().labels == ("around",)
+    assert slipstream.current().labels == ()
+    assert ran[0].labels == ("around", "inside")
+
+
 async def test_async_generators_are_agents_too(ran: list[Any]) -> None:
     runner = slipstream.TrainingRunner(ALWAYS)
     async with runner:
@@ -352,26 +367,28 @@ async def test_a_replay_has_the_callers_context_variables_its_own_inputs_and_sel
         slipstream.configure(loop.url)
         runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=3)
 
-        def program() -> None:
-            with slipstream.openai() as client, runner:
+        with slipstream.openai() as client:
 
-                @runner.agent
-                def inner(messages: list[str]) -> None:
-                    messages.append("changed by the agent")
+            @runner.agent
+            def inner(messages: list[str]) -> None:
+                messages.append("changed by the agent")
 
-                @runner.agent
-                def agent(messages: list[str]) -> None:
-                    seen.append((VARIABLE.get(), list(messages)))
-                    inner(messages)
-                    client.chat.completions.create(model="prod", messages=[{"role": "user", "content": messages[0]}])
+            @runner.agent
+            def agent(messages: list[str]) -> None:
+                seen.append((VARIABLE.get(), list(messages)))
+                inner(messages)
+                client.chat.completions.create(model="prod", messages=[{"role": "user", "content": messages[0]}])
 
+            def program() -> None:
                 VARIABLE.set("mine")
                 messages = ["hello"]
                 agent(messages)
                 VARIABLE.set("changed by the caller")
                 messages.append("changed by the caller")
 
-        await asyncio.to_thread(program)
+            async with runner:
+                await asyncio.to_thread(program)
+                await until(lambda: runner.stats.finished == 3)
     assert seen == [("mine", ["hello"])] * 4
     assert (runner.stats.calls, runner.stats.finished) == (1, 3)
 

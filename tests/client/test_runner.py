@@ -298,6 +298,23 @@ async def test_an_async_replay_that_takes_too_long_is_cancelled(run_loop: RunLoo
     assert runner.stats.failed == {"agent_timeout": 1}
 
 
+async def test_an_async_replay_that_ends_the_program_ends_itself(run_loop: RunLoop) -> None:
+    async with run_loop(**NOT_SHADOWED) as loop:
+        slipstream.configure(loop.url)
+        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=1)
+        async with runner:
+
+            @runner.agent
+            async def agent() -> str:
+                if slipstream.is_replay():
+                    raise SystemExit(1)
+                return "production"
+
+            assert await agent() == "production"
+            await until(lambda: runner.stats.failed)
+    assert runner.stats.failed == {"agent_raised": 1}
+
+
 async def test_a_call_that_fails_at_the_explorer_drops_the_run_without_asking_for_a_reward(run_loop: RunLoop) -> None:
     asked_about: list[int] = []
     async with run_loop(**NOT_SHADOWED) as loop:
