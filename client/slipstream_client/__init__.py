@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.functions import check_workflow_function as check_workflow_function
     from slipstream_client.tuner.judges import avg_time_judge as avg_time_judge
     from slipstream_client.tuner.judges import avg_token_consumption_judge as avg_token_consumption_judge
+    from slipstream_client.tuner.model import TunerModel as TunerModel
     from slipstream_client.tuner.prompt import PromptTuneConfig as PromptTuneConfig
     from slipstream_client.tuner.prompt import tune_prompt as tune_prompt
     from slipstream_client.tuner.selection import select_model as select_model
@@ -104,6 +105,7 @@ _WHERE: dict[str, str] = {
     "WorkflowType": "tuner.functions",
     "check_judge_function": "tuner.functions",
     "check_workflow_function": "tuner.functions",
+    "TunerModel": "tuner.model",
     "TuneResult": "tuner.tuning",
     "tune": "tuner.tuning",
     "avg_time_judge": "tuner.judges",

@@ -2,14 +2,15 @@
 
 SlipstreamError
 ├── SidecarAway     not reached, too slow, or failing: the same may work later
-└── SidecarRefused  it will not have this request, now or later
+├── SidecarRefused  it will not have this request, now or later
+└── TunerError      (in tuner/) a tuning cannot go on
 """
 
 from __future__ import annotations
 
 
 class SlipstreamError(Exception):
-    """The sidecar did not do what it was asked."""
+    """The sidecar, or an engine, did not do what it was asked."""
 
 
 class SidecarAway(SlipstreamError):

@@ -18,7 +18,7 @@ def example(page: Path, number: int) -> dict[str, Any]:
     """What a Python block of the page defines."""
     block = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[number]
     defined: dict[str, Any] = {"__name__": "example"}
-    exec("from slipstream_client.tuner import WorkflowOutput\n" + block, defined)
+    exec("from slipstream_client.tuner import TunerModel, WorkflowOutput\n" + block, defined)
     return defined
 
 

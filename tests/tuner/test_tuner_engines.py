@@ -137,7 +137,13 @@ async def test_a_sidecar_s_facade_is_as_good_as_an_explorer(folder: Path, run_lo
             result = await tuned(explorer, explorer_url=None, size=3, train_dataset=data)
             assert [step["version"] for step in result.steps] == [0, 1]
             assert [sorted(map(len, groups.values())) for groups in explorer.trained] == [[3, 3], [3, 3]]
+            with_key = loop.url.replace("//", "//trinity:key@") + "/explorer"
+            await tuned(explorer, explorer_url=with_key, experiment_name="other", train_dataset=data)
+            with pytest.raises(TunerError, match=r"GET http://127\.0\.0\.1:\d+/explorer/v1/models: 401"):
+                await tuned(
+                    explorer, explorer_url=with_key.replace("key", "no"), experiment_name="no", train_dataset=data
+                )
             facade = (await loop.status())["facade"]
         finally:
             configure()
-    assert facade["groups"]["delivered"] == 4
+    assert facade["groups"]["delivered"] == 8

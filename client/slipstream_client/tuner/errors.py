@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from slipstream_client.errors import SlipstreamError
 
-class TunerError(Exception):
+
+class TunerError(SlipstreamError):
     """Tuning cannot go on; the message says what is missing, and where."""

@@ -48,7 +48,8 @@ class Explorer:
     """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
-        self.url = url.rstrip("/")
+        self._url = url.rstrip("/")
+        self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))  # without its credentials
         self.headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = httpx.AsyncClient(
             headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10), mounts=DIRECT
@@ -68,7 +69,7 @@ class Explorer:
         try:
             return str(said["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
-            raise TunerError(f"explorer_url: {self.url}/v1/models lists no model: {said}") from error
+            raise TunerError(f"explorer_url: {self._shown}/v1/models lists no model: {said}") from error
 
     async def version(self) -> int:
         """The newest version that any of its engines serves; 0 is the model as it was given."""
@@ -84,7 +85,7 @@ class Explorer:
         """Tells the reward of a run. What a facade does not know, or does not take, is logged."""
         said = await self._asked("POST", "/feedback", asdict(feedback))
         if lost := [*said.get("unknown", ()), *said.get("rejected", ())]:
-            logger.warning("not taken by %s: %s", self.url, lost)
+            logger.warning("not taken by %s: %s", self._shown, lost)
 
     async def commit(self) -> None:
         await self._asked("POST", "/commit", {})
@@ -93,7 +94,7 @@ class Explorer:
         deadline, pause = time.monotonic() + retry_for, 0.25
         while True:
             try:
-                response = await self._client.request(method, f"{self.url}{path}", json=body)
+                response = await self._client.request(method, f"{self._url}{path}", json=body)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__} {error}".strip()
             else:
@@ -101,8 +102,8 @@ class Explorer:
                     return response.json()
                 problem = f"{response.status_code} {response.text[:500]}"
                 if response.is_client_error and response.status_code != 429:
-                    raise Refused(f"{method} {self.url}{path}: {problem}")
+                    raise Refused(f"{method} {self._shown}{path}: {problem}")
             if time.monotonic() + pause > deadline:
-                raise TunerError(f"{method} {self.url}{path}: {problem}")
+                raise TunerError(f"{method} {self._shown}{path}: {problem}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

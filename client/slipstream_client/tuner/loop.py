@@ -109,6 +109,7 @@ class Loop:
         failures = [run.reason for group in groups for run in group if isinstance(run, Failure)]
         if failures:
             tqdm.write(f"step {number}: {len(failures)} of {len(failures) + len(runs)} runs dropped, as: {failures[0]}")
+        self.check()  # a local engine that has ended is why runs were dropped
         if not runs:
             raise TunerError(f"step {number}: each of its {len(failures)} runs was dropped; the first: {failures[0]}")
         feedback = self._feedback(groups, number)
