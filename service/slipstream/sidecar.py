@@ -29,7 +29,8 @@ from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.errors import ExplorerError
-from slipstream.facade.chats import Chats, FacadeChat
+from slipstream.facade.chat import FacadeChat
+from slipstream.facade.chats import Chats
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
 from slipstream.redaction import Redactor
@@ -171,7 +172,18 @@ class Sidecar:
             answered=self.rescore,
             scored=lambda: self._committing.wake(),
         )
-        self._webhook = self._webhook_caller() if settings.runs.mode == "webhook" else None
+        self._webhook: WebhookCaller | None = None
+        if settings.runs.mode == "webhook":
+            self._webhook = WebhookCaller(
+                self.database,
+                self.replays,
+                settings,
+                self.metrics,
+                ready=lambda: self.watch.up is True,
+                clock=time.time,
+                rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
+                wake=self._planned,
+            )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         self._taking = Worker("intake", self.intake.step, _TICK)
         self._recording = Worker("recorder", self.recorder.step, _TICK)
@@ -202,7 +214,7 @@ class Sidecar:
         await self.database.open()
         await self._backlog.open(self.database)
         await self.shadow.prepare()
-        await self.replays.prepare()
+        await self.replays.prepare(planned=self._webhook is not None)
         for worker in self._workers:
             worker.start()
         self._scheduler.add_job(
@@ -285,23 +297,6 @@ class Sidecar:
         self._calling.wake()
         if self._telling is not None:
             self._telling.wake()
-
-    def _webhook_caller(self) -> WebhookCaller:
-        runs = self.settings.runs
-        return WebhookCaller(
-            self.database,
-            self.replays,
-            runs.webhook,
-            self.metrics,
-            base_url=runs.webhook.base_url or self.settings.listen.url,
-            concurrency=runs.concurrency,
-            open_for=max(runs.replay_timeout, runs.webhook.timeout),
-            clip=self.settings.rewards.clip,
-            ready=lambda: self.watch.up is True,
-            clock=time.time,
-            rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
-            wake=self._planned,
-        )
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from slipstream.facade.chats import Whole
+from slipstream.facade.chat import Whole
 
 
 class Passing(Response):

@@ -13,8 +13,8 @@ from slipstream.routes.context import SidecarDep
 from slipstream.routes.passing import Passing, as_it_is
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import base_path
-from slipstream.store import replays
 from slipstream.store.facade import LARGEST_RUN_ID
+from slipstream.store.overview import replay_overview
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -79,7 +79,7 @@ async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep) -> dic
 async def get_runs(task_id: TaskId, sidecar: SidecarDep) -> dict[str, Any]:
     """The newest group of a task's replays, with each run's answers and its reward or failure."""
     async with sidecar.database.read() as session:
-        found = await replays.overview(session, task_id)
+        found = await replay_overview(session, task_id)
     if found is None:
         raise RequestError(f"the task {task_id!r} has no runs", param="task_id", status=404, code="not_found")
     return found

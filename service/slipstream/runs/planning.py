@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
-from slipstream.store import pictures, replays, runs, tasks
+from slipstream.store import pictures, runs, tasks, webhook
 from slipstream.store.database import Database
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
@@ -98,11 +98,8 @@ class Planner:
         now = self._clock()
         room = max(0, self._queue - await runs.waiting(session)) // self._repeat_time
         if self._whole_tasks:
-            names = await replays.unplanned(session, task_ids)
-            for name in names[:room]:
-                await replays.open_runs(
-                    session, name, self._repeat_time, now, state="pending", by_client=False, due_at=now
-                )
+            names = await webhook.unplanned(session, task_ids)
+            await webhook.plan(session, names[:room], self._repeat_time, now)
             return len(names[room:])
         calls = await runs.unplanned(session, task_ids)
         await runs.plan(session, calls[:room], self._repeat_time, now)

@@ -31,6 +31,7 @@ _APART = 1e-6
 twice."""
 
 _NOT_KEPT = "the store did not take one of its calls"
+_NOBODY = "runs.mode is shadow since: no endpoint runs agents again"
 _INTERRUPTED = "the sidecar was started again amid the run: an answer of it may not have reached its agent"
 
 
@@ -75,10 +76,17 @@ class Replays:
         self._broken: set[int] = set()
         self._began = 0.0
 
-    async def prepare(self) -> None:
-        """Give up the runs that the end of the last process may have cut a call of."""
+    async def prepare(self, *, planned: bool) -> None:
+        """Give up the runs that the end of the last process may have cut a call of.
+
+        Args:
+            planned: runs that are planned will be begun. Else they are given up as well.
+        """
+        now = self._clock()
         async with self._database.write() as session:
-            await replays.fail(session, await replays.begun(session), _INTERRUPTED, self._clock())
+            await replays.fail(session, await replays.begun(session), _INTERRUPTED, now)
+            if not planned:
+                await replays.fail(session, await replays.pending(session), _NOBODY, now)
 
     async def step(self) -> bool:
         """Give up runs that nothing was heard of for too long. Returns True when more may be waiting."""
@@ -240,7 +248,7 @@ class Replays:
 
 def _closed(run: Known, status: int) -> RequestError:
     why = f": {run.reason}" if run.reason else ""
-    return RequestError(f"the run has ended, {run.state}{why}", param="run_id", status=status, code="run_closed")
+    return RequestError(f"the run is not open, but {run.state}{why}", param="run_id", status=status, code="run_closed")
 
 
 def base_path(task_id: str, run_id: int) -> str:

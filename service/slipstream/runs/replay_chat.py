@@ -12,7 +12,7 @@ from slipstream.capture.body import Unreadable, parse_json
 from slipstream.capture.completion import is_conversation
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
-from slipstream.facade.chats import Whole
+from slipstream.facade.chat import Whole
 from slipstream.redaction import Redactor
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.bodies import pack

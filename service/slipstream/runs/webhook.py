@@ -13,16 +13,16 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
-from slipstream.config.settings import ReplayWebhook
+from slipstream.config.settings import Settings
 from slipstream.errors import RequestError
 from slipstream.metrics import Metrics
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
-from slipstream.store import replays
+from slipstream.store import webhook
 from slipstream.store.bodies import unpack
 from slipstream.store.database import Database
-from slipstream.store.replays import ClaimedReplay
+from slipstream.store.webhook import ClaimedReplay
 
 _log = structlog.get_logger(__name__)
 
@@ -40,10 +40,8 @@ class WebhookCaller:
     under way there.
 
     Args:
-        base_url: of this sidecar, as the endpoint reaches it.
-        concurrency: runs that are open at the same time, also those whose end is still to come.
-        open_for: seconds that a run is open without a call.
-        clip: the range of rewards.
+        settings: whose `runs` say where the endpoint is, and how many runs may be open at the same time, those
+            included whose end is still to come.
         ready: whether the Explorer answers; nothing is begun while it does not.
         clock: Unix seconds.
         wake: called when there may be room for another run.
@@ -53,30 +51,27 @@ class WebhookCaller:
         self,
         database: Database,
         ends: Replays,
-        settings: ReplayWebhook,
+        settings: Settings,
         metrics: Metrics,
         *,
-        base_url: str,
-        concurrency: int,
-        open_for: float,
-        clip: tuple[float, float],
         ready: Callable[[], bool],
         clock: Callable[[], float],
         rng: random.Random,
         wake: Callable[[], None],
     ) -> None:
-        assert settings.url is not None, "checked with the settings"
-        assert settings.secret is not None, "as well"
+        told = settings.runs.webhook
+        assert told.url is not None, "checked with the settings"
+        assert told.secret is not None, "as well"
         self._database = database
         self._ends = ends
-        self._settings = settings
-        self._url = settings.url
-        self._key = signing_key(settings.secret.get_secret_value())
+        self._settings = told
+        self._url = told.url
+        self._key = signing_key(told.secret.get_secret_value())
         self._metrics = metrics
-        self._base_url = base_url
-        self._concurrency = concurrency
-        self._open_for = open_for
-        self._clip = clip
+        self._base_url = told.base_url or settings.listen.url
+        self._concurrency = settings.runs.concurrency
+        self._open_for = max(settings.runs.replay_timeout, told.timeout)
+        self._clip = settings.rewards.clip
         self._ready = ready
         self._clock = clock
         self._rng = rng
@@ -91,8 +86,8 @@ class WebhookCaller:
             return False
         now = self._clock()
         async with self._database.write() as session:
-            room = self._concurrency - await replays.begun_by_us(session)
-            claimed = await replays.claim(session, room, now, now + self._open_for) if room > 0 else []
+            room = self._concurrency - await webhook.begun(session)
+            claimed = await webhook.claim(session, room, now, now + self._open_for) if room > 0 else []
         self._metrics.replays.labels("opened").inc(len(claimed))
         for run in claimed:
             task = asyncio.create_task(self._run(run), name=f"webhook {run.group_id}/{run.run_id}")
@@ -165,7 +160,7 @@ class WebhookCaller:
         if attempts < self._settings.max_attempts:
             backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
             async with self._database.write() as session:
-                if await replays.postpone(session, run.pk, attempts, self._clock() + backoff):
+                if await webhook.postpone(session, run.pk, attempts, self._clock() + backoff):
                     self._metrics.run_retries.inc()
                     _log.info("run_postponed", attempts=attempts, error=why)
                     return

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import facade, replays, runs
+from slipstream.store import facade, replay_deliveries, runs, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
+from slipstream.store.replays import KIND
 from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
 
 
@@ -32,7 +33,7 @@ async def ready_experiences(session: AsyncSession) -> int:
         .where(RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     )  # fmt: skip
     shadow = await session.scalar(query) or 0
-    return shadow + await replays.ready_experiences(session) + await facade.experiences(session, "ready")
+    return shadow + await replay_deliveries.ready_experiences(session) + await facade.experiences(session, "ready")
 
 
 async def unfinished(session: AsyncSession) -> CommitRow | None:
@@ -70,7 +71,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         assert reward is not None, "as asked for"
         groups.setdefault(name, []).append(Experience(msg_id, reward, run_id))
     shadow = [ReadyGroup(name, tuple(experiences)) for name, experiences in groups.items()]
-    return shadow + await replays.of_commit(session, commit_id) + await facade.of_commit(session, commit_id)
+    return shadow + await replay_deliveries.of_commit(session, commit_id) + await facade.of_commit(session, commit_id)
 
 
 async def ask(session: AsyncSession, commit_id: int) -> None:
@@ -120,14 +121,14 @@ async def give_back(
         row = await session.get_one(GroupRow, group.id)
         row.updated_at = now
         if row.by_client:
-            again += replays.give_back(row, limit if repaired else None)
+            again += replay_deliveries.give_back(row, limit if repaired else None)
         elif row.generation + 1 >= limit:
             row.state = "dropped"
             dropped += 1
         else:
             row.state = "rerun"
             run_again += 1
-            await (replays if row.kind == "agent_replay" else runs).plan_again(session, row, now)
+            await (webhook if row.kind == KIND else runs).plan_again(session, row, now)
     return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 

@@ -88,7 +88,7 @@ async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
     )  # fmt: skip
     rows = await session.execute(select(RunRow.id, *told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
     runs = {row.id: dict(row._mapping) for row in rows}
-    if group.kind == "agent_replay":
+    if group.kind == replays.KIND:
         calls = await replays.msg_ids(session, runs)
         for pk, run in runs.items():
             del run["msg_id"]
@@ -99,6 +99,36 @@ async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
         "state": group.state,
         "commit": group.commit_id,
         "runs": [{name: value for name, value in run.items() if name != "id"} for run in runs.values()],
+    }
+
+
+async def replay_overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
+    """The newest group of a task with its runs, for its client; None where there is none."""
+    mine = select(GroupRow.id, GroupRow.state).where(GroupRow.task_id == task_id, GroupRow.kind == replays.KIND)
+    newest = mine.join(RunRow, RunRow.group_id == GroupRow.id).order_by(RunRow.run_id.desc()).limit(1)
+    group = (await session.execute(newest)).one_or_none()
+    if group is None:
+        return None
+    query = select(RunRow).where(RunRow.group_id == group.id).order_by(RunRow.run_id)
+    rows = (await session.scalars(query)).all()
+    calls = await replays.msg_ids(session, [row.id for row in rows])
+    return {
+        "task_id": task_id,
+        "group_id": group.id,
+        "state": group.state,
+        "runs": [
+            {
+                "run_id": row.run_id,
+                "state": row.state,
+                "msg_ids": calls.get(row.id, []),
+                "reward": row.reward,
+                "breakdown": row.breakdown,
+                "error": row.reason,
+                "side_effects": (row.ending or {}).get("side_effects", []),
+                "policy_version": row.policy_version,
+            }
+            for row in rows
+        ],
     }
 
 

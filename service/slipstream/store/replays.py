@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback, tasks
 from slipstream.store.bulk import insert_rows, update_rows
-from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import end_groups, suffixed
-from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables import GroupRow, RunCallRow, RunRow, TaskRow
 
 KIND = "agent_replay"
 
@@ -43,21 +42,6 @@ class Known:
     pk: int
     state: str
     reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedReplay:
-    """A run that an endpoint is to be told of, and what it is told: the first request of the task, packed, and what is
-    known of it."""
-
-    pk: int
-    group_id: str
-    run_id: int
-    attempts: int
-    task_id: str
-    labels: Sequence[str]
-    metadata: Mapping[str, Any]
-    request: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,56 +139,6 @@ async def open_runs(
     return group
 
 
-async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None:
-    """Plan the next generation of a group, with as many runs."""
-    count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
-    await open_runs(
-        session, group.task_id, count, now, state="pending", by_client=False, due_at=now,
-        generation=group.generation + 1,
-    )  # fmt: skip
-
-
-async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[str]:
-    """Those of these tasks for which nothing is planned yet, in their order."""
-    planned = set(await session.scalars(select(GroupRow.task_id).where(GroupRow.task_id.in_(task_ids))))
-    return [task_id for task_id in task_ids if task_id not in planned]
-
-
-async def begun_by_us(session: AsyncSession) -> int:
-    """Open runs that the sidecar has asked an endpoint for."""
-    query = select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return await session.scalar(query.where(RunRow.state == "open", GroupRow.by_client.is_(False))) or 0
-
-
-async def claim(session: AsyncSession, limit: int, now: float, expires_at: float) -> list[ClaimedReplay]:
-    """Open pending runs, the longest due first, until this time."""
-    query = (
-        select(
-            RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels, TaskRow.meta,
-            CallRow.request,
-        )
-        .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .join(TaskRow, TaskRow.id == GroupRow.task_id)
-        .join(CallRow, (CallRow.task_id == TaskRow.id) & (CallRow.position == 0))
-        .where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
-        .order_by(RunRow.due_at, RunRow.id)
-        .limit(limit)
-    )  # fmt: skip
-    claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
-    opened = [("open", expires_at, now, run.pk) for run in claimed]
-    await update_rows(session, RunRow, ("state", "due_at", "updated_at"), opened)
-    return claimed
-
-
-async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> bool:
-    """Tell the endpoint of a run again later. Returns False where it has made a call, or has ended."""
-    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
-    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~called)
-    again = again.values(state="pending", attempts=attempts, due_at=due_at)
-    done = await session.execute(again.execution_options(synchronize_session=False))
-    return bool(done.rowcount)  # type: ignore[attr-defined]
-
-
 async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None:
     """A run by its address."""
     query = (
@@ -260,8 +194,8 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
 
 
 async def fail(session: AsyncSession, pks: Collection[int], reason: str, now: float) -> int:
-    """Give up runs that are open; returns how many were. Their groups go on with the others."""
-    query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state == "open")
+    """Give up runs that have not ended; returns how many had not. Their groups go on with the others."""
+    query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state.in_(("pending", "open")))
     found = (await session.execute(query)).all()
     reason = reason.encode("utf-8", "replace").decode()
     failed = [("failed", now, reason, now, pk) for pk, _ in found]
@@ -287,75 +221,10 @@ async def begun(session: AsyncSession) -> list[int]:
     return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", called)))
 
 
-async def ready_experiences(session: AsyncSession) -> int:
-    """Answers of rewarded runs in groups that are ready, each choice counted."""
-    query = (
-        select(func.sum(RunCallRow.choices))
-        .join(RunRow, RunRow.id == RunCallRow.run_pk)
-        .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(GroupRow.state == "ready", GroupRow.kind == KIND, RunRow.reward.is_not(None))
-    )
-    return await session.scalar(query) or 0
-
-
-async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
-    """The groups of a commit that is being sent, in a stable order: each answer of a run has the run's reward."""
-    query = (
-        select(GroupRow.id, GroupRow.by_client, RunCallRow.msg_id, RunRow.reward, RunRow.run_id, RunCallRow.choices)
-        .join(RunRow, RunRow.group_id == GroupRow.id)
-        .join(RunCallRow, RunCallRow.run_pk == RunRow.id)
-        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", GroupRow.kind == KIND)
-        .where(RunRow.reward.is_not(None))
-        .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id, RunCallRow.started_at, RunCallRow.id)
-    )
-    groups: dict[tuple[str, bool], list[Experience]] = {}
-    for name, by_client, msg_id, reward, run_id, choices in await session.execute(query):
-        assert reward is not None, "as asked for"
-        groups.setdefault((name, by_client), []).append(Experience(msg_id, reward, run_id, choices))
-    return [
-        ReadyGroup(name, tuple(experiences), "client" if by_client else "sidecar")
-        for (name, by_client), experiences in groups.items()
-    ]
-
-
-def give_back(group: GroupRow, limit: int | None) -> bool:
-    """The Explorer lost a client's group. With a limit it takes it again, so many times. Returns whether it does."""
-    if limit is None or group.generation + 1 >= limit:
-        group.state = "lost"
-        return False
-    group.state, group.commit_id = "ready", None
-    group.generation += 1
-    return True
-
-
-async def overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
-    """The newest group of a task with its runs, for its client; None where there is none."""
-    mine = select(GroupRow.id, GroupRow.state).where(GroupRow.task_id == task_id, GroupRow.kind == KIND)
-    newest = mine.join(RunRow, RunRow.group_id == GroupRow.id).order_by(RunRow.run_id.desc()).limit(1)
-    group = (await session.execute(newest)).one_or_none()
-    if group is None:
-        return None
-    query = select(RunRow).where(RunRow.group_id == group.id).order_by(RunRow.run_id)
-    rows = (await session.scalars(query)).all()
-    calls = await msg_ids(session, [row.id for row in rows])
-    return {
-        "task_id": task_id,
-        "group_id": group.id,
-        "state": group.state,
-        "runs": [
-            {
-                "run_id": row.run_id,
-                "state": row.state,
-                "msg_ids": calls.get(row.id, []),
-                "reward": row.reward,
-                "breakdown": row.breakdown,
-                "error": row.reason,
-                "side_effects": (row.ending or {}).get("side_effects", []),
-                "policy_version": row.policy_version,
-            }
-            for row in rows
-        ],
-    }
+async def pending(session: AsyncSession) -> list[int]:
+    """Runs that are planned and not begun."""
+    query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
+    return list(await session.scalars(query.where(RunRow.state == "pending", GroupRow.kind == KIND)))
 
 
 async def msg_ids(session: AsyncSession, pks: Iterable[int]) -> dict[int, list[str]]:

@@ -1,0 +1,85 @@
+"""Agent replays that an endpoint is asked for: planned, told, and told again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.bulk import update_rows
+from slipstream.store.replays import KIND, open_runs
+from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedReplay:
+    """A run that an endpoint is to be told of, and what it is told: the first request of the task, packed, and what is
+    known of it."""
+
+    pk: int
+    group_id: str
+    run_id: int
+    attempts: int
+    task_id: str
+    labels: Sequence[str]
+    metadata: Mapping[str, Any]
+    request: bytes
+
+
+async def plan(session: AsyncSession, task_ids: Sequence[str], repeat_time: int, now: float) -> None:
+    """Plan a group for each task: `repeat_time` runs of its agent."""
+    for task_id in task_ids:
+        await open_runs(session, task_id, repeat_time, now, state="pending", by_client=False, due_at=now)
+
+
+async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None:
+    """Plan the next generation of a group, with as many runs."""
+    count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
+    await open_runs(
+        session, group.task_id, count, now, state="pending", by_client=False, due_at=now,
+        generation=group.generation + 1,
+    )  # fmt: skip
+
+
+async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[str]:
+    """Those of these tasks for which nothing is planned yet, in their order."""
+    planned = set(await session.scalars(select(GroupRow.task_id).where(GroupRow.task_id.in_(task_ids))))
+    return [task_id for task_id in task_ids if task_id not in planned]
+
+
+async def begun(session: AsyncSession) -> int:
+    """Open runs that the sidecar has asked an endpoint for."""
+    query = select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
+    return await session.scalar(query.where(RunRow.state == "open", GroupRow.by_client.is_(False))) or 0
+
+
+async def claim(session: AsyncSession, limit: int, now: float, expires_at: float) -> list[ClaimedReplay]:
+    """Open pending runs, the longest due first, until this time."""
+    query = (
+        select(
+            RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels, TaskRow.meta,
+            CallRow.request,
+        )
+        .join(GroupRow, GroupRow.id == RunRow.group_id)
+        .join(TaskRow, TaskRow.id == GroupRow.task_id)
+        .join(CallRow, (CallRow.task_id == TaskRow.id) & (CallRow.position == 0))
+        .where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
+        .order_by(RunRow.due_at, RunRow.id)
+        .limit(limit)
+    )  # fmt: skip
+    claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
+    opened = [("open", expires_at, now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "due_at", "updated_at"), opened)
+    return claimed
+
+
+async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> bool:
+    """Tell the endpoint of a run again later. Returns False where it has made a call, or has ended."""
+    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
+    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~called)
+    again = again.values(state="pending", attempts=attempts, due_at=due_at)
+    done = await session.execute(again.execution_options(synchronize_session=False))
+    return bool(done.rowcount)  # type: ignore[attr-defined]
