@@ -66,6 +66,7 @@ def verify_webhook(
         clock: Unix seconds.
 
     Raises:
+        ValueError: the secret is none.
         WebhookError: a header is missing, the signature is wrong, the request is too old, or its body no JSON object.
     """
     given = {name.lower(): value for name, value in headers.items()}
@@ -97,6 +98,8 @@ def verify_webhook(
 
 
 def _key(secret: str) -> bytes:
+    if not secret:
+        raise ValueError("secret: expected runs.webhook.secret, found nothing, which anybody could sign with")
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:

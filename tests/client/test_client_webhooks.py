@@ -70,6 +70,12 @@ def test_anything_else_is_refused(changed: dict[str, Any], message: str) -> None
         verified(**changed)
 
 
+@pytest.mark.parametrize("secret", ["", "whsec_no base64"])
+def test_a_secret_that_is_none_is_refused(secret: str) -> None:
+    with pytest.raises(ValueError, match=r"^secret: "):
+        verified(secret=secret)
+
+
 def test_a_replay_is_entered_by_hand() -> None:
     ran = []
 
