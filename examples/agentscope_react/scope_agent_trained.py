@@ -19,7 +19,7 @@ INSTRUCTIONS = "You work in a shop's support. Look orders up before you talk abo
 
 client: dict[str, Any] = {"base_url": slipstream.settings().base_url, "http_client": slipstream.async_http_client()}
 # stream=False: AgentScope 1.0.21 cannot read the streams of openai 3.51
-model = OpenAIChatModel("gpt-4.1-mini", stream=False, client_kwargs=client)
+model = OpenAIChatModel("gpt-4.1-mini", stream=False, client_kwargs=client, generate_kwargs={"max_tokens": 100})
 
 
 def find_order(order_id: str) -> ToolResponse:

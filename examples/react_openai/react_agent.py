@@ -46,7 +46,9 @@ DESCRIPTIONS: list[Any] = [
 def support_agent(question: str) -> str:
     messages: list[Any] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
     for _ in range(MAX_STEPS):
-        completion = client.chat.completions.create(model="gpt-4.1-mini", messages=messages, tools=DESCRIPTIONS)
+        completion = client.chat.completions.create(
+            model="gpt-4.1-mini", messages=messages, tools=DESCRIPTIONS, max_tokens=100
+        )
         message = completion.choices[0].message
         if not message.tool_calls:
             return message.content or ""
