@@ -7,9 +7,9 @@ hooks of one SDK's client, so that whatever a workflow calls its model with, syn
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import logging
+import secrets
 import socket
 import threading
 import time
@@ -71,7 +71,6 @@ class Gateway:
 
     def __init__(self, timeout: float) -> None:
         self._routes: dict[str, _Route] = {}
-        self._names = itertools.count()
         self._client = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=10, pool=None),
             limits=httpx.Limits(max_connections=None),
@@ -91,7 +90,7 @@ class Gateway:
     @contextlib.contextmanager
     def route(self, upstream: Upstream, calls: Calls | None = None) -> Iterator[str]:
         """The `base_url` under which the model is reached; with `calls`, answers are put down there."""
-        name = str(next(self._names))
+        name = secrets.token_urlsafe(12)  # others on this machine cannot guess it
         self._routes[name] = _Route(upstream, calls)
         try:
             yield f"http://127.0.0.1:{self._server.server_address[1]}/{name}/v1"
