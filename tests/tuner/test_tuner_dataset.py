@@ -51,6 +51,8 @@ def test_what_is_not_there_is_named(directory: str, method: str, folder: Path) -
     assert "no data files in the directory 'empty'; it holds ['notes.md']" in said(path="empty")
     (folder / "tasks.txt").touch()
     assert "path: expected a file of .jsonl" in said(path="tasks.txt")
+    (folder / "broken.jsonl").write_text('{"question": 1}\n{"question":')
+    assert "path: 'broken.jsonl' cannot be read: JSON parse error" in said(path="broken.jsonl")
 
 
 def test_an_empty_split_is_refused(directory: str) -> None:

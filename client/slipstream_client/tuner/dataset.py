@@ -33,10 +33,14 @@ class DatasetConfig(BaseModel):
         """Prints the first `n` tasks as JSON and returns them, without reading the rest.
 
         Raises:
-            ValueError: `path`, `name` or `split` leads nowhere; the field is named.
+            ValueError: `path`, `name` or `split` leads nowhere, or cannot be read; the field is named.
         """
         streaming = "[" not in (self.split or "")  # a part of a split is cut out of the whole
-        samples = list(islice(self._loaded(streaming=streaming), n))
+        tasks = self._loaded(streaming=streaming)
+        try:
+            samples = list(islice(tasks, n))
+        except ValueError as error:
+            raise ValueError(f"dataset path: {self.path!r} cannot be read: {error}") from error
         print(json.dumps(samples, indent=2, ensure_ascii=False, default=str))
         return samples
 
@@ -54,6 +58,7 @@ class DatasetConfig(BaseModel):
     def _loaded(self, *, streaming: bool) -> Any:
         try:
             from datasets import Dataset, IterableDataset, load_dataset  # type: ignore[import-untyped]
+            from datasets.exceptions import DatasetsError  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError("datasets is not installed: pip install 'slipstream-client[tuner]'") from error
         where, path = {"path": self.path, "name": self.name}, Path(self.path).expanduser()
@@ -72,6 +77,8 @@ class DatasetConfig(BaseModel):
         except ValueError as error:
             field = f"name {self.name!r}" if "BuilderConfig" in str(error) else f"split {self.split!r}"
             raise ValueError(f"dataset {field} of {self.path!r}: {error}") from error
+        except DatasetsError as error:
+            raise ValueError(f"dataset path: {self.path!r} cannot be read: {error.__cause__ or error}") from error
         if not isinstance(loaded, Dataset | IterableDataset):
             raise ValueError(f"dataset split: expected one of {[*loaded]}, found None")  # noqa: TRY004 - as the others
         return loaded
