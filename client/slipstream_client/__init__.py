@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from slipstream_client.rewarding import async_commit as async_commit
     from slipstream_client.rewarding import commit as commit
     from slipstream_client.rewarding import feedback as feedback
-    from slipstream_client.rewards import Reward as Reward
-    from slipstream_client.rewards import RunResult as RunResult
-    from slipstream_client.runner import TrainingRunner as TrainingRunner
-    from slipstream_client.selection import Candidate as Candidate
-    from slipstream_client.selection import ExplicitMarking as ExplicitMarking
-    from slipstream_client.selection import SamplingRate as SamplingRate
-    from slipstream_client.tally import RunnerStats as RunnerStats
-    from slipstream_client.tools import SideEffectBlocked as SideEffectBlocked
-    from slipstream_client.tools import tool as tool
+    from slipstream_client.side_effects.tools import SideEffectBlocked as SideEffectBlocked
+    from slipstream_client.side_effects.tools import tool as tool
+    from slipstream_client.training.rewards import Reward as Reward
+    from slipstream_client.training.rewards import RunResult as RunResult
+    from slipstream_client.training.runner import TrainingRunner as TrainingRunner
+    from slipstream_client.training.selection import Candidate as Candidate
+    from slipstream_client.training.selection import ExplicitMarking as ExplicitMarking
+    from slipstream_client.training.selection import SamplingRate as SamplingRate
+    from slipstream_client.training.tally import RunnerStats as RunnerStats
     from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
     from slipstream_client.tuner.config import TinkerConfig as TinkerConfig
     from slipstream_client.tuner.config import TunerModelConfig as TunerModelConfig
@@ -83,15 +83,15 @@ _WHERE: dict[str, str] = {
     "flush": "outbox",
     "outbox_counts": "outbox",
     "OutboxCounts": "outbox",
-    "Reward": "rewards",
-    "RunResult": "rewards",
-    "TrainingRunner": "runner",
-    "RunnerStats": "tally",
-    "Candidate": "selection",
-    "ExplicitMarking": "selection",
-    "SamplingRate": "selection",
-    "SideEffectBlocked": "tools",
-    "tool": "tools",
+    "Reward": "training.rewards",
+    "RunResult": "training.rewards",
+    "TrainingRunner": "training.runner",
+    "RunnerStats": "training.tally",
+    "Candidate": "training.selection",
+    "ExplicitMarking": "training.selection",
+    "SamplingRate": "training.selection",
+    "SideEffectBlocked": "side_effects.tools",
+    "tool": "side_effects.tools",
     "replay": "webhooks",
     "verify_webhook": "webhooks",
     "WebhookError": "webhooks",

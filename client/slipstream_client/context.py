@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from slipstream_client.calls import Call
+    from slipstream_client.training.calls import Call
 
 
 @dataclass(frozen=True)

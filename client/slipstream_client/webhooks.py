@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slipstream_client.context import Context, entered
-from slipstream_client.recording import GuardedReplay
+from slipstream_client.side_effects.recording import GuardedReplay
 
 _PREFIX = "whsec_"
 """Begins a secret that is written in base64, says Standard Webhooks."""

@@ -14,7 +14,7 @@ from loops import RunLoop
 from serving import until
 
 import slipstream_client as slipstream
-from slipstream_client import choosing
+from slipstream_client.training import choosing
 
 ALWAYS = slipstream.SamplingRate(1)
 
@@ -34,7 +34,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         def stop(self, timeout: float) -> None: ...
 
-    monkeypatch.setattr("slipstream_client.runner.Replays", Taking)
+    monkeypatch.setattr("slipstream_client.training.runner.Replays", Taking)
     return tasks
 
 

@@ -15,10 +15,10 @@ import pytest
 from loops import RunLoop
 
 import slipstream_client as slipstream
-from slipstream_client import tools
-from slipstream_client.calls import Call
 from slipstream_client.context import Context, Replay, entered
-from slipstream_client.recording import MAX_BYTES, MAX_RESULTS, GuardedReplay, Recording, SideEffect
+from slipstream_client.side_effects import tools
+from slipstream_client.side_effects.recording import MAX_BYTES, MAX_RESULTS, GuardedReplay, Recording, SideEffect
+from slipstream_client.training.calls import Call
 
 
 class Production:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream_client.rewards import Reward, as_function, checked
+from slipstream_client.training.rewards import Reward, as_function, checked
 
 
 @pytest.mark.parametrize("outcome", [1, 0.5, Fraction(1, 2), np.float32(0.5), np.int64(1)])

@@ -236,7 +236,7 @@ async def test_a_program_that_ends_without_stop_delivers_what_it_can(run_loop: R
 
 async def test_a_replay_that_is_stuck_does_not_keep_a_program_from_ending(run_loop: RunLoop) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
-        program = "import slipstream_client.runner as r; r.AT_EXIT = 0.5\nprint(agent('stuck'))"
+        program = "import slipstream_client.training.runner as r; r.AT_EXIT = 0.5\nprint(agent('stuck'))"
         assert (await _ended(loop.url, program)).startswith("echo: stuck\n")
 
 
