@@ -21,6 +21,7 @@ import httpx
 from slipstream_client.tuner.config import TunerModelConfig
 from slipstream_client.tuner.errors import TunerError
 from slipstream_client.tuner.plan import Plan
+from slipstream_client.tuner.yaml_tree import write
 
 _READY_WITHIN = 600.0  # seconds: a large model takes its time to load
 _GRACE = 60.0  # seconds between SIGTERM and SIGKILL: a training step ends first
@@ -96,7 +97,7 @@ def local_engine(
         try:
             for number, (name, document) in enumerate(files.items()):
                 path = configs / ("trainer.yaml" if name == "trainer" else f"explorer{number or ''}.yaml")
-                _write(path, document)
+                write(path, "# Written by tune() at each start.\n", document)
                 children[name] = _started("trainer" if name == "trainer" else "explorer", path, out, lock)
                 guard.write(b"+%d\n" % children[name].pid)
             _wait_until_ready(engine, urls.values())
@@ -182,12 +183,6 @@ def _merged(*documents: Mapping[str, Any]) -> dict[str, Any]:
             else:
                 merged[name] = copy.deepcopy(value)
     return merged
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    import yaml
-
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
 
 def _started(command: str, config: Path, out: IO[bytes], lock: int) -> subprocess.Popen[bytes]:
