@@ -48,6 +48,7 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"agentExample": {"enabled": True}}, "sidecar.form: injected"),
         ({"autoscaling": {"enabled": True}}, "the store is SQLite"),
         ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
+        ({"sidecar": {"config": {"runs": {"webhook": {"secret": "sk-secret"}}}}}, "sidecar.config.runs.webhook.secret"),
         ({"networkPolicy": {"agents": []}}, "agents"),
         ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"fullnameOverride": "9lives"}, "9lives"),

@@ -454,3 +454,30 @@ async def _scored(loop: Loop, run_id: int, reward: float) -> None:
 async def _decided(loop: Loop) -> bool:
     task = await loop.task("t")
     return bool(task and task["decided"] and task["reason"] == "replayed by its client")
+
+
+async def test_a_restart_drops_what_it_may_have_cut_and_keeps_what_had_not_begun(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        group = await open_runs(loop, runs=3)
+        for run_id in (0, 1):
+            async with sdk(loop, group["runs"][run_id]) as client:
+                await ask(client)
+        await finish(loop, run_id=0, reward=1)
+    async with run_loop() as loop:
+        runs = (await replay(loop))["runs"]
+        assert [run["state"] for run in runs] == ["scored", "failed", "open"]
+        assert "started again" in runs[1]["error"]
+
+
+async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:
+    webhook = {"url": "http://127.0.0.1:9", "secret": "s", "max_attempts": 99}
+    async with run_loop(runs={"mode": "webhook", "webhook": webhook}) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+
+        async def tried() -> bool:
+            return "slipstream_run_retries_total 0.0" not in (await loop.client.get("/metrics")).text
+
+        await until(tried)
+    async with run_loop() as loop:
+        seen = await replay(loop)
+        assert (seen["state"], seen["runs"][0]["state"]) == ("dropped", "failed")

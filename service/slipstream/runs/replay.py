@@ -96,13 +96,13 @@ class Replays:
             async with self._database.write() as session:
                 self._failed(await replays.fail(session, broken, _NOT_KEPT, now))
             self._broken.difference_update(broken)
-        async with self._database.read() as session:
-            due = await replays.due(session, _BATCH, now)
-        if not due:
-            return False
-        calling = [pk for pk in due if self._calling[pk]]
+        async with self._database.read() as session:  # nearly always nothing is due, and no writer waits for that
+            if not await replays.due(session, 1, now):
+                return False
         reason = f"not ended within {self._timeout:g} s after its last call (runs.replay_timeout)"
         async with self._database.write() as session:
+            due = await replays.due(session, _BATCH, now)
+            calling = [pk for pk in due if self._calling[pk]]
             await replays.keep_open(session, calling, now + self._timeout)
             given_up = await replays.fail(session, [pk for pk in due if pk not in calling], reason, now)
         self._metrics.replays.labels("expired").inc(given_up)
@@ -117,11 +117,8 @@ class Replays:
         Raises:
             RequestError: 409, the task's last group is neither delivered nor dropped.
         """
-        labels, metadata, now = (
-            self._redactor.redact(list(labels)),
-            self._redactor.redact(dict(metadata)),
-            self._clock(),
-        )
+        labels, metadata = self._redactor.redact(list(labels)), self._redactor.redact(dict(metadata))
+        now = self._clock()
         async with self._database.write() as session:
             if (other := await replays.under_way(session, task_id)) is not None:
                 raise RequestError(
