@@ -18,19 +18,14 @@ WEIGHTS = {"called": 0.1, "tool": 0.3, "arguments": 0.3, "recall": 0.3}
 
 
 @dataclass(frozen=True)
-class Call:
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Score:
     """One answer; each is in [0, 1].
 
     Attributes:
         called: whether the answer is a call that can be read.
-        tool: whether it is of the right function.
-        arguments: the share of arguments that are right, of those given and those missing; 0 for another function.
+        tool: whether it names the right function, even where the rest cannot be read.
+        arguments: the share of arguments that are right, of those given and those missing; 0 for another function, and
+            where they cannot be read.
         recall: whether it is the expected call, with every argument right.
     """
 
@@ -44,21 +39,22 @@ class Score:
         return sum(weight * getattr(self, part) for part, weight in WEIGHTS.items())
 
 
-def read(answer: str) -> Call | None:
-    """The call that an answer is, with literal values by name; None where it is anything else."""
+def read(answer: str) -> dict[str, Any] | None:
+    """The arguments of the call that an answer is, literal values by name; None where it is anything else."""
     try:
         call = ast.parse(answer.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             return None
-        return Call(call.func.id, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
+        return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # what `ast` says of what it cannot read
         return None
 
 
-def score(call: Call | None, function: str, expected: Mapping[str, Sequence[Any]]) -> Score:
-    right = call is not None and call.name == function
-    arguments = share(call.arguments, expected) if call is not None and right else 0.0
-    return Score(float(call is not None), float(right), arguments, float(arguments == 1))
+def score(answer: str, function: str, expected: Mapping[str, Sequence[Any]]) -> Score:
+    given = read(answer)
+    right = answer.partition("(")[0].strip() == function
+    arguments = share(given, expected) if given is not None and right else 0.0
+    return Score(float(given is not None), float(right), arguments, float(arguments == 1))
 
 
 def share(arguments: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) -> float:
