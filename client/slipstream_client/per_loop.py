@@ -8,39 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
-
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[Any]] = WeakKeyDictionary()
-"""The clients that each loop has connections of."""
 
 
 @functools.cache
 def per_loop(kind: type[Any]) -> type[Any]:
     """The class of clients (`httpx.AsyncClient`, httpx2's, or one made of them) with connections of its own per loop.
 
-    A client hands each request that it has built to another one of the same options, of which each loop has one.
+    A client hands each request that it has built to another one of the same options, of which each loop has one. That
+    one is closed with its loop, where `asyncio.run` or the like ends it, or with the client.
     """
 
     class PerLoop(kind):  # type: ignore[misc]
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self._options = options
-            self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+            self._clients: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
 
         async def send(self, request: Any, **options: Any) -> Any:
             loop = _running()
             if self.is_closed or loop is None:
                 return await super().send(request, **options)
-            client = self._clients.get(loop)
-            if client is None:
-                client = self._clients[loop] = kind(**self._options)
-                client.event_hooks = self.event_hooks
-                _open.setdefault(loop, WeakSet()).add(client)
+            client, _ = self._clients.get(loop) or await self._begin(loop)
             response = await client.send(request, **options)
             self.cookies.extract_cookies(response)  # this one builds the next request
             return response
+
+        async def _begin(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, AsyncGenerator[None, None]]:
+            for ended in [other for other in list(self._clients) if other.is_closed()]:
+                self._clients.pop(ended, None)  # a program may have a loop for each of its requests
+            client = kind(**self._options)
+            client.event_hooks = self.event_hooks
+            lease = _open_until_the_loop_ends(client)
+            await anext(lease)
+            begun = self._clients[loop] = client, lease
+            return begun
 
         async def aclose(self) -> None:
             await self._close_here()
@@ -51,25 +54,20 @@ def per_loop(kind: type[Any]) -> type[Any]:
             await super().__aexit__(*details)
 
         async def _close_here(self) -> None:
-            client = self._clients.pop(_running(), None)
-            if client is not None:
-                await client.aclose()
-
-        def __del__(self) -> None:
-            loop = _running()
-            client = self.__dict__.get("_clients", {}).get(loop) if loop is not None else None
-            if client is not None and not client.is_closed:
-                loop.create_task(client.aclose())
+            _, lease = self._clients.pop(_running(), (None, None))
+            if lease is not None:
+                await lease.aclose()
 
     PerLoop.__name__ = PerLoop.__qualname__ = kind.__name__
     return PerLoop
 
 
-async def close_here() -> None:
-    """Close the connections of the running loop, before it ends."""
-    for client in list(_open.pop(asyncio.get_running_loop(), ())):
-        with suppress(Exception):  # they end with the loop in any case
-            await client.aclose()
+async def _open_until_the_loop_ends(client: Any) -> AsyncGenerator[None, None]:
+    """A loop closes its async generators before it ends, and those that nobody holds: with this one, a client."""
+    try:
+        yield
+    finally:
+        await client.aclose()
 
 
 def _running() -> Any:

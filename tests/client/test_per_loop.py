@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,6 @@ from starlette.routing import Route
 
 import slipstream_client as slipstream
 from slipstream_client.context import Context, entered
-from slipstream_client.per_loop import close_here
 
 CALL = {"model": "prod", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -50,19 +50,31 @@ async def test_loops_share_a_client_and_not_its_connections(make: Callable[[], A
             async def several() -> list[str]:
                 return list(await asyncio.gather(*(call(client) for _ in range(5))))
 
-            async def elsewhere() -> list[str]:
-                try:
-                    return await several()
-                finally:
-                    await close_here()
-
             assert await several() == ["echo: hello"] * 5
             for _ in range(2):
-                assert await asyncio.to_thread(lambda: asyncio.run(elsewhere())) == ["echo: hello"] * 5
+                assert await asyncio.to_thread(lambda: asyncio.run(several())) == ["echo: hello"] * 5
             assert await several() == ["echo: hello"] * 5
         with pytest.raises((RuntimeError, openai.APIConnectionError)):
             await call(client)
     gc.collect()  # an open connection would warn, which is an error here
+
+
+async def test_a_loop_that_has_ended_leaves_nothing_behind() -> None:
+    """As in a synchronous server whose handlers say `asyncio.run(agent())`."""
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async with serving(production_app()) as url:
+        slipstream.configure(url)
+        client = slipstream.async_openai()
+
+        async def agent() -> str:
+            loops.append(weakref.ref(asyncio.get_running_loop()))
+            return await by_sdk(client)
+
+        for _ in range(5):
+            assert await asyncio.to_thread(lambda: asyncio.run(agent())) == "echo: hello"
+        gc.collect()
+        assert sum(loop() is not None for loop in loops) <= 1
 
 
 async def test_hooks_and_cookies_are_those_of_the_client_that_was_made() -> None:

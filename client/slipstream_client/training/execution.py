@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from slipstream_client.per_loop import close_here
-
 T = TypeVar("T")
 
 _STARTS = 10.0
@@ -70,7 +68,6 @@ class Loop:
         self._loop = asyncio.get_running_loop()
         self._started.set()
         await self._stop.wait()
-        await close_here()
 
     def stop(self) -> None:
         if self._loop is not None and self._stop is not None:
