@@ -124,6 +124,28 @@ def test_a_prompt_that_comes_later_is_read_only_where_no_row_holds_it(model: Pre
         assert torch.allclose(row_logits, alone(model, row), atol=1e-3)
 
 
+def test_a_conversation_is_gone_on_with_where_its_last_answer_ended(model: PreTrainedModel) -> None:
+    """The next step of an agent, while nothing else is being answered."""
+    chance = random.Random(4)
+    prompt = [chance.randrange(3, 49152) for _ in range(60)]
+    batch = Batch(model)
+    batch.join([[5, 6], prompt])
+    for token in (7, 8, 9):
+        batch.step([token, token])
+    batch.keep([])
+    step = [*prompt, 7, 8, 9, 10, 11]
+    with reading(model) as read:
+        logits = batch.join([step])
+
+    assert sum(read) == 2
+    assert torch.allclose(logits[0], alone(model, step), atol=1e-3)
+    batch.keep([])
+    batch.forget()  # new weights
+    with reading(model) as read:
+        batch.join([step])
+    assert sum(read) == len(step)
+
+
 def test_a_batch_can_be_emptied_and_used_again(model: PreTrainedModel) -> None:
     batch = Batch(model)
     batch.join([[4, 5]])

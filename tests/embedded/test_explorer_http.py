@@ -267,19 +267,21 @@ def teach(config: EngineConfig, directory: Path, messages: list[Any], tool: Any,
 async def test_new_weights_are_taken_without_failing_a_request(
     policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
 ) -> None:
-    """A request in flight ends on the weights it began with; each record carries its version."""
+    """A request in flight ends on the weights it began with; each record carries its version. The prompt is long enough
+    to be kept for the next request, which it must not be beyond its weights."""
+    asked: list[Any] = [{"role": "user", "content": "Hello " * 50}]
     newer = tiny_llama(seed=1)
-    stream = await policy.chat.completions.create(model=name, messages=HELLO, max_tokens=200, stream=True)
+    stream = await policy.chat.completions.create(model=name, messages=asked, max_tokens=200, stream=True)
     await anext(stream)
     checkpoints.publish(explorer_config.job_dir, 3, newer.save_pretrained)
     asked_meanwhile = [
-        asyncio.create_task(policy.chat.completions.create(model=name, messages=HELLO, max_tokens=20)) for _ in range(4)
+        asyncio.create_task(policy.chat.completions.create(model=name, messages=asked, max_tokens=20)) for _ in range(4)
     ]
     async for chunk in stream:
         last = chunk
     await asyncio.gather(*asked_meanwhile)
     await until(lambda: is_version(http, 3))
-    after = await policy.chat.completions.create(model=name, messages=HELLO, max_tokens=20)
+    after = await policy.chat.completions.create(model=name, messages=asked, max_tokens=20)
 
     recorded = await experiences(
         http, explorer_config, last.id, *(task.result().id for task in asked_meanwhile), after.id

@@ -17,8 +17,10 @@ from torch import Tensor
 from transformers import Cache, DynamicLayer, PreTrainedModel
 
 from slipstream.embedded.families import Families, Family, Prompt
+from slipstream.embedded.finished import Finished
 
 _SPARE = 128  # cache columns added at a time: growing copies the cache, spare columns cost memory
+_FINISHED_BYTES = 512 * 1024**2  # of answers that have ended: of SmolLM2, 22,000 tokens
 
 
 class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -69,12 +71,13 @@ class Batch:
         self._room = torch.zeros(config.num_hidden_layers, 2, 0, heads, 0, size, dtype=model.dtype)
         self._mask = torch.zeros(0, 0, dtype=torch.long)  # rows, columns in use; 0 where padded
         self._cache = Cache(layers=[])
-        self._prompts: list[Prompt] = []
+        self._tokens: list[list[int]] = []  # of each row, as far as its keys and values go
+        self._finished = Finished(_FINISHED_BYTES)
 
     @property
     def families(self) -> Families:
-        """What the rows hold, for the arrangement of new prompts."""
-        return Families.of_rows(self._prompts)
+        """What the rows hold, and those that have left, for the arrangement of new prompts."""
+        return Families.of_rows([*map(tuple, self._tokens), *self._finished])
 
     @property
     def token_bytes(self) -> int:
@@ -84,7 +87,7 @@ class Batch:
 
     def join(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Reads the prompts as new rows. Equal prompts are read once, and so is what related ones begin with;
-        what a row holds of it is not read at all.
+        what a row holds of it, or held when it left, is not read at all.
 
         Returns:
             The logits of the first token after each prompt, shape (prompts, vocabulary).
@@ -111,7 +114,7 @@ class Batch:
                 mask[places, first:] = each.mask[index]
                 logits[[place - rows for place in places]] = each.logits[index]
         self._settle(room, mask)
-        self._prompts += map(tuple, prompts)
+        self._tokens += map(list, prompts)
         return logits
 
     def step(self, tokens: Sequence[int]) -> Tensor:
@@ -121,16 +124,24 @@ class Batch:
             grown = torch.nn.functional.pad(self._room, (0, 0, 0, _SPARE))
             self._settle(grown, self._mask)
         self._mask = torch.cat([self._mask, torch.ones(len(tokens), 1, dtype=torch.long)], dim=1)
+        for row, token in zip(self._tokens, tokens, strict=True):
+            row.append(token)
         return self._forward(torch.tensor(tokens)[:, None], self._mask, self._cache)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Lets go of the other rows, and of the columns that are padding in all that stay."""
+        for row in set(range(len(self._tokens))) - set(rows):
+            self._finished.add(tuple(self._tokens[row]), self._columns(row, len(self._tokens[row])))
         mask = self._mask[list(rows)]
         length = mask.shape[1]
         first = int(mask.any(dim=0).float().argmax()) if len(rows) else length
         room = torch.nn.functional.pad(self._room[:, :, list(rows), :, first:length], (0, 0, 0, _SPARE))
         self._settle(room, mask[:, first:])
-        self._prompts = [self._prompts[row] for row in rows]
+        self._tokens = [self._tokens[row] for row in rows]
+
+    def forget(self) -> None:
+        """For new weights: what has left was read with the old ones."""
+        self._finished.clear()
 
     def _read(self, family: Family) -> _Read:
         """Each row is what the family shares, then padding, then what is left of the prompt."""
@@ -140,9 +151,7 @@ class Batch:
         width = max(map(len, rests))
         room = self._room.new_zeros(layers, pair, count, heads, shared + width, size)
         if family.held is not None:
-            row = self._prompts.index(family.held)
-            columns = self._mask[row].nonzero()[:shared, 0]
-            room[:, :, :, :, :shared] = self._room[:, :, row : row + 1, :, columns]
+            room[:, :, :, :, :shared] = self._held(family.held, shared)
         elif shared:
             once = self._room.new_zeros(layers, pair, 1, heads, shared, size)
             begin = torch.tensor([family.prompts[0][:shared]])
@@ -152,6 +161,15 @@ class Batch:
         mask = torch.tensor([[1] * shared + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests])
         logits = self._forward(ids, mask, Cache(layers=[_Layer(layer, shared) for layer in room]))
         return _Read(family, room, mask, logits)
+
+    def _held(self, tokens: Prompt, count: int) -> Tensor:
+        if tokens in self._finished:
+            return self._finished[tokens][:, :, :, :, :count]
+        return self._columns(self._tokens.index(list(tokens)), count)
+
+    def _columns(self, row: int, count: int) -> Tensor:
+        """Keys and values of a row's first tokens."""
+        return self._room[:, :, row : row + 1, :, self._mask[row].nonzero()[:count, 0]]
 
     def _settle(self, room: Tensor, mask: Tensor) -> None:
         self._room, self._mask = room, mask

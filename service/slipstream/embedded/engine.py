@@ -207,9 +207,12 @@ class Engine:
             for name, tensor in weights.items():
                 state[name].copy_(tensor)
             prepack(self._model)
+            self._batch.forget()
             log.info("new version in service", version=self.version)
 
     def _admit(self) -> None:
+        if not self._waiting:
+            return
         joining: list[_Sequence] = []
         reading = self._batch.families
         longest = max((sequence.most_tokens for sequence in self._active), default=0)

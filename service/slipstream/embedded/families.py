@@ -2,7 +2,7 @@
 
 The calls of an agent share its system message and its tools, which are mostly longer than the question, and the runs
 of a group share all of their prompt (prefix sharing as in Hydragen, arXiv:2402.05099, and in vLLM's prefix caching;
-here among the prompts that are read together and the rows that are being answered).
+here among the prompts that are read together, the rows that are being answered, and those that have ended).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 Prompt = tuple[int, ...]
 
-_WORTH = 32  # shared tokens; for fewer, a pass of their own through the model takes as long as reading them again
+WORTH = 32  # shared tokens; for fewer, a pass of their own through the model takes as long as reading them again
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Family:
     """Different prompts that are read together; all of them begin with the same `shared` tokens, and go on after.
 
     Args:
-        held: the prompt of a row that begins with them too, so that they need not be read.
+        held: the tokens of a row that begins with them too, so that they need not be read.
     """
 
     shared: int
@@ -43,7 +43,7 @@ class Families:
 
     @classmethod
     def of_rows(cls, held: Iterable[Prompt]) -> Families:
-        """Nothing to read yet, beside rows with these prompts."""
+        """Nothing to read yet, beside rows with these tokens."""
         return cls(tuple(Family(len(prompt), (), prompt) for prompt in dict.fromkeys(held)))
 
     @property
@@ -62,7 +62,7 @@ class Families:
         single = (Family(len(stranger) - 1, (stranger,)) for stranger in self.strangers.prompts)
         candidates = [(_common(family, prompt), family) for family in (*self.related, *single)]
         shared, nearest = max(candidates, key=lambda candidate: candidate[0], default=(0, self.strangers))
-        if shared < _WORTH:
+        if shared < WORTH:
             return apart
         joined = Family(shared, (*nearest.prompts, prompt), nearest.held)
         together = Families(
