@@ -1,8 +1,9 @@
-"""Threads carry the context of whoever starts them, and jobs of thread pools that of whoever submits them.
+"""Threads carry the context of whoever starts them, and jobs of pools that of whoever submits them.
 
 Python does both for asyncio tasks and `asyncio.to_thread`, and for threads not before 3.14. Frameworks start threads
-on their own (parallel tools, synchronous SDKs under an async agent), so `Thread.start` and `ThreadPoolExecutor.submit`
-are wrapped, once, when a context is entered for the first time. Without a context they do what they always did.
+on their own (parallel tools, synchronous SDKs under an async agent), so `Thread.start` and the `submit` of thread and
+process pools are wrapped, once, when a context is entered for the first time. Without a context they do what they
+always did.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from slipstream_client.context import NOTHING, Context, current, entered
+from slipstream_client.context import NOTHING, Context, Replay, current, entered
 
 T = TypeVar("T")
 
@@ -21,12 +24,16 @@ _carrying = False
 
 
 def carry_contexts() -> None:
-    """Have threads and thread pools carry the context from now on."""
+    """Have threads and pools carry the context from now on."""
     global _carrying
     if not _carrying:
         _carrying = True
         _wrap_start()
-        _wrap_submit()
+        _wrap_submit(ThreadPoolExecutor, lambda context: context)
+        with suppress(ImportError):  # where Python has no processes
+            from concurrent.futures import ProcessPoolExecutor
+
+            _wrap_submit(ProcessPoolExecutor, _sendable)
 
 
 def _wrap_start() -> None:
@@ -50,19 +57,25 @@ def _wrap_start() -> None:
     threading.Thread.start = start_with_context  # type: ignore[method-assign]
 
 
-def _wrap_submit() -> None:
-    submit: Callable[..., Any] = ThreadPoolExecutor.submit
+def _wrap_submit(kind: type[Executor], carried: Callable[[Context], Context]) -> None:
+    submit: Callable[..., Any] = kind.submit
 
     @functools.wraps(submit)
-    def submit_with_context(self: ThreadPoolExecutor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Any:
+    def submit_with_context(self: Executor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Any:
         context = _to_carry()
         if context is None:
             return submit(self, function, *args, **kwargs)
         # the worker that this may start outlives the job, and serves others: it gets no context of its own
         with entered(NOTHING):
-            return submit(self, _run, context, function, *args, **kwargs)
+            return submit(self, _run, carried(context), function, *args, **kwargs)
 
-    ThreadPoolExecutor.submit = submit_with_context  # type: ignore[method-assign, assignment]
+    kind.submit = submit_with_context  # type: ignore[method-assign, assignment]
+
+
+def _sendable(context: Context) -> Context:
+    """What another process can make use of: it cannot tell this one of its calls, nor ask for what was recorded."""
+    replay = context.replay
+    return replace(context, block=None, call=None, replay=replay and Replay(replay.task_id, replay.run_id))
 
 
 def _to_carry() -> Context | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import multiprocessing
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import slipstream_client as slipstream
 from slipstream_client.context import Context, Replay, entered
+from slipstream_client.side_effects.recording import GuardedReplay, Recording
 
 
 def labels() -> tuple[str, ...]:
@@ -96,6 +98,18 @@ def test_a_worker_that_a_replay_has_started_serves_production_afterwards(pool: T
     with slipstream.mark("a"):
         assert pool.submit(slipstream.is_replay).result() is False
         assert pool.submit(labels).result() == ("a",)
+
+
+def test_a_job_of_a_process_pool_carries_its_context_and_the_worker_none() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as processes:
+        guarded = GuardedReplay("order-17", 0, Recording())
+        with entered(Context("order-17", labels=("a",), metadata={"reference": 42}, replay=guarded)):
+            found = processes.submit(slipstream.current).result()
+        assert found == Context("order-17", None, ("a",), {"reference": 42}, replay=Replay("order-17", 0))
+        assert processes.submit(slipstream.current).result() == Context()
+        with slipstream.mark("b"):
+            assert list(processes.map(len, ["xy"])) == [2]
+            assert processes.submit(slipstream.current).result().labels == ("b",)
 
 
 def test_a_context_that_a_job_leaves_open_does_not_reach_the_next_job(pool: ThreadPoolExecutor) -> None:
