@@ -71,8 +71,16 @@ def mark_answer(*labels: str, msg_id: str | None = None, task_id: str | None = N
 
 @contextmanager
 def never() -> Iterator[Context]:
-    """A block whose calls the sidecar does not capture, whatever its selection says: for data that must not train."""
-    with entered(replace(current(), never=True)) as context:
+    """A block whose calls the sidecar does not capture, whatever its selection says: for data that must not train.
+
+    Raises:
+        RuntimeError: in a replay, whose calls are all trained on. An agent that comes here in production is not run
+            again; this is for a replay that takes another way.
+    """
+    outer = current()
+    if outer.replay is not None:
+        raise RuntimeError("never: a replay makes no calls that must not be trained on")
+    with entered(replace(outer, never=True)) as context:
         yield context
 
 

@@ -107,6 +107,21 @@ def test_a_mark_around_the_call_names_the_task_and_never_is_heeded(
     assert task.metadata == {"reference": "42"}
 
 
+def test_an_agent_with_calls_that_must_not_train_is_not_run_again(
+    runner: slipstream.TrainingRunner, ran: list[Any]
+) -> None:
+    @runner.agent
+    def agent(private: bool) -> None:
+        if private:
+            with slipstream.never(), slipstream.mark("inside"):
+                pass
+
+    agent(False)
+    agent(True)
+    assert [task.snapshot for task in ran] == [((False,), {})]
+    assert runner.stats.dropped == {"never": 1}
+
+
 def test_what_the_agent_marks_inside_goes_with_its_replays(runner: slipstream.TrainingRunner, ran: list[Any]) -> None:
     @runner.agent
     def agent() -> None:

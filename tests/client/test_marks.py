@@ -216,6 +216,11 @@ async def test_an_answer_is_marked_afterwards(loop: Loop, ask: Ask) -> None:
     assert (await until(lambda: _marked(loop, "order-18")))["labels"] == ["seen"]
 
 
+def test_a_replay_ends_where_it_would_make_calls_that_must_not_train() -> None:
+    with slipstream.replay("order-17", 0), pytest.raises(RuntimeError, match="never: a replay"), slipstream.never():
+        pytest.fail("the block must not run")
+
+
 async def test_calls_in_a_never_block_are_not_stored(loop: Loop, ask: Ask, stored: Stored) -> None:
     def agent() -> None:
         with slipstream.mark(task_id="order-17"), slipstream.never():

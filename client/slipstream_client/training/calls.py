@@ -23,6 +23,7 @@ class Call:
     Attributes:
         task_id: that the call and its replays belong to.
         labels, metadata: of the marks around the call, and of those inside it so far.
+        never: a part of it must not be trained on.
         over: it has ended; what still runs of it, in threads that it left behind, is no part of it any more.
     """
 
@@ -35,6 +36,7 @@ class Call:
         self.session_id = context.session_id
         self.labels = context.labels
         self.metadata = dict(context.metadata)
+        self.never = False
         self.over = False
         self._chosen = chosen
 
@@ -51,12 +53,15 @@ class Call:
 
     def saw(self, context: Context) -> None:
         """A context was entered inside the call: if a mark made it, it is about this task, unless it names another."""
+        self.never = self.never or context.never
         if context.task_id == self.task_id and not self.over:
             self.labels = tuple(dict.fromkeys((*self.labels, *context.labels)))
             self.metadata |= context.metadata
 
     def returned(self, output: Any) -> None:
-        if (chosen := self._end()) is not None:
+        if self.never:
+            self.failed("never")
+        elif (chosen := self._end()) is not None:
             chosen.returned(self, output)
 
     def failed(self, reason: str) -> None:
