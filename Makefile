@@ -40,8 +40,11 @@ lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# As many test processes as a small machine has cores; each test file runs in one of them, in order.
+WORKERS ?= 2
+
 test: $(INSTALLED)  ## the tests
-	$(BIN)/python -m pytest --ignore=tests/trinity
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity
 
 test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
 	$(BIN)/python -m pytest tests/trinity
