@@ -120,6 +120,7 @@ class Mark:
         if block is None or block.owner is not self or block.token is None:
             return  # a generator that ends in another context than it began in
         leave(block.token)
+        block.token = block.outer = None  # what it has planned, a timer that begins anew, would hold all before it
         if not block.carried and context.task_id is not None:
             _post(context)
 

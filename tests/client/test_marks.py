@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -214,6 +217,21 @@ async def test_an_answer_is_marked_afterwards(loop: Loop, ask: Ask) -> None:
     task = await until(lambda: _marked(loop, "order-17"))
     assert (task["labels"], task["metadata"]) == (["liked"], {"reference": "42"})
     assert (await until(lambda: _marked(loop, "order-18")))["labels"] == ["seen"]
+
+
+def test_jobs_that_plan_their_next_inside_a_mark_hold_no_more_with_each() -> None:
+    blocks: list[weakref.ref[Any]] = []
+
+    def job() -> contextvars.Context:
+        with slipstream.mark("tick") as context:
+            blocks.append(weakref.ref(context.block))
+            return contextvars.copy_context()  # as a timer, or an asyncio task, that runs the next one
+
+    planned = contextvars.copy_context()
+    for _ in range(10):
+        planned = planned.run(job)
+    gc.collect()
+    assert sum(block() is not None for block in blocks) <= 2
 
 
 def test_a_replay_ends_where_it_would_make_calls_that_must_not_train() -> None:
