@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -371,6 +373,22 @@ def test_a_runner_starts_once_and_again_after_it_stopped(ran: list[Any]) -> None
     with runner:
         agent()
     assert len(ran) == 1
+
+
+def test_replays_tell_nothing_to_the_callbacks_of_productions_langchain(
+    runner: slipstream.TrainingRunner, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangChain hands callbacks, such as a stream to the user, on to whatever runs inside by a context variable."""
+    config: contextvars.ContextVar[Any] = contextvars.ContextVar("child_runnable_config", default=None)
+    langchain = ModuleType("langchain_core.runnables.config")
+    langchain.var_child_runnable_config = config  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, langchain.__name__, langchain)
+    agent = runner.agent(config.get)
+
+    token = config.set({"callbacks": ["stream"]})
+    assert agent() == {"callbacks": ["stream"]}
+    config.reset(token)
+    assert ran[0].variables.run(ran[0].agent) is None
 
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("of_the_caller")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ def choose(
     except Exception as error:  # noqa: BLE001 - whatever cannot be copied
         problem = error
     return Chosen(
-        None if certain else selection, candidate, agent, inputs, snapshot, problem, contextvars.copy_context(),
+        None if certain else selection, candidate, agent, inputs, snapshot, problem, _variables(),
         replays, tally, Recording() if snapshot is not None else None,
     )  # fmt: skip
 
@@ -109,6 +110,18 @@ class Chosen:
         )
         if reason is not None:
             self.tally.dropped(reason, reason)
+
+
+def _variables() -> contextvars.Context:
+    """The caller's context variables, without the callbacks that LangChain hands on by one of them.
+
+    They are production's, such as a stream of tokens to the user, and would be told of the replays too.
+    """
+    variables = contextvars.copy_context()
+    handed_on = getattr(sys.modules.get("langchain_core.runnables.config"), "var_child_runnable_config", None)
+    if handed_on is not None:
+        variables.run(handed_on.set, None)
+    return variables
 
 
 def _copied(output: Any) -> Any:
