@@ -1,9 +1,9 @@
 """Threads carry the context of whoever starts them, and jobs of pools that of whoever submits them.
 
 Python does both for asyncio tasks and `asyncio.to_thread`, and for threads not before 3.14. Frameworks start threads
-on their own (parallel tools, synchronous SDKs under an async agent), so `Thread.start` and the `submit` of thread and
-process pools are wrapped, once, when a context is entered for the first time. Without a context they do what they
-always did.
+on their own (parallel tools, synchronous SDKs under an async agent), so `Thread.start`, the `submit` of thread and
+process pools, and the `add_done_callback` of their futures are wrapped, once, when a context is entered for the first
+time. Without a context they do what they always did.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ def carry_contexts() -> None:
     if not _carrying:
         _carrying = True
         _wrap_start()
+        _wrap_callbacks()
         _wrap_submit(ThreadPoolExecutor, lambda context: context)
         with suppress(ImportError):  # where Python has no processes
             from concurrent.futures import ProcessPoolExecutor
@@ -70,6 +71,18 @@ def _wrap_submit(kind: type[Executor], carried: Callable[[Context], Context]) ->
             return submit(self, _run, carried(context), function, *args, **kwargs)
 
     kind.submit = submit_with_context  # type: ignore[method-assign, assignment]
+
+
+def _wrap_callbacks() -> None:
+    """A worker calls them when the job is over, and is outside of its context by then."""
+    add = Future.add_done_callback
+
+    @functools.wraps(add)
+    def add_with_context(self: Future[T], fn: Callable[[Future[T]], object]) -> None:
+        context = _to_carry()
+        add(self, fn if context is None else functools.partial(_run, context, fn))
+
+    Future.add_done_callback = add_with_context  # type: ignore[method-assign, assignment]
 
 
 def _sendable(context: Context) -> Context:

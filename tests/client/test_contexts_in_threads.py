@@ -121,6 +121,17 @@ def test_a_context_that_a_job_leaves_open_does_not_reach_the_next_job(pool: Thre
     assert pool.submit(labels).result() == ()
 
 
+def test_a_callback_of_a_job_carries_the_context_of_whoever_added_it(pool: ThreadPoolExecutor) -> None:
+    go, seen = threading.Event(), []
+    job = pool.submit(go.wait, 10)
+    job.add_done_callback(lambda done: seen.append((done.result(), labels())))
+    with slipstream.mark("a"):
+        job.add_done_callback(lambda done: seen.append((done.result(), labels())))
+    go.set()
+    pool.submit(labels).result()  # the one worker is done with the job before
+    assert seen == [(True, ()), (True, ("a",))]
+
+
 def test_jobs_keep_their_arguments_results_and_errors(pool: ThreadPoolExecutor) -> None:
     with slipstream.mark("a"):
         assert pool.submit(dict, {"x": 1}, function=2, self=3).result() == {"x": 1, "function": 2, "self": 3}
