@@ -58,3 +58,22 @@ def test_what_is_not_there_is_named(directory: str, method: str, folder: Path) -
 def test_an_empty_split_is_refused(directory: str) -> None:
     with pytest.raises(ValueError, match="split"):
         DatasetConfig(path=directory, split="train[:0]").load()
+
+
+@pytest.mark.parametrize("method", ["load", "preview"])
+def test_a_file_without_a_byte_is_refused(folder: Path, method: str) -> None:
+    (folder / "train.jsonl").touch()
+    with pytest.raises(ValueError, match=r"dataset split: 'train' of '\.' has no tasks"):
+        getattr(DatasetConfig(path="."), method)()
+
+
+def test_a_directory_that_was_here_once_is_not_taken_for_one_of_the_hub(
+    directory: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in another working directory, without network: datasets knows it by its name, from its cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    assert list(DatasetConfig(path=directory).load()) == TASKS
+    (folder / directory).rename(folder / "elsewhere")
+    with pytest.raises(ValueError, match="dataset path: no directory, no file, and no dataset that can be had"):
+        DatasetConfig(path=directory).load()

@@ -120,7 +120,8 @@ def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: 
     data = dataset(folder / "d", questions(2))
     with pytest.raises(ValueError, match="model: missing; the local engine needs it"):
         tune(workflow_func=one_call, train_dataset=data)
-    model = TunerModelConfig(model_path=str(folder / "nowhere"), max_model_len=64)
+    (folder / "empty").mkdir()
+    model = TunerModelConfig(model_path="empty", max_model_len=64)
     with pytest.raises(TunerError, match=r"(?s)the local engine's (explorer|trainer) ended with.*model\.model_path"):
         tune(workflow_func=one_call, train_dataset=data, model=model, experiment_name="experiment")
     assert engine_processes(folder / "checkpoints") == []

@@ -1,7 +1,9 @@
-"""A tuning as a process that a test can stop: `tuning_script.py STEPS [URL]`, in the folder of its dataset `d`."""
+"""A tuning as a process that a test can stop: `tuning_script.py STEPS [URL [notebook]]`, in the folder of its dataset
+`d`; `notebook` calls `tune` as a notebook does, in a loop that runs."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 
@@ -9,14 +11,28 @@ from tuned import one_call
 
 from slipstream_client import AlgorithmConfig, DatasetConfig, TunerModelConfig, tune
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
-    steps, *url = sys.argv[1:]
+
+def main(steps: str, url: str | None = None) -> None:
     tune(
         workflow_func=one_call,
         train_dataset=DatasetConfig(path="d", total_steps=int(steps)),
         model=TunerModelConfig(model_path="model", max_model_len=128, max_tokens=8),
         algorithm=AlgorithmConfig(group_size=2, batch_size=2, learning_rate=1e-3),
         experiment_name="experiment",
-        explorer_url=url[0] if url else None,
+        explorer_url=url,
     )
+
+
+async def cell(steps: str, url: str) -> None:
+    """The kernel's own loop leaves SIGINT alone, unlike `asyncio.run`."""
+    main(steps, url)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
+    match sys.argv[1:]:
+        case [steps, url, "notebook"]:
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(cell(steps, url))
+        case [steps, *url]:
+            main(steps, *url)

@@ -57,7 +57,7 @@ class DatasetConfig(BaseModel):
 
     def _loaded(self, *, streaming: bool) -> Any:
         try:
-            from datasets import Dataset, IterableDataset, load_dataset  # type: ignore[import-untyped]
+            from datasets import Dataset, IterableDataset, config, load_dataset  # type: ignore[import-untyped]
             from datasets.exceptions import DatasetsError  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError("datasets is not installed: pip install 'slipstream-client[tuner]'") from error
@@ -68,6 +68,8 @@ class DatasetConfig(BaseModel):
             where = {"path": _BUILDERS[path.suffix], "name": self.name, "data_files": str(path)}  # its split is train
         elif path.is_dir():
             where["path"] = str(path.resolve())  # datasets finds no name for one that is "."
+            # Apart from the Hub's: where there is no network, what was here once would be taken for the Hub's.
+            where["cache_dir"] = str(Path(config.HF_DATASETS_CACHE) / "directories")
         elif path.is_absolute() or self.path.startswith("."):
             raise ValueError(self._nothing(path))
         try:
@@ -77,6 +79,8 @@ class DatasetConfig(BaseModel):
         except ValueError as error:
             field = f"name {self.name!r}" if "BuilderConfig" in str(error) else f"split {self.split!r}"
             raise ValueError(f"dataset {field} of {self.path!r}: {error}") from error
+        except StopIteration as error:  # datasets' own, at a file of no bytes
+            raise ValueError(f"dataset split: {self.split!r} of {self.path!r} has no tasks") from error
         except DatasetsError as error:
             raise ValueError(f"dataset path: {self.path!r} cannot be read: {error.__cause__ or error}") from error
         if not isinstance(loaded, Dataset | IterableDataset):

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from slipstream_client.config import settings
 from slipstream_client.tuner.config import TunerModelConfig
 from slipstream_client.tuner.errors import TunerError
 from slipstream_client.tuner.gateway import Upstream
-from slipstream_client.tuner.local import installed, local_engine
+from slipstream_client.tuner.local import installed, local_engine, model_directory
 from slipstream_client.tuner.plan import Plan
 
 
@@ -34,7 +36,8 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
     """Where the Explorer or the facade is, or None: the local engine is to be started.
 
     Raises:
-        ValueError: an auxiliary model has no address, or there is no model for the local engine.
+        ValueError: an auxiliary model has no address, or there is no model for the local engine,
+            or an address is none.
         TunerError: there is no engine at all.
     """
     sidecar = settings()
@@ -46,7 +49,7 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
                 raise ValueError(
                     f"auxiliary_models[{name!r}].base_url: missing; only a local engine serves the model itself"
                 )
-        return explorer_url.rstrip("/")
+        return _checked(explorer_url)
     if not installed():
         raise TunerError(
             "no engine to tune with: give tune() the explorer_url of an Explorer (http://host:8010) or of a sidecar's "
@@ -55,7 +58,22 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
         )
     if plan.model is None:
         raise ValueError("model: missing; the local engine needs it, here or in the file of config_path")
+    model_directory(plan.model)
+    for name, model in auxiliary.items():
+        if not model.base_url:
+            model_directory(model, f"auxiliary_models[{name!r}]")
     return None
+
+
+def _checked(explorer_url: str) -> str:
+    """It may hold a key, so an error does not show it."""
+    try:
+        url = httpx.URL(explorer_url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"explorer_url: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) >= 2**16:
+        raise ValueError("explorer_url: expected an address such as http://host:8010")
+    return explorer_url.rstrip("/")
 
 
 @contextmanager

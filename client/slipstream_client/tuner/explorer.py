@@ -23,6 +23,11 @@ _FIRST_RETRY_FOR = 10.0  # seconds, of what is asked first: it may be a wrong ad
 _TIMEOUT = 600.0  # seconds: a commit through the facade ends when the delivery has
 _LONGEST_PAUSE = 5.0
 
+_EXPECTED = (
+    "explorer_url: expected that of an Explorer (http://host:8010) or of a sidecar's facade "
+    "(http://sidecar:8100/explorer), without /v1"
+)
+
 
 class Refused(TunerError):
     """The Explorer does not take what it was told, however often it is told."""
@@ -69,7 +74,7 @@ class Explorer:
         try:
             return str(said["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
-            raise TunerError(f"explorer_url: {self._shown}/v1/models lists no model: {said}") from error
+            raise TunerError(f"{_EXPECTED}; {self._shown}/v1/models lists no model: {said}") from error
 
     async def version(self) -> int:
         """The newest version that any of its engines serves; 0 is the model as it was given."""
@@ -98,9 +103,14 @@ class Explorer:
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__} {error}".strip()
             else:
-                if response.is_success:
-                    return response.json()
                 problem = f"{response.status_code} {response.text[:500]}"
+                if response.status_code == httpx.codes.NOT_FOUND:
+                    raise Refused(f"{_EXPECTED}; {method} {self._shown}{path}: {problem}")
+                if response.is_success:
+                    try:
+                        return response.json()
+                    except ValueError:
+                        raise Refused(f"{_EXPECTED}; {method} {self._shown}{path} is no JSON: {problem}") from None
                 if response.is_client_error and response.status_code != 429:
                     raise Refused(f"{method} {self._shown}{path}: {problem}")
             if time.monotonic() + pause > deadline:

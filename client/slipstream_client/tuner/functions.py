@@ -115,12 +115,12 @@ async def run_once(workflow_func: WorkflowType, judge_func: JudgeType | None, **
     """
     output = await call(workflow_func, **offered)
     if not isinstance(output, WorkflowOutput):
-        raise TypeError(f"the workflow function returned {_kind(output)}, expected slipstream_client.WorkflowOutput")
+        raise TypeError(f"the workflow function returned {kind_of(output)}, expected slipstream_client.WorkflowOutput")
     reward, metrics = output.reward, {**(output.metrics or {})}
     if judge_func is not None:
         judged = await call(judge_func, **{**offered, "response": output.response})
         if not isinstance(judged, JudgeOutput):
-            raise TypeError(f"the judge function returned {_kind(judged)}, expected slipstream_client.JudgeOutput")
+            raise TypeError(f"the judge function returned {kind_of(judged)}, expected slipstream_client.JudgeOutput")
         reward = judged.reward
         metrics |= judged.metrics or {}
     if reward is None:
@@ -131,11 +131,29 @@ async def run_once(workflow_func: WorkflowType, judge_func: JudgeType | None, **
 
 
 async def call(function: Callable[..., Any], **offered: Any) -> Any:
-    """Calls it with those of `offered` that it names: an async function here, a plain one in a thread of its own."""
+    """Calls it with those of `offered` that it names: an async function here, a plain one in a thread of its own.
+
+    Raises:
+        RuntimeError: it would have ended the program or the task around it: that is for its caller to do.
+        Exception: what it raised.
+    """
     names = inspect.signature(function).parameters
     bound = partial(function, **{name: value for name, value in offered.items() if name in names})
-    returned = bound() if inspect.iscoroutinefunction(function) else await _in_thread(bound)
-    return await returned if inspect.isawaitable(returned) else returned
+    try:
+        returned = bound() if inspect.iscoroutinefunction(function) else await _in_thread(bound)
+        return await returned if inspect.isawaitable(returned) else returned
+    except SystemExit as error:
+        raise RuntimeError(f"it exited with {error.code!r}") from error
+    except asyncio.CancelledError as error:
+        if _cancelled():
+            raise
+        raise RuntimeError(f"something that it waited for was cancelled: {error}") from error
+
+
+def _cancelled() -> bool:
+    """Whether it is the task at hand that somebody wants to end. Before Python 3.11 that cannot be told: yes."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is None or cancelling() > 0
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
@@ -153,9 +171,13 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
             done.set_exception(error)
 
     def work() -> None:
-        result, error = None, None
+        result: Any = None
+        error: BaseException | None = None
         try:
             result = context.run(function)
+        except StopIteration as raised:  # which no future takes
+            error = RuntimeError("it raised StopIteration")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - it is the caller's, in the other thread
             error = raised
         if not loop.is_closed():
@@ -165,5 +187,6 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     return await done
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """The full name of its class."""
     return f"{type(value).__module__}.{type(value).__qualname__}"

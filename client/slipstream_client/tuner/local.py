@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -152,10 +153,34 @@ def _frozen(plan: Plan, model: TunerModelConfig, port: int, name: str, seed: int
     }
 
 
-def _model(model: TunerModelConfig) -> dict[str, Any]:
+def model_directory(model: TunerModelConfig, field: str = "model") -> Path:
+    """Where its files are: those of a name on the Hugging Face Hub are downloaded, or taken from its cache.
+
+    Raises:
+        ValueError: there are none; `field` is named.
+    """
     here = Path(model.model_path).expanduser()
+    if here.is_dir():
+        return here.absolute()
+    try:
+        return _downloaded(model.model_path)
+    except (OSError, ValueError, httpx.HTTPError) as error:
+        raise ValueError(
+            f"{field}.model_path: no directory, and no model that can be had from the Hugging Face Hub: "
+            f"{model.model_path!r} ({error})"
+        ) from error
+
+
+@cache
+def _downloaded(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+
+
+def _model(model: TunerModelConfig) -> dict[str, Any]:
     return {
-        "model_path": str(here.absolute()) if here.exists() else model.model_path,
+        "model_path": str(model_directory(model)),
         "max_model_len": model.max_model_len,
         "max_response_tokens": min(model.max_tokens, model.max_model_len - 1),
         "temperature": model.temperature,

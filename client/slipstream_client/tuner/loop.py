@@ -111,7 +111,10 @@ class Loop:
             tqdm.write(f"step {number}: {len(failures)} of {len(failures) + len(runs)} runs dropped, as: {failures[0]}")
         self.check()  # a local engine that has ended is why runs were dropped
         if not runs:
-            raise TunerError(f"step {number}: each of its {len(failures)} runs was dropped; the first: {failures[0]}")
+            raise TunerError(
+                f"step {number}: each of its {len(failures)} runs was dropped; the first: {failures[0]} "
+                f"(all of them, with tracebacks: {self.progress.folder / 'tuner.log'})"
+            )
         feedback = self._feedback(groups, number)
         step = {
             "step": number,

@@ -170,8 +170,11 @@ def _dataset(document: Mapping[str, Any], taskset: Any) -> DatasetConfig | None:
 
 
 def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    for name in names:
+    for depth, name in enumerate(names, start=1):
         document = document.get(name) or {}
+        if not isinstance(document, Mapping):
+            at = ".".join(names[:depth])
+            raise ValueError(f"config_path: expected a mapping at {at}, found {document!r}")  # noqa: TRY004 - as the others
     return document
 
 

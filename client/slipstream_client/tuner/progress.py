@@ -35,13 +35,19 @@ class Progress:
 
     Raises:
         TunerError: another process tunes this experiment, or it was begun with another configuration; the fields are
-            named.
+            named. Or the folder cannot be written to.
     """
 
     def __init__(self, folder: Path, configuration: Mapping[str, Any]) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(folder / _LOCK)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / _LOCK)
+        except OSError as error:
+            raise TunerError(
+                f"the experiment's folder cannot be written to, {error}: start where `checkpoints` can be made, or "
+                "name another checkpoint_root_dir in the file of config_path"
+            ) from error
         self._path = folder / _FILE
         self._said: dict[str, Any] = {
             "configuration": configuration, "steps": [], "evaluations": [], "sending": None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -58,7 +59,8 @@ class PromptRuns:
             async def outcome(task: dict[str, Any]) -> Outcome | Exception:
                 async with places:
                     try:
-                        return await run_once(self.workflow, self.judge_func, task=dict(task), system_prompt=prompt)
+                        own = copy.deepcopy(task)
+                        return await run_once(self.workflow, self.judge_func, task=own, system_prompt=prompt)
                     except Exception as error:  # noqa: BLE001 - the user's functions raise what they like
                         return error
                     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Rollouts:
             return await run_once(
                 self.workflow,
                 self.judge,
-                task=dict(task),
+                task=copy.deepcopy(dict(task)),  # what is in it too: a run appends to its messages
                 model=model(self.policy, calls),
                 auxiliary_models={name: model(each, None) for name, each in self.auxiliary.items()},
                 logger=self.log,

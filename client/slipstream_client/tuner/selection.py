@@ -7,6 +7,7 @@ process, is left alone.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +122,7 @@ async def _judged(
         try:
             async with candidate.bound() as (model, usage):
                 begun = clock()
-                output = await call(workflow_func, task=dict(task), model=model)
+                output = await call(workflow_func, task=copy.deepcopy(task), model=model)
                 seconds = clock() - begun
                 if not isinstance(output, WorkflowOutput):
                     raise TypeError(f"the workflow function returned {type(output).__name__}, expected WorkflowOutput")

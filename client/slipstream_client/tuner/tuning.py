@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from slipstream_client.tuner.board import Board
 from slipstream_client.tuner.config import AlgorithmConfig, TunerModelConfig
@@ -21,6 +22,7 @@ from slipstream_client.tuner.functions import (
     WorkflowType,
     check_judge_function,
     check_workflow_function,
+    kind_of,
 )
 from slipstream_client.tuner.gateway import Gateway, Upstream
 from slipstream_client.tuner.loop import Loop, Schedule
@@ -98,6 +100,7 @@ def tune(
     check_workflow_function(workflow_func)
     if judge_func is not None:
         check_judge_function(judge_func)
+    _check_kinds(train_dataset, eval_dataset, model, auxiliary_models, algorithm)
     for name, value in (("concurrency", concurrency), ("run_timeout", run_timeout), ("sync_timeout", sync_timeout)):
         if not value > 0:
             raise ValueError(f"{name}: expected above 0, found {value}")
@@ -169,15 +172,36 @@ def tune(
         return TuneResult(planned.folder, tuple(progress.steps), tuple(progress.evaluations))
 
 
+def _check_kinds(train_dataset: Any, eval_dataset: Any, model: Any, auxiliary_models: Any, algorithm: Any) -> None:
+    """A name in place of a configuration, or AgentScope's own, of which the import was not changed."""
+    if auxiliary_models is not None and not isinstance(auxiliary_models, Mapping):
+        raise ValueError(f"auxiliary_models: expected a mapping of names, found {kind_of(auxiliary_models)}")
+    for name, value, kind in (
+        ("train_dataset", train_dataset, DatasetConfig),
+        ("eval_dataset", eval_dataset, DatasetConfig),
+        ("model", model, TunerModelConfig),
+        *((f"auxiliary_models[{name!r}]", each, TunerModelConfig) for name, each in (auxiliary_models or {}).items()),
+        ("algorithm", algorithm, AlgorithmConfig),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name}: expected a slipstream_client.{kind.__name__}, found {kind_of(value)}")
+
+
 def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs it here, or, where a loop runs already (a notebook), in a thread."""
+    """Runs it here, or, where a loop runs already (a notebook), in a thread, which ends at an interrupt here."""
+    if not _in_loop():
+        asyncio.run(work())
+        return
+    with start_blocking_portal() as portal:
+        portal.call(work)
+
+
+def _in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(work())
-        return
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work()).result()
+        return False
+    return True
 
 
 @contextmanager
