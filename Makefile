@@ -94,5 +94,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
