@@ -122,7 +122,11 @@ __all__ = [*_WHERE, "__version__"]
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_WHERE[name]}")
+    except ModuleNotFoundError as missing:  # the rest of the package needs httpx alone
+        raise ImportError(f"{name} needs {missing.name}: pip install 'slipstream-client[tuner]'") from missing
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

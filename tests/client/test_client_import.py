@@ -67,6 +67,12 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
         _ = slipstream.marks_all
 
 
+def test_the_tuners_names_say_what_to_install() -> None:
+    script = "import sys; sys.modules['tqdm'] = None; import slipstream_client; slipstream_client.tune"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1] == "ImportError: tune needs tqdm: pip install 'slipstream-client[tuner]'"
+
+
 def test_the_documentation_has_every_public_name() -> None:
     pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     words = set(re.findall(r"\w+", pages))
