@@ -115,7 +115,7 @@ def chart(name: str, seeds: Sequence[Seed], measures: Sequence[Measure], title: 
         place.grid(alpha=0.3)
     figure.suptitle(f"{title} (held-out tasks; {len(seeds)} seed{'s' * (len(seeds) > 1)})")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    figure.savefig(IMAGES / f"{name}.png", dpi=110)
+    figure.savefig(IMAGES / f"{name}.png", dpi=100)
     plt.close(figure)
     return f"![{title}](images/{name}.png)"
 
