@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,49 @@ import pytest
 from loops import Loop, RunLoop
 from replaying import ask, finish, open_runs, replay, sdk
 from scripted import ScriptedExplorer
-from serving import until
+from serving import serving, until
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.config.settings import Settings
+from slipstream.errors import RequestError
+from slipstream.proxy.metrics import Board
+from slipstream.sidecar import Sidecar
 from slipstream.store.bodies import unpack
 
 CHAT = "/runs/t/0/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@asynccontextmanager
+async def training_side(store_url: str, explorer_url: str) -> AsyncIterator[Sidecar]:
+    """The sidecar without its servers."""
+    sections = {"store": {"url": store_url}, "explorer": {"base_url": explorer_url}}
+    sidecar = Sidecar(Settings.model_validate(sections), Board(1))
+    await sidecar.start()
+    try:
+        yield sidecar
+    finally:
+        await sidecar.stop()
+
+
+def _connected(gone: asyncio.Event | None = None) -> Receive:
+    """An agent that sends a chat, and stays until this is set."""
+    leaves, messages = gone or asyncio.Event(), [json.dumps(BODY).encode()]
+
+    async def receive() -> Message:
+        if messages:
+            return {"type": "http.request", "body": messages.pop()}
+        await leaves.wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+async def _unheard(message: Message) -> None:
+    """What an agent is sent."""
 
 
 @ON_BOTH_STORES
@@ -164,6 +202,34 @@ async def test_a_model_of_another_name_is_found_again(run_loop: RunLoop) -> None
         assert loop.explorer.chats[-1]["model"] == "/models/another"
 
 
+async def test_a_call_under_the_old_name_is_asked_again_though_others_were_so_before_it(run_loop: RunLoop) -> None:
+    class Restarted(ScriptedExplorer):
+        slow = asyncio.Event()
+        refused = 0
+
+        async def _chat(self, request: Request) -> Response:
+            body = await request.json()
+            if body["model"] == self.model:
+                return await super()._chat(request)
+            self.refused += 1
+            if body["messages"][0]["content"] == "slow":
+                await self.slow.wait()
+            return Response(status_code=404)
+
+    explorer = Restarted()
+    async with run_loop(explorer) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with sdk(loop, run, max_retries=0) as client:
+            await ask(client)
+            explorer.model = "/models/another"
+            slow = asyncio.create_task(ask(client, "slow"))
+            await until(lambda: explorer.refused)
+            await ask(client)
+            explorer.slow.set()
+            await slow
+        assert len((await finish(loop, reward=1))["msg_ids"]) == 3
+
+
 async def test_a_stream_that_is_cut_drops_the_run(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await open_runs(loop)
@@ -189,6 +255,20 @@ async def test_an_agent_that_leaves_before_its_answer_drops_the_run(run_loop: Ru
 
         await until(failed)
         waits.set()
+
+
+async def test_an_agent_that_leaves_before_it_has_the_answer_that_was_stored_drops_the_run(store_url: str) -> None:
+    gone = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        gone.set()
+        await asyncio.Event().wait()
+
+    async with serving(ScriptedExplorer().app()) as url, training_side(store_url, url) as sidecar:
+        await sidecar.replays.open("t", 1, [], {}, None)
+        await sidecar.replays.answer("t", 0, _connected(gone), send)
+        with pytest.raises(RequestError, match="its agent went away"):
+            await sidecar.replays.admit("t", 0)
 
 
 async def test_an_answer_that_its_engine_broke_off_drops_the_run(run_loop: RunLoop) -> None:
@@ -259,6 +339,7 @@ _WRONG: tuple[tuple[str, dict[str, Any], str | None], ...] = (
     ("", {"runs": 0}, "runs"),
     ("", {"runs": True}, "runs"),
     ("x" * 64, {"runs": 1}, "task_id"),
+    ("%00", {"runs": 1}, "task_id"),
     ("/0/finish", {"reward": 1.5}, "reward"),
     ("/0/finish", {"reward": float("nan")}, "reward"),
     ("/0/finish", {"breakdown": {"part": float("inf")}}, "breakdown.part"),
@@ -467,6 +548,24 @@ async def test_a_restart_drops_what_it_may_have_cut_and_keeps_what_had_not_begun
         runs = (await replay(loop))["runs"]
         assert [run["state"] for run in runs] == ["scored", "failed", "open"]
         assert "started again" in runs[1]["error"]
+
+
+@ON_BOTH_STORES
+async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> None:
+    explorer = ScriptedExplorer()
+    explorer.hold.clear()
+    async with serving(explorer.app()) as url:
+        async with training_side(store_url, url) as sidecar:
+            await sidecar.replays.open("t", 2, [], {}, None)
+            call = asyncio.create_task(sidecar.replays.answer("t", 0, _connected(), _unheard))
+            await until(lambda: explorer.chats)
+            call.cancel()  # as the end of the process does
+            await asyncio.wait([call])
+        explorer.hold.set()
+        async with training_side(store_url, url) as sidecar:
+            with pytest.raises(RequestError, match="started again"):
+                await sidecar.replays.admit("t", 0)
+            assert (await sidecar.replays.admit("t", 1)).state == "open"
 
 
 async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:

@@ -24,7 +24,9 @@ _MOST_RUNS = 1000
 _PATIENCE = 30.0
 """Seconds for the Explorer's list of models."""
 
-TaskId = Annotated[str, Path(min_length=1, max_length=64)]
+TaskId = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[^\x00]*$")]
+"""Without the character NUL, which Trinity cannot store in PostgreSQL: each commit of such a group would fail."""
+
 RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
 
 

@@ -113,16 +113,17 @@ class ExplorerClient:
             self._model = first["id"]
         return self._model
 
-    async def renamed(self) -> bool:
-        """Whether the Explorer's list of models has another name by now than requests were made with.
+    async def renamed(self, asked: str | None) -> bool:
+        """Whether the Explorer's list of models has another name by now than a request was made with.
 
         Raises:
             ExplorerAway: it cannot be had now.
         """
         if self._configured_model is not None:
             return False
-        before, self._model = self._model, None
-        return await self.model() != before
+        if self._model == asked:  # else another request has found out already
+            self._model = None
+        return await self.model() != asked
 
     async def request_for(self, captured: Mapping[str, Any]) -> dict[str, Any]:
         """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import structlog
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 
 from slipstream.errors import RequestError
 from slipstream.facade.chats import Chats
@@ -181,6 +181,8 @@ class Replays:
         """
         self._began = began = max(self._clock(), self._began + _APART)
         run = await self.admit(task_id, run_id)
+        if not run.called:
+            await self._begin(task_id, run_id, run.pk)
         chat = ReplayChat(
             self._explorer,
             self._redactor,
@@ -189,9 +191,16 @@ class Replays:
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
+        arrived = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal arrived
+            await send(message)
+            arrived = message["type"] == "http.response.body" and not message.get("more_body", False)
+
         self._calling[run.pk] += 1
         try:
-            await self._chats.answer(chat, receive, send)
+            await self._chats.answer(chat, receive, send_on)
         except RequestError as error:
             await self.give_up(run.pk, f"a call failed: {error}")
             raise
@@ -202,8 +211,15 @@ class Replays:
             self._calling[run.pk] -= 1
             if not self._calling[run.pk]:
                 del self._calling[run.pk]
-        if not chat.over:
+        if not arrived:  # of a run that has ended before, or failed with its answer, nothing changes
             await self.give_up(run.pk, "a call was not answered: its agent went away")
+
+    async def _begin(self, task_id: str, run_id: int, pk: int) -> None:
+        """Remember that a run has begun to make calls, before it does: a crash may keep the answer from its agent."""
+        async with self._database.write() as session:
+            begun = await replays.begin_call(session, pk)
+        if not begun:
+            raise _closed(await self._known(task_id, run_id), status=410)
 
     async def _keep(self, pk: int, call: NewCall) -> None:
         """Keep an answer as one of this run's.

@@ -30,9 +30,6 @@ class ReplayChat:
         keep: keeps a whole answer with the run, unless the run has ended.
         give_up: the call, and with it the run, came to nothing, for this reason.
         tried_again: called for each further try.
-
-    Attributes:
-        over: what became of the call is in the store.
     """
 
     def __init__(
@@ -53,7 +50,6 @@ class ReplayChat:
         self._started = time.monotonic()
         self._asked: dict[str, Any] | None = None
         self.tried_again = tried_again
-        self.over = False
 
     async def request(self, body: bytes) -> bytes:
         if self._asked is None:
@@ -62,29 +58,25 @@ class ReplayChat:
         return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
 
     async def asks_anew(self, status: int) -> bool:
-        return status == 404 and await self._explorer.renamed()  # it serves another model since a restart
+        asked = (self._asked or {}).get("model")
+        return status == 404 and await self._explorer.renamed(asked)  # it serves another model since a restart
 
     async def refused(self, answer: Whole) -> None:
         said = answer.body[:500].decode("utf-8", "replace")
-        await self._fail(f"a call failed: the Explorer answered {answer.status} {said}")
+        await self._give_up(f"a call failed: the Explorer answered {answer.status} {said}")
 
     async def answered(self, answer: Answer, version: int | None) -> None:
         if answer.flaw is not None or answer.msg_id is None or answer.completion is None:
-            await self._fail(f"an answer was not whole: {answer.flaw}")
+            await self._give_up(f"an answer was not whole: {answer.flaw}")
             raise RequestError(
                 f"the answer is not whole ({answer.flaw}): the run failed", status=410, code="run_closed"
             )
         latency = time.monotonic() - self._started
         request, completion = await asyncio.to_thread(self._packed, self._asked or {}, answer.completion)
-        self.over = True  # also where the run has ended before
         await self._keep(NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began))
 
     async def broken_off(self, answer: Answer) -> None:
-        await self._fail(f"an answer was not whole: {answer.flaw}")
-
-    async def _fail(self, reason: str) -> None:
-        await self._give_up(reason)
-        self.over = True
+        await self._give_up(f"an answer was not whole: {answer.flaw}")
 
     def _packed(self, *bodies: Mapping[str, Any]) -> tuple[bytes, ...]:
         return tuple(pack(self._redactor.redact(body)) for body in bodies)

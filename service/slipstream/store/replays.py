@@ -37,11 +37,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A run as it is at the moment."""
+    """A run as it is at the moment. `called`: it has begun a call."""
 
     pk: int
     state: str
     reason: str | None
+    called: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,18 @@ async def open_runs(
 async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None:
     """A run by its address."""
     query = (
-        select(RunRow.id, RunRow.state, RunRow.reason)
+        select(RunRow.id, RunRow.state, RunRow.reason, RunRow.called)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .where(GroupRow.task_id == task_id, GroupRow.kind == KIND, RunRow.run_id == run_id)
     )
     row = (await session.execute(query)).one_or_none()
     return None if row is None else Known(*row)
+
+
+async def begin_call(session: AsyncSession, pk: int) -> bool:
+    """A run begins a call. Returns False where it is not open."""
+    begun = update(RunRow).where(RunRow.id == pk, RunRow.state == "open").values(called=True)
+    return bool((await session.execute(begun)).rowcount)  # type: ignore[attr-defined]
 
 
 async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: float, now: float) -> bool:
@@ -216,9 +223,8 @@ async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: flo
 
 
 async def begun(session: AsyncSession) -> list[int]:
-    """Open runs that have made a call."""
-    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
-    return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", called)))
+    """Open runs that have begun a call."""
+    return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", RunRow.called)))
 
 
 async def pending(session: AsyncSession) -> list[int]:

@@ -29,7 +29,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint, literal_column
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    false,
+    literal_column,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 ID_LENGTH = 64
@@ -157,6 +168,8 @@ class RunRow(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
+    called: Mapped[bool] = mapped_column(server_default=false())
+    """Of an agent replay: its agent has made a call, whatever became of that."""
     due_at: Mapped[float] = mapped_column(default=0.0)
     """Not sent (pending) or not scored (answered) before this time; given up (open) at it."""
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
 from slipstream.store.replays import KIND, open_runs
-from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables import CallRow, GroupRow, RunRow, TaskRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,8 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
 
 
 async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> bool:
-    """Tell the endpoint of a run again later. Returns False where it has made a call, or has ended."""
-    called = select(RunCallRow.id).where(RunCallRow.run_pk == RunRow.id).exists()
-    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~called)
+    """Tell the endpoint of a run again later. Returns False where it has begun a call, or has ended."""
+    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~RunRow.called)
     again = again.values(state="pending", attempts=attempts, due_at=due_at)
     done = await session.execute(again.execution_options(synchronize_session=False))
     return bool(done.rowcount)  # type: ignore[attr-defined]
