@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import structlog
 
@@ -72,6 +73,7 @@ class Committer:
     Args:
         history: repairs what the Explorer lost of clients' groups, if given.
         max_generations: how often a group may be run because the Explorer lost it.
+        webhook_runs: there is an endpoint that runs agents again.
         group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
         clock: Unix seconds.
         planned: called when groups are to be run again.
@@ -85,6 +87,7 @@ class Committer:
         *,
         history: TrinityHistory | None,
         max_generations: int,
+        webhook_runs: bool,
         group_size: int,
         group_idle: float,
         clock: Callable[[], float],
@@ -94,7 +97,7 @@ class Committer:
         self._explorer = explorer
         self._metrics = metrics
         self._history = history
-        self._max_generations = max_generations
+        self._give_back = partial(commits.give_back, limit=max_generations, webhook_runs=webhook_runs)
         self._group_size = group_size
         self._group_idle = group_idle
         self._clock = clock
@@ -244,7 +247,7 @@ class Committer:
         async with self._database.write() as session:
             await commits.drop(session, partial, "the Explorer knew a part of it only", now)
             reason = "the Explorer does not know its answers"
-            given_back = await commits.give_back(session, unknown, reason, self._max_generations, now, repaired=False)
+            given_back = await self._give_back(session, unknown, reason, now, repaired=False)
             await commits.deliver(session, row.id, now)
             await commits.end(session, row.id, "delivered", now, experiences=experiences)
         if partial:
@@ -268,7 +271,7 @@ class Committer:
         repaired = untaken and await self._repair(groups)
         now = self._clock()
         async with self._database.write() as session:
-            given_back = await commits.give_back(session, groups, reason, self._max_generations, now, repaired=repaired)
+            given_back = await self._give_back(session, groups, reason, now, repaired=repaired)
             await commits.end(session, row.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
         self._given_back(given_back)

@@ -15,7 +15,6 @@ import time
 from contextlib import AsyncExitStack
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Send
 
@@ -28,7 +27,6 @@ from slipstream.capture.retries import Retries
 from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
-from slipstream.errors import ExplorerError
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
 from slipstream.metrics import Metrics
@@ -48,6 +46,7 @@ from slipstream.selection import Selector
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
+from slipstream.triggers import CommitTriggers
 from slipstream.watch import ExplorerWatch
 from slipstream.worker import Worker
 
@@ -154,10 +153,14 @@ class Sidecar:
             self.metrics,
             history=self._history,
             max_generations=settings.runs.max_attempts,
+            webhook_runs=settings.runs.mode == "webhook",
             group_size=settings.facade_group_size,
             group_idle=settings.facade.group_idle,
             clock=time.time,
             planned=self._planned,
+        )
+        self._triggers = CommitTriggers(
+            self.database, self.committer, settings.commit, wake=lambda: self._committing.wake()
         )
         self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
         self.replays = Replays(
@@ -190,7 +193,7 @@ class Sidecar:
         self._planning = Worker("planner", self.planner.step, _TICK)
         self._calling = Worker("shadow", self.shadow.step, _TICK)
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
-        self._committing = Worker("committer", self._commit_when_due, _TICK)
+        self._committing = Worker("committer", self._triggers.step, _TICK)
         self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, _TICK)
         self._workers = (
             *((self._telling,) if self._telling is not None else ()),
@@ -204,8 +207,6 @@ class Sidecar:
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
         )
-        self._scheduler = AsyncIOScheduler(timezone="UTC")
-        self._timer_ran_out = False
 
     async def start(self) -> None:
         """Open the store, take up what the last process left, and start the stages."""
@@ -217,28 +218,20 @@ class Sidecar:
         await self.replays.prepare(planned=self._webhook is not None)
         for worker in self._workers:
             worker.start()
-        self._scheduler.add_job(
-            self._on_timer,
-            "interval",
-            seconds=self.settings.commit.interval,
-            id="commit",
-            coalesce=True,
-            misfire_grace_time=None,
-        )
-        self._scheduler.start()
+        self._triggers.start()
 
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
-        self._scheduler.shutdown(wait=False)
+        self._triggers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
             if self._history is not None:
                 closing.push_async_callback(self._history.aclose)
-            if self._webhook is not None:
-                closing.push_async_callback(self._webhook.aclose)
             for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
+            if self._webhook is not None:
+                closing.push_async_callback(self._webhook.aclose)
             # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
             one_step = (self._taking, self._recording, self._committing)
             await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
@@ -256,8 +249,7 @@ class Sidecar:
             except TimeoutError:
                 _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
             await self.shadow.stop()
-            if self.settings.commit.on_shutdown:
-                await self._last_commit()
+            await self._triggers.last(_DRAIN)
 
     async def facade_chat(self, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""
@@ -274,8 +266,7 @@ class Sidecar:
     @property
     def next_commit_at(self) -> float | None:
         """When the commit timer runs out, Unix seconds."""
-        job = self._scheduler.get_job("commit")
-        return job.next_run_time.timestamp() if job is not None and job.next_run_time is not None else None
+        return self._triggers.next_at
 
     async def refresh_gauges(self) -> None:
         """Bring the gauges that mirror the store up to date."""
@@ -303,33 +294,3 @@ class Sidecar:
             self.decide()
         if added.rescore:
             self.rescore()
-
-    async def _on_timer(self) -> None:
-        self._timer_ran_out = True
-        self._committing.wake()
-
-    async def _commit_when_due(self) -> bool:
-        """Commit because the timer ran out, or because enough is ready."""
-        if self._timer_ran_out:
-            self._timer_ran_out = False
-            await self._try_commit("interval", self.settings.commit.min_experiences)
-        limit = self.settings.commit.max_pending
-        if limit is not None:
-            async with self.database.read() as session:
-                ready = await commits.ready_experiences(session)
-            if ready >= limit:
-                await self._try_commit("size", limit)
-        return False
-
-    async def _last_commit(self) -> None:
-        try:
-            async with asyncio.timeout(_DRAIN):
-                await self._try_commit("shutdown", 1)
-        except TimeoutError:
-            _log.warning("commit_left_for_the_next_start")
-
-    async def _try_commit(self, trigger: str, minimum: int) -> None:
-        try:
-            await self.committer.commit(trigger, minimum)
-        except ExplorerError as error:
-            _log.warning("commit_postponed", trigger=trigger, reason=str(error))

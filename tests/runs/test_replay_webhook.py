@@ -16,7 +16,7 @@ import openai
 import pytest
 from loops import Loop, RunLoop
 from pydantic import ValidationError
-from replaying import ask, replay
+from replaying import ask, open_runs, replay
 from scripted import ScriptedExplorer
 from serving import serving, until
 from starlette.applications import Starlette
@@ -35,7 +35,7 @@ class Endpoint:
     """An endpoint that runs its agent again.
 
     Attributes:
-        answers: statuses and bodies of its next answers; then `{"reward": 0.75}`.
+        answers: statuses and bodies (bytes are said to be compressed) of its next answers; then `{"reward": 0.75}`.
         calls: how many the agent makes before it answers.
         told: the requests that came, and `headers` theirs.
         hold: while it is not set, nothing is answered.
@@ -69,16 +69,27 @@ class Endpoint:
             for step in range(self.calls):
                 await ask(client, f"step {step}")
         self.at_once -= 1
+        if isinstance(body, bytes):
+            return Response(body, status, {"content-encoding": "gzip"})
         return Response(status_code=status) if body is None else JSONResponse(body, status)
 
 
 @asynccontextmanager
 async def webhook_loop(
-    run_loop: RunLoop, endpoint: Endpoint, webhook: dict[str, Any] | None = None, **runs: Any
+    run_loop: RunLoop,
+    endpoint: Endpoint,
+    webhook: dict[str, Any] | None = None,
+    explorer: ScriptedExplorer | None = None,
+    commit: dict[str, Any] | None = None,
+    **runs: Any,
 ) -> AsyncIterator[Loop]:
     async with serving(endpoint.app()) as url:
         told = {"url": f"{url}/replay", "secret": SECRET, "base_url": "http://sidecar.example", **(webhook or {})}
-        async with run_loop(ScriptedExplorer(), runs={"mode": "webhook", "webhook": told, **runs}) as loop:
+        sections = {
+            "runs": {"mode": "webhook", "webhook": told, **runs},
+            "commit": {"interval": "1h", **(commit or {})},
+        }
+        async with run_loop(explorer, **sections) as loop:
             endpoint.sidecar = loop.url
             yield loop
 
@@ -142,6 +153,7 @@ def test_a_signature_is_that_of_the_specifications_example() -> None:
         ((404, None), "HTTP 404"),
         ((200, {"reward": 2}), "from 0 to 1, found 2"),
         ((200, {"rewards": 1}), "rewards"),
+        ((200, b"no gzip"), "its answer cannot be used"),
         ((200, {"error": "the tool was away"}), "the tool was away"),
         ((503, None), "1 attempts: HTTP 503"),
     ],
@@ -205,9 +217,42 @@ async def test_what_the_explorer_lost_is_run_again(run_loop: RunLoop) -> None:
         assert [run["run_id"] for run in group["runs"]] == [2, 3], "an address is never given to another run"
 
 
+async def test_what_the_explorer_lost_comes_to_nothing_once_no_endpoint_would_run_it_again(run_loop: RunLoop) -> None:
+    explorer = ScriptedExplorer()
+    async with webhook_loop(run_loop, Endpoint(), explorer=explorer, commit={"on_shutdown": False}) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: loop.ready(2))
+    explorer.recorded.clear()
+    async with run_loop(explorer) as loop:
+        assert (await loop.commit())["run_again"] == 0
+        assert (await replay(loop))["state"] == "dropped"
+        await open_runs(loop)
+
+
+async def test_a_first_call_that_outlives_its_try_is_not_one_of_the_next(run_loop: RunLoop) -> None:
+    """The endpoint fails while its agent waits for an answer: told again, there would be two agents in one run."""
+    explorer = ScriptedExplorer()
+    explorer.hold.clear()
+    endpoint = Endpoint((503, None), calls=0)
+    endpoint.hold.clear()
+    async with webhook_loop(run_loop, endpoint, explorer=explorer) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        await until(lambda: endpoint.told)
+        call = asyncio.create_task(
+            loop.client.post("/runs/t/0/v1/chat/completions", json={"messages": [{"role": "user"}]})
+        )
+        await until(lambda: explorer.chats)
+        endpoint.hold.set()
+        await ended(loop, "t", "failed")
+        explorer.hold.set()
+        assert (await call).status_code == 410
+        assert len(endpoint.told) == 1
+
+
 def test_the_mode_needs_its_endpoint_and_a_secret() -> None:
     for webhook in ({}, {"url": "http://127.0.0.1:9"}, {"secret": "s"}):
         with pytest.raises(ValidationError, match=r"webhook.url and webhook.secret"):
             Settings.model_validate({"runs": {"mode": "webhook", "webhook": webhook}})
-    with pytest.raises(ValidationError, match="whsec_ and base64 behind it"):
-        Settings.model_validate({"runs": {"webhook": {"secret": "whsec_no base64"}}})
+    for secret in ("whsec_no base64", "whsec_"):
+        with pytest.raises(ValidationError, match="whsec_ and base64 behind it"):
+            Settings.model_validate({"runs": {"webhook": {"secret": secret}}})

@@ -115,6 +115,8 @@ class WebhookCaller:
                     status, answer = await self._post(await asyncio.to_thread(_body, run, self._base_url), run)
             except TimeoutError:
                 await self._fail(run, f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)")
+            except httpx.DecodingError as error:
+                await self._fail(run, f"its answer cannot be used: {error}")
             except httpx.TransportError as error:
                 await self._again(run, f"{type(error).__name__}: {error}")
             else:

@@ -106,11 +106,19 @@ async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str,
 
 
 async def give_back(
-    session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, limit: int, now: float, *, repaired: bool
+    session: AsyncSession,
+    groups: Sequence[ReadyGroup],
+    reason: str,
+    now: float,
+    *,
+    limit: int,
+    webhook_runs: bool,
+    repaired: bool,
 ) -> GivenBack:
     """The Explorer lost these groups: plan each anew, at most `limit` times over.
 
     Args:
+        webhook_runs: there is an endpoint that runs agents again. Without it, what one had run comes to nothing.
         repaired: the Explorer takes again those that cannot be run again. Else they stay lost.
     """
     run_again = again = dropped = 0
@@ -122,7 +130,7 @@ async def give_back(
         row.updated_at = now
         if row.by_client:
             again += replay_deliveries.give_back(row, limit if repaired else None)
-        elif row.generation + 1 >= limit:
+        elif row.generation + 1 >= limit or (row.kind == KIND and not webhook_runs):
             row.state = "dropped"
             dropped += 1
         else:
