@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -248,6 +249,28 @@ class Account:
     owner: str
     password: str
     tokens: int
+
+
+class Plan(Enum):
+    PAID = {"token": "of the program"}  # noqa: RUF012 - a member, which nobody changes
+
+
+def test_what_a_copy_shares_with_production_stays_as_it_is(production: Production) -> None:
+    """Pickle copies an enum's member and a function by their names."""
+    sign_off.token = "of the program"  # type: ignore[attr-defined]
+
+    @slipstream.tool(side_effects=True)
+    def subscribe() -> dict[str, Any]:
+        return {"plan": Plan.PAID, "then": sign_off, "token": "of the user"}
+
+    with production.call():
+        subscribe()
+    assert (Plan.PAID.value, vars(sign_off)) == ({"token": "of the program"}, {"token": "of the program"})
+    with production.replay():
+        assert subscribe() == {"plan": Plan.PAID, "then": sign_off, "token": "[redacted]"}
+
+
+def sign_off() -> None: ...
 
 
 def test_secrets_are_not_kept(production: Production) -> None:

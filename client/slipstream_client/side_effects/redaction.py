@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from enum import Enum
+from types import FunctionType
 from typing import Any
 
 REDACTED = "[redacted]"
@@ -12,6 +14,9 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 """The ends of names that secrets go by: `password`, `client_secret`, `accessToken`, `X-Api-Key`."""
+
+_AS_THEY_ARE = (str, bytes, int, float, complex, type(None), Enum, FunctionType)
+"""The last two are no copies: pickle finds them by their names, and production uses them too."""
 
 
 def without_secrets(value: Any) -> Any:
@@ -23,7 +28,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def _cleaned(value: Any, seen: set[int]) -> Any:
-    if isinstance(value, (str, bytes, int, float, complex, type(None))):
+    if isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, tuple):
         items = [_cleaned(item, seen) for item in value]
