@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tuned import LearningExplorer, ask, dataset, one_call, questions, tuned
 
 from slipstream_client import JudgeOutput, TunerModelConfig, WorkflowOutput
+from slipstream_client.tuner.endpoint import Endpoint
 from slipstream_client.tuner.errors import TunerError
 
 
@@ -410,3 +412,22 @@ async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Pat
     over.set()
     await until(lambda: len(refused) == 2)
     assert len(explorer.chats) == 4
+
+
+async def test_an_engine_that_ends_amid_a_step_ends_the_tuning_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explorer = LearningExplorer()
+    explorer.hold.clear()
+
+    def check() -> None:
+        if len(explorer.chats) == 4:
+            raise TunerError("the engine ended")
+
+    def watched(url: Any, *others: Any) -> Any:
+        return contextlib.nullcontext(Endpoint(url, None, {}, check))
+
+    monkeypatch.setattr("slipstream_client.tuner.tuning.endpoint", watched)
+    with pytest.raises(TunerError, match="the engine ended"):
+        await asyncio.wait_for(tuned(explorer, train_dataset=dataset(folder / "d", questions(2))), 20)
+    explorer.hold.set()

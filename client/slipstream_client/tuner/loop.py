@@ -25,6 +25,7 @@ from slipstream_client.tuner.rollouts import Failure, Group, Rollouts, Run, Task
 logger = logging.getLogger(__name__)
 
 _POLL = 0.2  # seconds between two looks for a new version
+_LOOK = 1.0  # seconds between two looks at whether the engine is there
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,13 @@ class Loop:
     async def _groups(self, tasks: Sequence[Task], size: int, what: str) -> list[Group]:
         self.check()
         with tqdm(total=len(tasks) * size, desc=what, unit="run", leave=False) as bar:
-            return await self.rollouts.groups(tasks, size, bar.update)
+            groups = asyncio.create_task(self.rollouts.groups(tasks, size, bar.update))
+            try:
+                while not (await asyncio.wait([groups], timeout=_LOOK))[0]:
+                    self.check()  # or each run would wait for an engine that has ended
+            finally:
+                groups.cancel()
+            return groups.result()
 
 
 def _scalars(kind: str, said: Mapping[str, Any]) -> dict[str, float]:
