@@ -160,7 +160,12 @@ def tune(
     ] = None,
     to_trinity: Annotated[
         Path | None,
-        typer.Option("--to-trinity", metavar="FILE", help="Do not train: write the YAML of Trinity-RFT's full run."),
+        typer.Option(
+            "--to-trinity",
+            metavar="FILE",
+            dir_okay=False,
+            help="Do not train: write the YAML of Trinity-RFT's full run.",
+        ),
     ] = None,
 ) -> None:
     """Run a script that tunes a model on a dataset, or write what it asks for as a file of Trinity-RFT's."""

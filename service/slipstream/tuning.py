@@ -6,6 +6,7 @@ import importlib.util
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,11 +20,14 @@ def run_script(script: Path, arguments: Sequence[str], to_trinity: Path | None) 
         to_trinity: with it, `tune()` writes this file, and there the script ends, without any training.
 
     Raises:
-        SlipstreamError: there is no such script, it does not call `tune()`, or the client is not installed.
+        SlipstreamError: there is no such script, it does not call `tune()`, or `tune()` says what is wrong with what
+            it was given; or the client is not installed.
         SystemExit: the script's own.
+        Exception: likewise.
     """
     if importlib.util.find_spec("slipstream_client") is None:
         raise SlipstreamError("this command needs the client: pip install 'slipstream-client[tuner]'")
+    from slipstream_client.tuner.errors import TunerError
     from slipstream_client.tuner.trinity import TO_TRINITY
 
     if not script.is_file():
@@ -38,11 +42,21 @@ def run_script(script: Path, arguments: Sequence[str], to_trinity: Path | None) 
     except SystemExit as ended:
         if to_trinity is None or ended.code or _identity(to_trinity) == before:
             raise
+    except (TunerError, ValueError) as error:
+        if not _is_the_tuner_s(error):
+            raise
+        raise SlipstreamError(str(error)) from error
     if to_trinity is None:
         return
     if _identity(to_trinity) == before:
         raise SlipstreamError(f"{script} did not call tune(): {to_trinity} was not written")
     print(f"{to_trinity} is written. Where the GPUs are: ray start --head && trinity run --config {to_trinity}")
+
+
+def _is_the_tuner_s(error: Exception) -> bool:
+    """Whether it is the tuner that raised it, in words, and not the script, whose author wants to know the line."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("slipstream_client.tuner.")
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

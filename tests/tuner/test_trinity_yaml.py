@@ -245,3 +245,18 @@ def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
     assert (project / "old.yaml").read_text() == "mode: both\n"
     done = command(project, "no.py", "--to-trinity", "old.yaml")
     assert (done.returncode, done.stderr) == (2, "slipstream: there is no script no.py\n")
+
+
+def test_the_command_says_a_mistake_in_a_line_and_shows_the_script_s_own(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = command(project, "code/my-script.py", "tune")
+    assert done.returncode == 2
+    assert "slipstream: model.model_path: no directory, and no model that can be had" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "is a directory" in command(project, "code/my-script.py", "--to-trinity", "code", "tune").stderr
+    (project / "own.py").write_text("int('three')\n")
+    done = command(project, "own.py")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
