@@ -30,6 +30,9 @@ MAX_HEADER = 4096
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
+_LOOKUPS = {"/embeddings", "/moderations", "/rerank"}
+"""What a replay asks production for, as it runs tools that only read: the policy model has no answer to it."""
+
 _OURS = "slipstream_client"
 """The request extension that names the headers which the hook has set: redirects take them along."""
 
@@ -135,10 +138,12 @@ def _carry(request: Any, context: Context) -> None:
     if path is None:
         return
     if context.replay is not None:
+        _replace_headers(request, _HEADERS, {})
+        if path in _LOOKUPS:
+            return
         query = request.url.query
         target = f"{urlsplit(settings().url).path}{context.replay.path}{path}".encode("ascii")
         request.url = request.url.copy_with(raw_path=target + b"?" + query if query else target)
-        _replace_headers(request, _HEADERS, {})
         return
     headers = headers_of(context)
     if headers:
