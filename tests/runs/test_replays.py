@@ -28,6 +28,9 @@ from slipstream.errors import RequestError
 from slipstream.proxy.metrics import Board
 from slipstream.sidecar import Sidecar
 from slipstream.store.bodies import unpack
+from slipstream.store.database import Database
+from slipstream.store.replays import note_task
+from slipstream.store.replays import open_runs as open_runs_of
 
 CHAT = "/runs/t/0/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
@@ -566,6 +569,20 @@ async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> 
             with pytest.raises(RequestError, match="started again"):
                 await sidecar.replays.admit("t", 0)
             assert (await sidecar.replays.admit("t", 1)).state == "open"
+
+
+@ON_BOTH_STORES
+async def test_any_number_of_planned_replays_ends(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        for number in range(33):  # thousand: more than PostgreSQL takes as parameters of one statement
+            await note_task(session, f"t{number}", None, [], {}, 1.0)
+            await open_runs_of(session, f"t{number}", 1000, 1.0, state="pending", by_client=False, due_at=1.0)
+    await database.close()
+    async with training_side(store_url, "http://127.0.0.1:9"):
+        pass
+    assert await stored_rows(store_url, "SELECT state, count(*) FROM groups GROUP BY state") == [("dropped", 33)]
 
 
 async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:

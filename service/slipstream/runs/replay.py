@@ -84,9 +84,12 @@ class Replays:
         """
         now = self._clock()
         async with self._database.write() as session:
-            await replays.fail(session, await replays.begun(session), _INTERRUPTED, now)
+            due = [(await replays.begun(session), _INTERRUPTED)]
             if not planned:
-                await replays.fail(session, await replays.pending(session), _NOBODY, now)
+                due.append((await replays.pending(session), _NOBODY))
+            for pks, reason in due:
+                for at in range(0, len(pks), _BATCH):
+                    await replays.fail(session, pks[at : at + _BATCH], reason, now)
 
     async def step(self) -> bool:
         """Give up runs that nothing was heard of for too long. Returns True when more may be waiting."""

@@ -29,6 +29,9 @@ _log = structlog.get_logger(__name__)
 _LONGEST_BACKOFF = 60.0
 """Seconds between two tries, at most."""
 
+_LONGEST_FIELD = 256
+"""Characters of a field's name that a reason quotes; an answer may be made of names alone."""
+
 _LARGEST_ANSWER = 1024**2
 """Bytes, of an answer that holds a reward."""
 
@@ -146,7 +149,7 @@ class WebhookCaller:
             ending = EndingBody.model_validate_json(answer or b"{}").as_ending(*self._clip)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(map(str, problem["loc"]))
+            field = ".".join(map(str, problem["loc"]))[:_LONGEST_FIELD]
             await self._fail(run, f"its answer cannot be used: {field} {problem['msg']}")
             return
         except RequestError as error:

@@ -205,8 +205,9 @@ async def fail(session: AsyncSession, pks: Collection[int], reason: str, now: fl
     query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state.in_(("pending", "open")))
     found = (await session.execute(query)).all()
     reason = reason.encode("utf-8", "replace").decode()
-    failed = [("failed", now, reason, now, pk) for pk, _ in found]
-    await update_rows(session, RunRow, ("state", "due_at", "reason", "updated_at"), failed)
+    failed = update(RunRow).where(RunRow.id.in_([pk for pk, _ in found]))
+    failed = failed.values(state="failed", due_at=now, reason=reason, updated_at=now)
+    await session.execute(failed.execution_options(synchronize_session=False))
     await end_groups(session, {group for _, group in found}, now)
     return len(found)
 
