@@ -58,7 +58,7 @@ class Score:
         survived: the share of the mafia alive in the end.
         blamed: whether a vote of the day hit the village.
         exposed: the share of the mafia that the days' votes hit.
-        valid: the share of the mafia's votes that were legal at the first try.
+        valid: the share of the mafia's votes that were legal, second tries among them.
         sensible: the share of the mafia's votes that were for the village.
     """
 

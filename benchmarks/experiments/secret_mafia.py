@@ -2,8 +2,8 @@
 
     PYTHONPATH=benchmarks .venv/bin/python -m experiments.secret_mafia --seed 1
 
-A seed is the games that are trained on, and the sampling. Each takes about twelve minutes on two cores; then the page's
-part is written from all seeds that were run.
+A seed is the games that are trained on, and the sampling. Each takes about half an hour on two cores that are
+shared; then the page's part is written from all seeds that were run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowO
 NAME = "secret-mafia"
 MEASURES = (
     report.Measure("won", "games won"),
-    report.Measure("valid", "votes legal at once"),
+    report.Measure("valid", "legal votes"),
     report.Measure("sensible", "votes for the village"),
     report.Measure("reward", "reward"),
 )
@@ -40,7 +40,13 @@ _WORDS = {
     "blamed": "for a villager voted out",
     "exposed": "for the share of the mafia voted out",
 }
-_SAID: list[str] = []
+_TRIED = (
+    ("prompts without an example of a vote", "15% of votes legal: games end after 5 turns, most players out for votes"),
+    ("with an example, and six lines of what was heard", "67% of votes legal, 17 turns, 11 s a game"),
+    ("shorter questions, and three lines: the setting", "66% of votes legal, 19 turns, 8 s a game"),
+    ("the same, with a script in the mafia's place that votes for a villager", "16 of 16 games won"),
+)
+"""What was tried on the model as it was before this setting, and what came of it, for the page."""
 _VOTE_TOKENS, _SPEECH_TOKENS = 8, 12
 
 
@@ -64,7 +70,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--held-out", type=int, default=32, help="games that are measured on")
-    parser.add_argument("--measure-every", type=int, default=3, help="steps")
+    parser.add_argument("--measure-every", type=int, default=6, help="steps")
     parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
     arguments = parser.parse_args()
     model = models.fetch("smollm2", arguments.model)
@@ -134,7 +140,22 @@ def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
         f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU, busy with other things too. One seed "
         f"took {report.spread([seed.seconds / 60 for seed in seeds], '.1f')} minutes.",
         "",
-        *_SAID,
+        "What moved in seed 1: more of the mafia's votes are legal, and more are for the village, so that fewer of it "
+        "are out for an illegal vote (the share alive in the end went from 0.30 to 0.52). The games won follow, but "
+        "the two intervals overlap: with 32 games that alone is a tendency and no proof. The share of the mafia that "
+        "the village votes out hardly moved (0.25 and 0.20). Six steps are six changes of the weights; the deals of a "
+        "step differ so much that the column of training is mostly noise.",
+        "",
+        "In seed 1 the machine's memory ran out, beside other work, and the Trainer was killed; `tune` was called "
+        "again and went on behind the third step. The minutes are those of both calls; they are 16 of CPU time, on "
+        "cores with a load of 5 to 39.",
+        "",
+        "What was tried before, 16 games each:",
+        "",
+        "| what was tried | what came of it |",
+        "|---|---|",
+        *(f"| {tried} | {came} |" for tried, came in _TRIED),
+        "",
     ]
 
 
