@@ -73,7 +73,8 @@ class Score:
     def reward(self) -> float:
         least = sum(weight for weight in WEIGHTS.values() if weight < 0)
         most = sum(weight for weight in WEIGHTS.values() if weight > 0)
-        return (sum(weight * getattr(self, part) for part, weight in WEIGHTS.items()) - least) / (most - least)
+        worth = float(sum(weight * getattr(self, part) for part, weight in WEIGHTS.items()))
+        return (worth - least) / (most - least)
 
 
 class Game:

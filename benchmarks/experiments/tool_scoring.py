@@ -36,7 +36,7 @@ class Score:
 
     @property
     def reward(self) -> float:
-        return sum(weight * getattr(self, part) for part, weight in WEIGHTS.items())
+        return float(sum(weight * getattr(self, part) for part, weight in WEIGHTS.items()))
 
 
 def read(answer: str) -> dict[str, Any] | None:
