@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ def several_calls(task: dict[str, Any], model: Any, auxiliary_models: dict[str, 
     return WorkflowOutput(reward=min(len(said), 40) / 40, metrics={"asked": float(opinion.usage.completion_tokens > 0)})
 
 
-def test_a_local_engine_learns_and_leaves_what_is_promised(
+def test_a_local_engine_learns_leaves_what_is_promised_and_ends_at_ctrl_c(
     folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slipstream_client.config._configured", None)
@@ -77,10 +79,26 @@ def test_a_local_engine_learns_and_leaves_what_is_promised(
     assert explorer["explorer"]["rollout_model"]["seed"] == 7
     assert engine_processes(experiment) == []
 
-    second = tune(train_dataset=dataset(folder / "d", questions(4), total_steps=3), **arguments)
-    assert second.steps[:2] == first.steps
-    assert second.steps[2]["version"] == 2
-    assert (experiment / "latest_state_dict_iteration.txt").read_text() == "3"
+    # It goes on where it ended, and is stopped amid the step after the next.
+    version, stopped = experiment / "latest_state_dict_iteration.txt", threading.Lock()
+
+    def until_version_3(task: dict[str, Any], model: Any) -> WorkflowOutput:
+        output = one_call(task, model)
+        if version.read_text() == "3" and stopped.acquire(blocking=False):
+            os.kill(os.getpid(), signal.SIGINT)
+        return output
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        more = dataset(folder / "d", questions(4), total_steps=9)
+        with pytest.raises(KeyboardInterrupt):
+            tune(train_dataset=more, **{**arguments, "workflow_func": until_version_3, "auxiliary_models": None})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert engine_processes(experiment) == []
+    steps = json.loads((experiment / "tuner.json").read_text())["steps"]
+    assert steps[:2] == [*first.steps]
+    assert [step["version"] for step in steps[2:]] == [2]
 
 
 _FILES = ("explorer", "trainer")
@@ -95,8 +113,7 @@ def engine_processes(experiment: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-async def test_a_local_engine_ends_with_its_tuning(folder: Path, tiny_model: Path, number: signal.Signals) -> None:
+async def test_a_local_engine_ends_when_its_tuning_is_killed(folder: Path, tiny_model: Path) -> None:
     dataset(folder / "d", questions(8))
     (folder / "model").symlink_to(tiny_model)
     experiment = folder / "checkpoints" / "AgentScope" / "experiment"
@@ -107,10 +124,14 @@ async def test_a_local_engine_ends_with_its_tuning(folder: Path, tiny_model: Pat
         "1000",
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )
-    await until(lambda: (experiment / "latest_state_dict_iteration.txt").exists(), 120)
-    assert len(engine_processes(experiment)) == 2
-    process.send_signal(number)
-    assert await asyncio.wait_for(process.wait(), 60) == -number
+
+    def at_work() -> list[int]:
+        """Those that have been for a while: the guard hears of a program right after its start."""
+        return [pid for pid in engine_processes(experiment) if psutil.Process(pid).cpu_times().user > 0.2]
+
+    await until(lambda: len(at_work()) == 2, 120)
+    process.kill()
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
     await until(lambda: engine_processes(experiment) == [], 30)
 
 
@@ -120,9 +141,14 @@ def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: 
     data = dataset(folder / "d", questions(2))
     with pytest.raises(ValueError, match="model: missing; the local engine needs it"):
         tune(workflow_func=one_call, train_dataset=data)
-    (folder / "empty").mkdir()
-    model = TunerModelConfig(model_path="empty", max_model_len=64)
-    with pytest.raises(TunerError, match=r"(?s)the local engine's (explorer|trainer) ended with.*model\.model_path"):
+    (folder / "model").mkdir()
+    model = TunerModelConfig(model_path="model", max_model_len=64)
+    algorithm = AlgorithmConfig(algorithm_type="rloo")
+    with pytest.raises(ValueError, match="algorithm_type: a local engine knows multi_step_grpo, grpo, ppo; found 'rl"):
+        tune(workflow_func=one_call, train_dataset=data, model=model, algorithm=algorithm)
+    (folder / "torch.py").write_text("raise ImportError('no libcudart')")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    with pytest.raises(TunerError, match=r"(?s)the local engine's (explorer|trainer) ended with 2:.*no libcudart"):
         tune(workflow_func=one_call, train_dataset=data, model=model, experiment_name="experiment")
     assert engine_processes(folder / "checkpoints") == []
 

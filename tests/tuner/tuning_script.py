@@ -6,10 +6,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from typing import Any
 
-from tuned import one_call
+import httpx
 
-from slipstream_client import AlgorithmConfig, DatasetConfig, TunerModelConfig, tune
+from slipstream_client import AlgorithmConfig, DatasetConfig, TunerModelConfig, WorkflowOutput, tune
+
+
+def one_call(task: dict[str, Any], model: Any) -> WorkflowOutput:
+    """Without the openai SDK, and without what the tests import: a process more or less is to be cheap."""
+    messages = [{"role": "user", "content": task["question"]}]
+    answer = httpx.post(f"{model.base_url}/chat/completions", json={"messages": messages}, timeout=60, trust_env=False)
+    answer.raise_for_status()
+    return WorkflowOutput(reward=0.5)
 
 
 def main(steps: str, url: str | None = None) -> None:

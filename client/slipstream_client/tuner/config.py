@@ -15,6 +15,9 @@ GROUPED = (
 )  # fmt: skip
 """Algorithms that compare the runs of a task with each other."""
 
+LOCAL = ("multi_step_grpo", "grpo", "ppo")
+"""Algorithms of the embedded engine."""
+
 OFFLINE = ("sft", "dpo", "cpt", "raft")
 """Algorithms that Trinity-RFT knows, and that learn nothing from chat, feedback and commit."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from slipstream_client.config import settings
-from slipstream_client.tuner.config import TunerModelConfig
+from slipstream_client.tuner.config import LOCAL, TunerModelConfig
 from slipstream_client.tuner.errors import TunerError
 from slipstream_client.tuner.gateway import Upstream
 from slipstream_client.tuner.local import installed, local_engine, model_directory
@@ -36,8 +36,8 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
     """Where the Explorer or the facade is, or None: the local engine is to be started.
 
     Raises:
-        ValueError: an auxiliary model has no address, or there is no model for the local engine,
-            or an address is none.
+        ValueError: an auxiliary model has no address, `explorer_url` is none, or the local engine cannot do what is
+            asked of it.
         TunerError: there is no engine at all.
     """
     sidecar = settings()
@@ -58,6 +58,8 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
         )
     if plan.model is None:
         raise ValueError("model: missing; the local engine needs it, here or in the file of config_path")
+    if (asked := plan.algorithm.algorithm_type) not in LOCAL:
+        raise ValueError(f"algorithm.algorithm_type: a local engine knows {', '.join(LOCAL)}; found {asked!r}")
     model_directory(plan.model)
     for name, model in auxiliary.items():
         if not model.base_url:
