@@ -151,7 +151,7 @@ async def test_the_commit_happens_by_size_by_timer_and_at_shutdown(run_loop: Run
         assert len(loop.explorer.committed[0]) == 3, "not before there are min_experiences"
     async with run_loop() as loop:
         await loop.chat("last", {"x-slipstream-task-id": "last"})
-        await until(lambda: loop.task("last"))
+        await until(lambda: loop.explorer.chats)
     assert len(loop.explorer.committed[0]) == 1
     async with run_loop(commit={"interval": "1h", "on_shutdown": False}) as loop:
         await loop.chat("left", {"x-slipstream-task-id": "left"})

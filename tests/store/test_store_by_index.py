@@ -73,7 +73,7 @@ async def test_no_statement_goes_through_a_table(tmp_path: Path, run_loop: RunLo
     fill(path, _CALLS, every=2)
     asked.steps.clear()  # what the migrations took
     async with run_loop(
-        capture={"retention": "23h", "task_idle": "100ms"}, runs={"repeat_time": 2, "replay_timeout": "500ms"}
+        capture={"retention": "23h", "task_idle": "100ms"}, runs={"repeat_time": 2, "replay_timeout": "2s"}
     ) as loop:
         await _everything(loop)
     assert any(statement.startswith("INSERT INTO calls") for statement in asked.steps), "the loop ran elsewhere"
