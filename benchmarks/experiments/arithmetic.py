@@ -9,19 +9,15 @@ part is written from all seeds that were run.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shutil
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from experiments import report
+from experiments.training import trained
 from experiments.worksheet import MOST_TURNS, held_out_sums, judge, solve, training_sums
 from slipstream import model as models
-from slipstream_client.tuner import AlgorithmConfig, DatasetConfig, TunerModelConfig, tune
+from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig
 
 NAME = "arithmetic"
 MEASURES = (
@@ -52,39 +48,19 @@ def write() -> None:
 
 
 def run(seed: int, steps: int, held_out: int, model: Path) -> report.Seed:
-    folder = report.OUTPUT / NAME / f"seed-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    rows(folder / "sums" / "train.jsonl", training_sums(seed, steps * _TASKS))
-    rows(folder / "sums" / "test.jsonl", held_out_sums(held_out))
-    os.chdir(folder)  # checkpoints are written below
-    began = time.monotonic()
-    result = tune(
+    return trained(
+        NAME,
+        seed,
+        training_sums(seed, steps * _TASKS),
+        held_out_sums(held_out),
+        steps,
         workflow_func=solve,
         judge_func=judge,
-        train_dataset=DatasetConfig(path="sums", split="train", total_steps=steps),
-        eval_dataset=DatasetConfig(path="sums", split="test"),
         model=TunerModelConfig(model_path=str(model), max_model_len=512, max_tokens=64),
         algorithm=AlgorithmConfig(
             group_size=_RUNS, batch_size=_TASKS, learning_rate=_LEARNING_RATE, eval_interval_steps=2
         ),
-        project_name=NAME,
-        experiment_name=f"seed-{seed}",
-        concurrency=64,
-        seed=seed,
     )
-    versions = {each["version"]: {"reward": each["reward"], **each["metrics"]} for each in result.evaluations}
-    counts = {
-        "steps": len(result.steps),
-        "runs": sum(each["runs"] for each in result.steps),
-        "dropped": sum(each["dropped"] for each in result.steps),
-        "held_out": held_out,
-    }
-    return report.Seed(seed, versions, time.monotonic() - began, counts)
-
-
-def rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def part(seeds: list[report.Seed], drawn: str) -> list[str]:
