@@ -387,7 +387,7 @@ async def test_without_any_engine_the_three_ways_are_told(folder: Path, monkeypa
 async def test_an_address_where_nothing_answers_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream_client.tuner.explorer._FIRST_RETRY_FOR", 0.1)
     data = dataset(folder / "d", questions(2))
-    with pytest.raises(TunerError, match=r"http://127\.0\.0\.1:9/v1/models: ConnectError"):
+    with pytest.raises(TunerError, match=r"explorer_url: GET http://127\.0\.0\.1:9/v1/models: ConnectError"):
         await tuned(LearningExplorer(), explorer_url="http://127.0.0.1:9", train_dataset=data)
 
 

@@ -71,6 +71,20 @@ async def test_what_a_run_does_to_its_task_no_other_run_sees(folder: Path) -> No
     assert [len(chat["messages"]) for chat in explorer.chats] == [2, 2, 2]
 
 
+async def test_a_plain_workflow_has_loops_of_its_own(folder: Path) -> None:
+    def twice(task: Any, model: Any) -> WorkflowOutput:
+        async def chat() -> None:
+            await model.async_client.chat.completions.create(model="any", messages=[{"role": "user", "content": "a"}])
+
+        asyncio.run(chat())
+        asyncio.run(chat())
+        return WorkflowOutput(reward=1.0)
+
+    explorer = LearningExplorer()
+    result = await tuned(explorer, twice, train_dataset=dataset(folder / "d", questions(2)))
+    assert (result.steps[0]["dropped"], len(explorer.chats)) == (0, 8)
+
+
 def text(body: str) -> Callable[[Request], Response]:
     return lambda request: PlainTextResponse(body)
 

@@ -112,8 +112,8 @@ class Explorer:
                     except ValueError:
                         raise Refused(f"{_EXPECTED}; {method} {self._shown}{path} is no JSON: {problem}") from None
                 if response.is_client_error and response.status_code != 429:
-                    raise Refused(f"{method} {self._shown}{path}: {problem}")
+                    raise Refused(f"explorer_url: {method} {self._shown}{path}: {problem}")
             if time.monotonic() + pause > deadline:
-                raise TunerError(f"{method} {self._shown}{path}: {problem}")
+                raise TunerError(f"explorer_url: {method} {self._shown}{path}: {problem}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -6,6 +6,8 @@ import contextlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from slipstream_client.per_loop import per_loop
+
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
@@ -41,10 +43,10 @@ class TunerModel:
 
     @cached_property
     def async_client(self) -> AsyncOpenAI:
-        """The asynchronous twin of `client`."""
+        """The asynchronous twin of `client`. A plain workflow may use it in loops of its own, one after the other."""
         import openai
 
-        http = openai.DefaultAsyncHttpxClient(trust_env=False, verify=False, timeout=self._timeout)
+        http = per_loop(openai.DefaultAsyncHttpxClient)(trust_env=False, verify=False, timeout=self._timeout)
         return openai.AsyncOpenAI(base_url=self.base_url, api_key=_KEY, max_retries=0, http_client=http)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
