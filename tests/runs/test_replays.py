@@ -305,12 +305,11 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
         [run] = (await open_runs(loop))["runs"]
         async with sdk(loop, run) as client:
             answered = await ask(client)
-        waits = loop.explorer.pace if stream else loop.explorer.hold
-        waits.clear()
+        loop.explorer.hold.clear()
         straggler = asyncio.create_task(loop.client.post(CHAT, json={**BODY, "stream": stream}))
         await until(lambda: len(loop.explorer.chats) == 2)
         assert (await finish(loop, reward=1))["msg_ids"] == [answered]
-        waits.set()
+        loop.explorer.hold.set()
         if stream:
             with pytest.raises(httpx.RemoteProtocolError):
                 await straggler
@@ -319,6 +318,41 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
         assert (await replay(loop))["runs"][0]["msg_ids"] == [answered]
         assert 'slipstream_replay_calls_total{state="straggler"} 1.0' in (await loop.client.get("/metrics")).text
         assert (await loop.commit())["experiences"] == 1
+
+
+async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        [run] = (await open_runs(loop))["runs"]
+        loop.explorer.pace.clear()
+        async with sdk(loop, run) as client:
+            stream = await client.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": "hello"}], stream=True
+            )
+            begun = await anext(aiter(stream))
+            ending = asyncio.create_task(finish(loop, reward=1))
+            assert await asyncio.wait({ending}, timeout=0.5) == (set(), {ending})
+            loop.explorer.pace.set()
+            assert (await ending)["msg_ids"] == [begun.id]
+        assert (await loop.commit())["experiences"] == 1
+
+
+async def test_a_run_that_ends_amid_an_answer_is_dropped_whole(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.runs.replay._PATIENCE", 0.05)
+    async with run_loop() as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with sdk(loop, run) as client:
+            await ask(client)
+            loop.explorer.pace.clear()
+            stream = await client.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": "hello"}], stream=True
+            )
+            await anext(aiter(stream))
+            assert (await finish(loop, reward=1))["state"] == "failed"
+            loop.explorer.pace.set()
+        assert "amid an answer" in (await replay(loop))["runs"][0]["error"]
+        assert (await loop.commit())["experiences"] == 0
 
 
 @ON_BOTH_STORES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,7 +31,12 @@ _APART = 1e-6
 """Seconds between the beginnings of two calls, at least, for they are kept in that order; a clock may say the same
 twice."""
 
+_PATIENCE = 3.0
+"""Seconds that the end of a run waits for answers that the agent has begun to read: agents leave a stream at its
+`finish_reason`, before it is over. Short of the 5 s after which the client asks again."""
+
 _NOT_KEPT = "the store did not take one of its calls"
+_CUT = "it was ended amid an answer that its agent had begun to read"
 _NOBODY = "runs.mode is shadow since: no endpoint runs agents again"
 _INTERRUPTED = "the sidecar was started again amid the run: an answer of it may not have reached its agent"
 
@@ -73,6 +79,7 @@ class Replays:
         self._answered = answered
         self._scored = scored
         self._calling: Counter[int] = Counter()
+        self._reading: dict[int, set[asyncio.Future[None]]] = {}
         self._broken: set[int] = set()
         self._began = 0.0
 
@@ -145,9 +152,10 @@ class Replays:
             RequestError: 404, there is none; 409, it has ended.
         """
         run = await self._known(task_id, run_id)
-        now = self._clock()
         said = self._redactor.redact(dict(ending.said))
-        error = _NOT_KEPT if run.pk in self._broken else said.get("error")
+        error = said.get("error") or (None if await self._read_to_the_end(run.pk) else _CUT)
+        error = _NOT_KEPT if run.pk in self._broken else error
+        now = self._clock()
         ending = Ending(ending.reward, ending.breakdown, error, said)
         async with self._database.write() as session:
             ended = await replays.end(session, run.pk, ending, now + self._grace, now)
@@ -195,9 +203,13 @@ class Replays:
             tried_again=self._metrics.run_retries.inc,
         )
         arrived = False
+        ended = asyncio.get_running_loop().create_future()
+        reading = self._reading.setdefault(run.pk, set())
 
         async def send_on(message: Message) -> None:
             nonlocal arrived
+            if message.get("body"):
+                reading.add(ended)
             await send(message)
             arrived = message["type"] == "http.response.body" and not message.get("more_body", False)
 
@@ -211,11 +223,19 @@ class Replays:
             self._broken.add(run.pk)
             raise
         finally:
+            reading.discard(ended)
+            ended.set_result(None)
             self._calling[run.pk] -= 1
             if not self._calling[run.pk]:
-                del self._calling[run.pk]
+                del self._calling[run.pk], self._reading[run.pk]
         if not arrived:  # of a run that has ended before, or failed with its answer, nothing changes
             await self.give_up(run.pk, "a call was not answered: its agent went away")
+
+    async def _read_to_the_end(self, pk: int) -> bool:
+        """Whether no answer is left, after a while, that the agent knows a part of. Without it the run is not whole;
+        one of which nothing was sent yet has had no part in what the agent did."""
+        reading = self._reading.get(pk)
+        return not reading or not (await asyncio.wait(set(reading), timeout=_PATIENCE))[1]
 
     async def _begin(self, task_id: str, run_id: int, pk: int) -> None:
         """Remember that a run has begun to make calls, before it does: a crash may keep the answer from its agent."""
