@@ -299,6 +299,16 @@ async def test_what_is_no_chat_is_refused_and_drops_the_run(run_loop: RunLoop) -
         assert loop.explorer.chats == []
 
 
+@pytest.mark.parametrize("path", ["embeddings", "responses", "chat/other"])
+async def test_what_the_policy_model_has_not_is_said_in_words(run_loop: RunLoop, path: str) -> None:
+    async with run_loop() as loop:
+        [run] = (await open_runs(loop))["runs"]
+        response = await loop.client.post(f"{run['base_url']}/{path}", json=BODY)
+        assert response.status_code == 404
+        assert response.json()["error"]["message"].endswith(f"the policy model has no {path}")
+        assert (await replay(loop))["runs"][0]["state"] == "open"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: RunLoop, stream: bool) -> None:
     async with run_loop() as loop:

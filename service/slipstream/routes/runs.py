@@ -52,6 +52,15 @@ async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) ->
     return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
 
 
+@router.api_route(
+    "/{task_id:path}/{run_id}/v1/{path:path}", methods=["GET", "POST"], response_class=Response, include_in_schema=False
+)
+async def refuse_other_calls(path: str) -> Response:
+    """What else OpenAI's SDKs know: embeddings, the Responses API. Without this it would be taken for a task's name."""
+    text = f"a run answers chat/completions and models; the policy model has no {path}"
+    raise RequestError(text, status=404, code="not_found")
+
+
 @router.post("/{task_id:path}/{run_id}/finish")
 async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar: SidecarDep) -> dict[str, Any]:
     """End a run. Once this answers 200, it is not lost."""
