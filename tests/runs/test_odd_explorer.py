@@ -63,7 +63,7 @@ def _completion(**fields: Any) -> bytes:
         (_completion(choices=[{"message": None}]), "no message"),
         (b" " * (17 * 1024**2), "longer"),
     ],
-    ids=str,
+    ids=["empty", "deep", "list", "no-id", "odd-id", "long-id", "choices", "message", "long"],
 )
 async def test_a_rubbish_answer_fails_its_run_and_no_other(run_loop: RunLoop, odd: bytes, reason: str) -> None:
     async with run_loop(OddExplorer(odd), runs={"max_attempts": 1}) as loop:
