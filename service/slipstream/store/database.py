@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,12 +67,16 @@ class Database:
         """
         try:
             if self._is_sqlite and self._url.database not in (None, "", ":memory:"):
-                self._lock = _claim(Path(str(self._url.database)))
+                path = Path(str(self._url.database))
+                self._lock = _claim(path)
+                # First without aiosqlite: where a file cannot be opened, its thread may outlive the event loop, and
+                # ends with a traceback then.
+                sqlite3.connect(path).close()
             async with self._writer.begin() as connection:
                 await connection.run_sync(_upgrade)
         except postgres.StoreTaken as error:
             raise _taken(repr(self._url)) from error
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             reason = getattr(error, "orig", None) or error
             raise ConfigError(
                 f"store.url: expected a store that can be opened and written, found {self._url!r} ({reason})"
