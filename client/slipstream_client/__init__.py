@@ -116,7 +116,8 @@ _WHERE: dict[str, str] = {
 }
 """Which module of this package has a public name."""
 
-__all__ = [*_WHERE, "__version__"]
+# without the tuner's, which need their extra: `import *` would fail where it is not installed
+__all__ = [*(name for name, module in _WHERE.items() if not module.startswith("tuner.")), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -132,4 +133,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_WHERE, "__version__"])

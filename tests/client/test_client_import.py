@@ -38,7 +38,7 @@ def test_the_import_brings_one_module_and_marks_bring_httpx_alone() -> None:
     assert "httpx" in used
 
 
-@pytest.mark.parametrize("name", slipstream.__all__)
+@pytest.mark.parametrize("name", [*slipstream._WHERE, "__version__"])
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(slipstream, name) is not None
     assert name in dir(slipstream)
@@ -47,7 +47,7 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_no_module_takes_the_place_of_a_public_name() -> None:
     """`import slipstream_client.x` sets the package's `x` to the module, whatever was there."""
     modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert not modules & set(slipstream.__all__)
+    assert not modules & set(slipstream._WHERE)
 
 
 def test_type_checkers_see_the_same_names_at_the_same_places() -> None:
@@ -71,6 +71,13 @@ def test_the_tuners_names_say_what_to_install() -> None:
     script = "import sys; sys.modules['tqdm'] = None; import slipstream_client; slipstream_client.tune"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.splitlines()[-1] == "ImportError: tune needs tqdm: pip install 'slipstream-client[tuner]'"
+
+
+def test_all_that_needs_no_extra_is_there_without_one() -> None:
+    script = "import sys; sys.modules['tqdm'] = None; from slipstream_client import *; print(mark)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "slipstream_client.marks.mark" in done.stdout
 
 
 def test_the_documentation_has_every_public_name() -> None:
