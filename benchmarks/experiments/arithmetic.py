@@ -8,15 +8,13 @@ part is written from all seeds that were run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 from pathlib import Path
 
 from experiments import report
-from experiments.training import trained
+from experiments.training import arguments, publish, trained
 from experiments.worksheet import MOST_TURNS, held_out_sums, judge, solve, training_sums
-from slipstream import model as models
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig
 
 NAME = "arithmetic"
@@ -31,23 +29,12 @@ _LEARNING_RATE = 4e-5  # as the demo's
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--held-out", type=int, default=48, help="sums that are measured on")
-    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
-    arguments = parser.parse_args()
-    result = run(arguments.seed, arguments.steps, arguments.held_out, models.fetch("smollm2", arguments.model))
-    report.keep(NAME, result)
-    write()
+    given, model = arguments(__doc__, steps=8, held_out=48, what="sums", measure_every=2)
+    seed = run(given.seed, given.steps, given.measure_every, given.held_out, model)
+    publish(NAME, seed, MEASURES, "Sums step by step", part)
 
 
-def write() -> None:
-    seeds = report.kept(NAME)
-    report.write_part(NAME, part(seeds, report.chart(NAME, seeds, MEASURES, "Sums step by step")))
-
-
-def run(seed: int, steps: int, held_out: int, model: Path) -> report.Seed:
+def run(seed: int, steps: int, measure_every: int, held_out: int, model: Path) -> report.Seed:
     return trained(
         NAME,
         seed,
@@ -58,7 +45,7 @@ def run(seed: int, steps: int, held_out: int, model: Path) -> report.Seed:
         judge_func=judge,
         model=TunerModelConfig(model_path=str(model), max_model_len=512, max_tokens=64),
         algorithm=AlgorithmConfig(
-            group_size=_RUNS, batch_size=_TASKS, learning_rate=_LEARNING_RATE, eval_interval_steps=2
+            group_size=_RUNS, batch_size=_TASKS, learning_rate=_LEARNING_RATE, eval_interval_steps=measure_every
         ),
     )
 

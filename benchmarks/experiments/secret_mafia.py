@@ -8,7 +8,6 @@ shared; then the page's part is written from all seeds that were run.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import platform
@@ -19,8 +18,7 @@ from typing import Any
 
 from experiments import report
 from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
-from experiments.training import in_step, trained
-from slipstream import model as models
+from experiments.training import arguments, in_step, publish, trained
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowOutput
 
 NAME = "secret-mafia"
@@ -66,18 +64,9 @@ async def play(task: dict[str, Any], model: Any, auxiliary_models: dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--held-out", type=int, default=32, help="games that are measured on")
-    parser.add_argument("--measure-every", type=int, default=6, help="steps")
-    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
-    arguments = parser.parse_args()
-    model = models.fetch("smollm2", arguments.model)
-    report.keep(NAME, run(arguments.seed, arguments.steps, arguments.held_out, arguments.measure_every, model))
-    seeds = report.kept(NAME)
-    drawn = report.chart(NAME, seeds, MEASURES, "SecretMafia, the mafia trained")
-    report.write_part(NAME, part(seeds, drawn))
+    given, model = arguments(__doc__, steps=6, held_out=32, what="games", measure_every=6)
+    seed = run(given.seed, given.steps, given.held_out, given.measure_every, model)
+    publish(NAME, seed, MEASURES, "SecretMafia, the mafia trained", part)
 
 
 def run(seed: int, steps: int, held_out: int, measure_every: int, model: Path) -> report.Seed:

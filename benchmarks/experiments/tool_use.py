@@ -8,7 +8,6 @@ shared; then the page's part is written from all seeds that were run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -20,8 +19,7 @@ from typing import Any
 from experiments import report
 from experiments.tool_cases import Case, cases, fetch, split
 from experiments.tool_scoring import WEIGHTS, score
-from experiments.training import trained
-from slipstream import model as models
+from experiments.training import arguments, publish, trained
 from slipstream_client.tuner import (
     AlgorithmConfig,
     JudgeOutput,
@@ -113,19 +111,10 @@ def row(case: Case) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--held-out", type=int, default=64, help="cases that are measured on")
-    parser.add_argument("--measure-every", type=int, default=5, help="steps")
-    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
-    arguments = parser.parse_args()
-    model = models.fetch("smollm2", arguments.model)
-    training, held_out = split(cases(fetch(report.OUTPUT / NAME)), arguments.held_out)
-    report.keep(NAME, run(arguments.seed, arguments.steps, arguments.measure_every, training, held_out, model))
-    seeds = report.kept(NAME)
-    drawn = report.chart(NAME, seeds, MEASURES, "Tool use")
-    report.write_part(NAME, part(seeds, drawn))
+    given, model = arguments(__doc__, steps=20, held_out=64, what="cases", measure_every=5)
+    training, held_out = split(cases(fetch(report.OUTPUT / NAME)), given.held_out)
+    seed = run(given.seed, given.steps, given.measure_every, training, held_out, model)
+    publish(NAME, seed, MEASURES, "Tool use", part)
 
 
 def run(

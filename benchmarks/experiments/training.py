@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments import report
+from slipstream import model as models
 from slipstream_client.tuner import (
     AlgorithmConfig,
     DatasetConfig,
@@ -20,6 +22,33 @@ from slipstream_client.tuner import (
 from slipstream_client.tuner.functions import JudgeType, WorkflowType
 
 Rows = Iterable[Mapping[str, Any]]
+
+
+def arguments(
+    about: str | None, *, steps: int, held_out: int, what: str, measure_every: int
+) -> tuple[argparse.Namespace, Path]:
+    """The command line of an experiment with its defaults, `what` being the tasks; and the model, fetched."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--held-out", type=int, default=held_out, help=f"{what} that are measured on")
+    parser.add_argument("--measure-every", type=int, default=measure_every, help="steps")
+    parser.add_argument("--model", type=Path, default=report.OUTPUT / "model", help="where it is, or is to be put")
+    given = parser.parse_args()
+    return given, models.fetch("smollm2", given.model)
+
+
+def publish(
+    name: str,
+    seed: report.Seed,
+    measures: Sequence[report.Measure],
+    title: str,
+    part: Callable[[list[report.Seed], str], list[str]],
+) -> None:
+    """Keeps a seed, and writes the page's part from all that were run."""
+    report.keep(name, seed)
+    seeds = report.kept(name)
+    report.write_part(name, part(seeds, report.chart(name, seeds, measures, title)))
 
 
 def trained(

@@ -219,7 +219,7 @@ class Replays:
         except RequestError as error:
             await self.give_up(run.pk, f"a call failed: {error}")
             raise
-        except Exception:
+        except Exception:  # of the store, mostly: the run is dropped once it takes writes again
             self._broken.add(run.pk)
             raise
         finally:
