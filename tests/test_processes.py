@@ -242,6 +242,17 @@ async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 0
 
 
+async def test_the_tasks_that_live_are_counted_in_each_process(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, proxy={"workers": 2}) as sidecar:
+        await until(lambda: metric(sidecar.url, "slipstream_proxy_tasks"))
+        tasks = await metric(sidecar.url, "slipstream_proxy_tasks")
+        assert 2 <= tasks <= 20, "each worker has some, and none for a connection"
+        assert 10 <= await metric(sidecar.url, "slipstream_training_tasks") <= 50, "its stages, at least"
+
+
 async def test_the_parents_death_lets_the_port_go_and_answers_end(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:

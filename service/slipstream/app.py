@@ -52,6 +52,9 @@ _LONGEST_TMPDIR = 78
 _COLLECT_AFTER = 200_000
 """Objects that a process makes and keeps before cycles are looked for among them."""
 
+_COUNTED_EACH = 5.0
+"""Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
+
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
 
@@ -196,8 +199,16 @@ async def run_worker(
         max_body=capture.max_body,
         room=capture.queue_bytes,
     )
+    counting = asyncio.create_task(_count_tasks(metrics))
     await serve_agents(gateway, sockets.agents[number], stop, grace)
+    counting.cancel()
     await tap.drain(_HAND_OVER)
+
+
+async def _count_tasks(metrics: ProxyMetrics) -> None:
+    while True:
+        metrics.tasks(len(asyncio.all_tasks()))
+        await asyncio.sleep(_COUNTED_EACH)
 
 
 async def run_training(settings: Settings, sockets: Sockets, board: Board, stop: asyncio.Event) -> None:

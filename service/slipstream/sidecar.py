@@ -270,6 +270,7 @@ class Sidecar:
 
     async def refresh_gauges(self) -> None:
         """Bring the gauges that mirror the store up to date."""
+        self.metrics.tasks.set(len(asyncio.all_tasks()))
         async with self.database.read() as session:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.experiences_ready.set(await commits.ready_experiences(session))

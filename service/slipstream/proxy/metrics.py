@@ -34,7 +34,8 @@ _DROPPED = _TAP_FAILURES + 1
 _DROPPED_AT = _DROPPED + 1
 _IN_FLIGHT = _DROPPED_AT + 1
 _WAITING = _IN_FLIGHT + 1
-_ADDED_CELLS = _WAITING + 1
+_TASKS = _WAITING + 1
+_ADDED_CELLS = _TASKS + 1
 _CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
 _CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
 
@@ -92,6 +93,10 @@ class ProxyMetrics:
         """So many exchanges wait to be taken over by the training side."""
         self._cells[_WAITING] = exchanges
 
+    def tasks(self, count: int) -> None:
+        """So many tasks of asyncio live in this worker."""
+        self._cells[_TASKS] = count
+
 
 class Board(Collector):
     """The counters of all workers, in memory shared with the processes that are forked after it was made."""
@@ -147,6 +152,7 @@ class Board(Collector):
             "slipstream_proxy_tap_failures", "Exchanges that capture failed to take.", self._sum(_TAP_FAILURES)
         )
         yield GaugeMetricFamily("slipstream_proxy_in_flight", "Exchanges under way.", self._sum(_IN_FLIGHT))
+        yield GaugeMetricFamily("slipstream_proxy_tasks", "Tasks of asyncio that live.", self._sum(_TASKS))
         yield self._histogram(
             "slipstream_proxy_added_seconds",
             "Time in the sidecar until the answer starts: from the request's last byte received to its last byte sent "
