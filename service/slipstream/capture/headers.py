@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.proxy.headers import Headers
+from slipstream.proxy.tap import may_capture
 
-NAMES = frozenset(b"x-slipstream-" + name for name in (b"session-id", b"task-id", b"mark", b"metadata", b"select"))
+_OWN = (b"session-id", b"task-id", b"mark", b"metadata", b"select", b"capture")
+NAMES = frozenset(b"x-slipstream-" + name for name in _OWN)
 
 MAX_NAME = 64
 """Characters of a session id, task id or label: what Trinity's task_id column holds."""
@@ -28,7 +30,7 @@ class SlipstreamHeaders:
 
     Attributes:
         mark: the labels of `x-slipstream-mark`, each once, in the order given; empty where the call is not marked.
-        never: `x-slipstream-select: never`, the call is not to be captured.
+        never: the call is not to be captured. The tap has not let it through; here it is asked once more.
         problems: the headers that were left out, wholly or in part.
     """
 
@@ -79,7 +81,7 @@ def read_headers(headers: Headers) -> SlipstreamHeaders:
     select = header_value(headers, b"x-slipstream-select").lower()
     if select not in (b"", b"never"):
         problems.append("select")
-    return SlipstreamHeaders(session_id, task_id, mark, metadata, select == b"never", tuple(problems))
+    return SlipstreamHeaders(session_id, task_id, mark, metadata, not may_capture(headers), tuple(problems))
 
 
 def _text(value: bytes) -> str:

@@ -17,9 +17,9 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from slipstream.proxy.headers import Headers, own_field
+from slipstream.proxy.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.tap import Exchange, Recording
+from slipstream.proxy.tap import Exchange, Recording, may_capture
 
 _log = structlog.get_logger(__name__)
 
@@ -104,12 +104,11 @@ class Sender(asyncio.Protocol):
         self._emptied = asyncio.Event()
         self._lost = asyncio.Event()
 
-    def wants(self, method: str, path: str, headers: Headers) -> bool:
+    def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
         """Whether an exchange that begins like this can hold a call to capture."""
         if method != "POST" or not self._wanted or not path.endswith("/chat/completions"):
             return False
-        select = own_field(headers, b"x-slipstream-select")
-        return select is None or select.strip().lower() != b"never"
+        return may_capture(headers, key=key)
 
     def record(self, recording: Recording) -> None:
         """Take an exchange, or drop it when the queue is full. Never waits."""

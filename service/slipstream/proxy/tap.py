@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from slipstream.proxy.headers import Headers
+from slipstream.proxy.headers import Headers, own_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,22 @@ class Exchange:
     duration: float
     complete: bool
     error: str | None
+
+
+def may_capture(headers: Headers, *, key: bool = True) -> bool:
+    """Whether the caller lets this call be kept: the one place that decides on consent, before anything is copied.
+
+    A call with a header `x-slipstream-capture` is not kept, whatever its value: a word that we misread must not have a
+    conversation stored. `x-slipstream-select: never` says the same.
+
+    Args:
+        key: what the caller's API key says, `capture` of `access.keys`. Whoever knows the key passes it here, by way of
+            `Tap.wants`.
+    """
+    if not key or own_field(headers, b"x-slipstream-capture") is not None:
+        return False
+    select = own_field(headers, b"x-slipstream-select")
+    return select is None or select.strip().lower() != b"never"
 
 
 class Room:
@@ -180,8 +196,9 @@ class Recording:
 class Tap(Protocol):
     """Takes copies of exchanges. Both calls are made on the event loop of production's traffic: neither may block."""
 
-    def wants(self, method: str, path: str, headers: Headers) -> bool:
-        """Whether this exchange is to be copied; called with the request's head."""
+    def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
+        """Whether this exchange is to be copied; called with the request's head, and with whether the caller's API key
+        lets its calls be captured."""
         ...
 
     def record(self, recording: Recording) -> None:
