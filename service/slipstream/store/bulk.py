@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, insert, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.sealed import SealedType, cipher_of
 from slipstream.store.tables import Base
 
 Columns = tuple[str, ...]
@@ -26,6 +27,7 @@ async def insert_rows(session: AsyncSession, table: type[Base], columns: Columns
     """Insert rows, in the transaction of the session."""
     if rows:
         connection = await session.connection()
+        rows = _sealed(table, columns, connection.dialect, rows)
         await connection.exec_driver_sql(_insert(table, columns, connection.dialect), rows)
 
 
@@ -37,7 +39,24 @@ async def update_rows(session: AsyncSession, table: type[Base], columns: Columns
     """
     if rows:
         connection = await session.connection()
+        rows = _sealed(table, columns, connection.dialect, rows)
         await connection.exec_driver_sql(_update(table, columns, connection.dialect), rows)
+
+
+def _sealed(table: type[Base], columns: Columns, dialect: Dialect, rows: Rows) -> Rows:
+    """The rows with their sealed columns encrypted, where the store has a key."""
+    if (cipher := cipher_of(dialect)) is None:
+        return rows
+    types = [table.__table__.c[name].type for name in columns]
+    at = [(place, kind.driver_value) for place, kind in enumerate(types) if isinstance(kind, SealedType)]
+    if not at:
+        return rows
+    sealed = []
+    for row in map(list, rows):
+        for place, seal in at:
+            row[place] = seal(cipher, row[place])
+        sealed.append(tuple(row))
+    return sealed
 
 
 @lru_cache

@@ -23,6 +23,9 @@ Indexes cost each captured call, so there are few: of a task its id, its session
 time (what retention deletes, what is newest) and, until it is decided, that it is; of a call its place in its task and
 its msg_id. All of them rise with time, so that a batch of calls shares pages however large the store is; `msg_ids` says
 how the last one does. Runs and groups come with a call of the policy, which costs more than any index of them.
+
+What can quote a user is in sealed columns, which are encrypted where the store has a key. Ids, states, times, numbers
+and labels are not: the store is searched by them.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ from sqlalchemy import (
     literal_column,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from slipstream.store.sealed import SealedBytes, SealedJson, SealedText
 
 ID_LENGTH = 64
 """Trinity keeps task ids in a column of 64 characters; ours are never longer."""
@@ -75,7 +80,7 @@ class CapturedRow(Base):
     """In the order in which they were captured."""
     exchanges: Mapped[int]
     """How many."""
-    packed: Mapped[bytes]
+    packed: Mapped[bytes] = mapped_column(SealedBytes)
     """As `capture.kept` packs them."""
 
 
@@ -91,7 +96,7 @@ class TaskRow(Base):
     """Rises with each call and mark, so that a decision made on an older picture is made again."""
     marked: Mapped[bool] = mapped_column(default=False)
     labels: Mapped[list[str]] = mapped_column(default=list)
-    meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    meta: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
     decided: Mapped[bool] = mapped_column(default=False)
     selected: Mapped[bool] = mapped_column(default=False)
     reason: Mapped[str | None] = mapped_column(Text)
@@ -122,8 +127,8 @@ class CallRow(Base):
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
     position: Mapped[int]
     msg_id: Mapped[str | None] = mapped_column(String(256))
-    request: Mapped[bytes]
-    answer: Mapped[bytes]
+    request: Mapped[bytes] = mapped_column(SealedBytes)
+    answer: Mapped[bytes] = mapped_column(SealedBytes)
     """Packed, as in `bodies`."""
     latency: Mapped[float]
     started_at: Mapped[float]
@@ -174,16 +179,16 @@ class RunRow(Base):
     """Not sent (pending) or not scored (answered) before this time; given up (open) at it."""
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
     """Of its answer; of an agent replay that has ended well, the last one. Without it there is nothing to score."""
-    request: Mapped[bytes | None]
-    answer: Mapped[bytes | None]
+    request: Mapped[bytes | None] = mapped_column(SealedBytes)
+    answer: Mapped[bytes | None] = mapped_column(SealedBytes)
     """Packed, as in `bodies`; an agent replay's are in `run_calls`."""
     latency: Mapped[float | None]
     policy_version: Mapped[int | None]
-    ending: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    ending: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
     """What the agent of a replay said when it ended."""
     reward: Mapped[float | None]
-    breakdown: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    reason: Mapped[str | None] = mapped_column(Text)
+    breakdown: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
+    reason: Mapped[str | None] = mapped_column(SealedText)
     """Why it failed, in words."""
     updated_at: Mapped[float]
 
@@ -199,8 +204,8 @@ class RunCallRow(Base):
     msg_id: Mapped[str] = mapped_column(String(256), unique=True)
     choices: Mapped[int]
     """The Explorer keeps an experience of each."""
-    request: Mapped[bytes]
-    answer: Mapped[bytes]
+    request: Mapped[bytes] = mapped_column(SealedBytes)
+    answer: Mapped[bytes] = mapped_column(SealedBytes)
     """Packed, as in `bodies`."""
     latency: Mapped[float]
     policy_version: Mapped[int | None]
@@ -292,7 +297,7 @@ class MarkRow(Base):
     task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
     labels: Mapped[list[str]] = mapped_column(default=list)
-    meta: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    meta: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
     state: Mapped[str] = mapped_column(String(16), default="waiting")
     created_at: Mapped[float] = mapped_column(index=True)
     expires_at: Mapped[float]
@@ -307,8 +312,8 @@ class FeedbackRow(Base):
     reward: Mapped[float | None]
     rating: Mapped[int | None]
     thumbs: Mapped[str | None] = mapped_column(String(8))
-    comment: Mapped[str | None] = mapped_column(Text)
-    source: Mapped[str | None] = mapped_column(Text)
+    comment: Mapped[str | None] = mapped_column(SealedText)
+    source: Mapped[str | None] = mapped_column(SealedText)
     created_at: Mapped[float] = mapped_column(index=True)
 
 
