@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     SecretStr,
     TypeAdapter,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -20,6 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.redaction import RedactRule
 from slipstream.rewards import RewardsSettings
@@ -201,6 +203,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True)
 
     listen: Listen = Listen()
+    access: Access = Field(default=Access(), validate_default=True)
     proxy: Proxy = Proxy()
     production: Production = Production()
     explorer: Explorer = Explorer()
@@ -212,6 +215,15 @@ class Settings(BaseSettings):
     commit: Commit = Commit()
     facade: Facade = Facade()
     log: Log = Log()
+
+    @field_validator("access")
+    @classmethod
+    def _not_open_to_everybody(cls, access: Access, info: ValidationInfo) -> Access:
+        listen = info.data.get("listen")  # missing where it is wrong itself
+        problem = None if listen is None else problem_of_exposure(access, listen.host)
+        if problem is not None:
+            raise ValueError(problem)
+        return access
 
     @property
     def facade_group_size(self) -> int:

@@ -22,6 +22,9 @@ from slipstream.errors import ConfigError
 
 PREFIX = "SLIPSTREAM_"
 
+_CLIENTS = {"SLIPSTREAM_URL", "SLIPSTREAM_API_KEY"}
+"""Variables of slipstream-client, which may run where the sidecar does."""
+
 # `${NAME}` is no plain scalar inside `{...}` of YAML. While the text is parsed, its three signs are replaced by
 # characters that mean nothing to YAML nor to anybody (of the private use area), which also keeps the columns right.
 _REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
@@ -67,6 +70,18 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
         raise ConfigError(*describe(error, Settings, variables)) from None  # pydantic's own text shows secrets
 
 
+def read_yaml(path: Path) -> Any:
+    """What a YAML file of its own holds, in which `${...}` stands for nothing.
+
+    Raises:
+        ConfigError: it cannot be read, or is no YAML.
+    """
+    text = _file_text(path)
+    if text is None:
+        raise ConfigError(f"{path}: no such file")
+    return _parse(text, str(path))
+
+
 def _parse(text: str, origin: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
@@ -103,7 +118,9 @@ def _unshared(value: Any) -> Any:
 def _override(tree: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Puts the values of variables into the tree; gives the name of the variable that set each key."""
     variables = {
-        tuple(name.removeprefix(PREFIX).lower().split("__")): name for name in environ if name.startswith(PREFIX)
+        tuple(name.removeprefix(PREFIX).lower().split("__")): name
+        for name in environ
+        if name.startswith(PREFIX) and name not in _CLIENTS
     }
     for keys in sorted(variables, key=len):  # a whole section first, then single keys of it
         name = variables[keys]

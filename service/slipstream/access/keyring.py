@@ -1,0 +1,124 @@
+"""The keys that are valid now: those of the configuration, and those of a file that is read again when it changes."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from slipstream.access.keys import digest
+from slipstream.access.settings import Access, ApiKeys, Role
+from slipstream.config.problems import describe
+from slipstream.config.source import read_yaml
+from slipstream.errors import ConfigError
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_AFTER = 1.0
+"""Seconds: what is taken out of the file is refused so soon; and looking costs some microseconds a second."""
+
+_Seen = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A valid key, by its hash alone."""
+
+    name: str
+    roles: frozenset[Role]
+    digest: bytes
+    capture: bool
+    requests_per_minute: int | None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: ApiKeys
+
+
+class Keyring:
+    """
+    Args:
+        clock: seconds, of any beginning.
+
+    Raises:
+        ConfigError: the file cannot be used. Later that is logged, and the keys stay as they were.
+    """
+
+    def __init__(self, access: Access, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = access.keys_file
+        self._own = _keys(access.keys)
+        self._clock = clock
+        self._look_at = clock() + _LOOK_AFTER
+        self._seen = None if self._path is None else _mark(self._path)
+        self._keys = self._own if self._path is None else self._with_those_of(self._path)
+
+    def now(self) -> tuple[Key, ...]:
+        """The keys that are valid now."""
+        if self._path is not None and self._clock() >= self._look_at:
+            self._look_at = self._clock() + _LOOK_AFTER
+            self._look(self._path)
+        return self._keys
+
+    def holder(self, key: bytes) -> Key | None:
+        """The one whose key this is. Takes as long for any key: each is compared, and to its end."""
+        given, found = digest(key), None
+        for each in self.now():
+            if hmac.compare_digest(each.digest, given):
+                found = each
+        return found
+
+    def _look(self, path: Path) -> None:
+        seen = _mark(path)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._keys = self._with_those_of(path)
+        except ConfigError as error:
+            _log.error("keys_file_not_read", problems=error.problems, valid="the keys that were valid before")
+            return
+        _log.info("keys_file_read", keys=[key.name for key in self._keys])
+
+    def _with_those_of(self, path: Path) -> tuple[Key, ...]:
+        """The configuration's keys and the file's.
+
+        Raises:
+            ConfigError: with a line for each problem.
+        """
+        tree = read_yaml(path)
+        if not isinstance(tree, list):
+            raise ConfigError(f"access.keys_file: expected a list of keys in {path}, or [] for none; found no list")
+        try:
+            read = _File.model_validate({"keys": tree}).keys
+        except ValidationError as error:
+            raise ConfigError(*(f"access.keys_file: {path}: {line}" for line in describe(error, _File, {}))) from None
+        return (*self._own, *_keys(read))
+
+
+def _keys(given: ApiKeys) -> tuple[Key, ...]:
+    return tuple(
+        Key(
+            name=each.name,
+            roles=frozenset(each.roles),
+            digest=bytes.fromhex(each.hash.removeprefix("sha256:")),
+            capture=each.capture,
+            requests_per_minute=each.requests_per_minute,
+        )
+        for each in given
+    )
+
+
+def _mark(path: Path) -> _Seen:
+    """What changes when the file does: Kubernetes swaps a link, editors write another file or the same one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,126 @@
+"""What each key has used: in memory that the workers share, for limits and for Prometheus.
+
+As in `proxy/metrics.py` each worker has a row that it alone writes, and reads those of the others: a limit holds for
+the sidecar, whichever worker a request comes to. A key is known by its name, so that a key that takes the place of
+another under the same name goes on with what that one had left.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Literal, get_args
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from slipstream.access.keyring import Keyring
+
+Outcome = Literal["admitted", "forbidden", "limited", "unauthorized"]
+
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+NOBODY = ""
+"""The name under which requests without a valid key are counted."""
+
+_WINDOW = 60
+"""Seconds."""
+
+# What each name has in a row: who it is, its minute, the requests in it, and the outcomes so far.
+_ID, _MINUTE, _IN_MINUTE, _COUNTS = 0, 1, 2, 3
+_CELLS = _COUNTS + len(_OUTCOMES)
+
+_NAMES = 1024
+"""In the life of a sidecar; whatever name comes after them shares the last one's place."""
+
+_ROW = _NAMES * _CELLS
+
+
+class Ledger:
+    """The rows of all workers, in memory shared with the processes that are forked after it was made."""
+
+    def __init__(self, workers: int) -> None:
+        self.cells = memoryview(mmap.mmap(-1, workers * _ROW * 8)).cast("Q")
+        self.workers = workers
+
+    def place(self, worker: int, name: str) -> int:
+        """Where a name's cells begin in a worker's row, or where the first free ones do, which are all 0."""
+        wanted, cells, last = _id(name), self.cells, (worker + 1) * _ROW - _CELLS
+        for place in range(worker * _ROW, last, _CELLS):
+            if cells[place] in (wanted, 0):
+                return place
+        return last
+
+    def count(self, name: str, outcome: Outcome) -> int:
+        """How many requests of this name came to this, in all workers."""
+        cell = _COUNTS + _OUTCOMES.index(outcome)
+        return sum(self.cells[self.place(worker, name) + cell] for worker in range(self.workers))
+
+
+class Book:
+    """One worker's row.
+
+    Args:
+        clock: seconds, the same in all workers.
+    """
+
+    def __init__(self, ledger: Ledger, worker: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ledger = ledger
+        self._worker = worker
+        self._clock = clock
+        self._mine: dict[str, int] = {}
+
+    def counts(self, name: str, outcome: Outcome) -> None:
+        """A request of this name came to this."""
+        self._ledger.cells[self._own(name) + _COUNTS + _OUTCOMES.index(outcome)] += 1
+
+    def within(self, name: str, limit: int) -> float | None:
+        """Take one of so many requests a minute; returns None, or the seconds until there are some again."""
+        cells, own = self._ledger.cells, self._own(name)
+        minute, into = divmod(self._clock(), _WINDOW)
+        now = int(minute) + 1  # 0 is that of a place that nobody wrote
+        if cells[own + _MINUTE] != now:
+            cells[own + _MINUTE], cells[own + _IN_MINUTE] = now, 0
+        used = 0
+        for worker in range(self._ledger.workers):
+            place = own if worker == self._worker else self._ledger.place(worker, name)
+            if cells[place + _MINUTE] == now:
+                used += cells[place + _IN_MINUTE]
+        if used >= limit:
+            return _WINDOW - into
+        cells[own + _IN_MINUTE] += 1
+        return None
+
+    def _own(self, name: str) -> int:
+        place = self._mine.get(name)
+        if place is None:
+            place = self._mine[name] = self._ledger.place(self._worker, name)
+            self._ledger.cells[place + _ID] = _id(name)
+        return place
+
+
+class KeyUse(Collector):
+    """What Prometheus is told of the keys."""
+
+    def __init__(self, ledger: Ledger, keyring: Keyring) -> None:
+        self._ledger = ledger
+        self._keyring = keyring
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "slipstream_key_requests",
+            "Requests by the name of their API key and what became of them; without a valid key: unauthorized.",
+            labels=["key", "outcome"],
+        )
+        requests.add_metric([NOBODY, "unauthorized"], self._ledger.count(NOBODY, "unauthorized"))
+        for name in sorted({key.name for key in self._keyring.now()}):
+            for outcome in ("admitted", "forbidden", "limited"):
+                requests.add_metric([name, outcome], self._ledger.count(name, outcome))
+        yield requests
+
+
+def _id(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") | 1  # 0 is an empty place

@@ -1,0 +1,45 @@
+"""What each role may do. What no line here allows is for `admin` alone."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+import httptools
+
+from slipstream.access.settings import Role
+
+OPEN = frozenset({"/healthz", "/readyz", "/health"})
+"""What orchestrators ask, who hold no key. It says nothing but whether the sidecar is alive."""
+
+_FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
+
+
+def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
+    """The roles that may send this request, `admin` last: it may send any."""
+    if path.startswith("/v1/") or path == "/v1":
+        return "proxy", "admin"
+    if path.startswith("/runs/"):
+        if method == b"POST" and _FINISH.fullmatch(path):
+            return "proxy", "feedback", "admin"
+        return "proxy", "admin"
+    if path in ("/feedback", "/marks") or path.startswith("/feedback/"):
+        return "feedback", "admin"
+    if path in ("/metrics", "/status") and method in (b"GET", b"HEAD"):
+        return "metrics", "admin"
+    return ("admin",)
+
+
+def is_facade(path: str) -> bool:
+    """Whether this is one of the routes that are Trinity's."""
+    return path.startswith("/explorer/")
+
+
+def control_path(target: bytes) -> str:
+    """The path by which the control API will choose a route: read as uvicorn reads it, so that both see the same."""
+    try:
+        path = httptools.parse_url(target).path or b""
+    except httptools.HttpParserInvalidURLError:
+        return ""
+    text = path.decode("latin-1")
+    return unquote(text) if "%" in text else text

@@ -1,0 +1,120 @@
+"""The section `access` of sidecar.yaml, and the list in `access.keys_file`."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from slipstream.access.keys import KEY, as_hash
+
+Role = Literal["proxy", "feedback", "admin", "metrics"]
+
+_HIDDEN = "; found a value that is not shown here"
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _is_hash(text: str) -> str:
+    if not _HASH.fullmatch(text):  # it may be a key in the wrong place
+        raise ValueError("sha256: and 64 hexadecimal digits, as `slipstream key new` prints them" + _HIDDEN)
+    return text
+
+
+def _as_network(value: Any) -> Any:
+    try:
+        return ip_network(value)
+    except ValueError as error:
+        raise ValueError("a network such as 10.0.0.0/8, or an address") from error
+
+
+class ApiKey(BaseModel):
+    """One key: what it is called in metrics and logs, and what it may do. Of a plain `key` only the hash is kept.
+
+    Attributes:
+        key: always None: where it was given, `hash` is its hash.
+        hash: `sha256:` and 64 hexadecimal digits.
+        capture: whether its calls may be stored.
+        requests_per_minute: None for as many as come.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
+    key: SecretStr | None = None
+    hash: Annotated[str, AfterValidator(_is_hash)]
+    capture: bool = True
+    requests_per_minute: Annotated[int | None, Field(ge=1)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keeps_the_hash_alone(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        given = {name: each for name, each in value.items() if name not in ("key", "hash") or each not in (None, "")}
+        if ("key" in given) == ("hash" in given):
+            raise ValueError("one of key and hash; found both" if "key" in given else "key or hash; found neither")
+        if "key" in given:
+            key = given.pop("key")
+            if not isinstance(key, str) or not KEY.fullmatch(key.encode(errors="replace")):
+                expected = "key as `slipstream key new` makes it: slp_ and at least 32 letters, digits, - and _"
+                raise ValueError(expected + _HIDDEN)
+            given["hash"] = as_hash(key)
+        return given
+
+
+def _told_apart(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+    seen: dict[str, str] = {}
+    for key in keys:
+        if key.hash in seen:
+            raise ValueError(f"each key once; found that of {seen[key.hash]} again, as {key.name}")
+        seen[key.hash] = key.name
+    return keys
+
+
+ApiKeys = Annotated[tuple[ApiKey, ...], AfterValidator(_told_apart)]
+
+
+class Access(BaseModel):
+    """Who may use the sidecar. Without `keys` and `keys_file`: everybody who reaches it.
+
+    Attributes:
+        keys_file: a YAML list in the form of `keys`, which is read again when it changes.
+        insecure: listen for others than this machine's programs although there are no keys.
+        trusted_proxies: the networks whose `X-Forwarded-*` and `Forwarded` are believed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: ApiKeys = ()
+    keys_file: Annotated[Path | None, BeforeValidator(lambda value: None if value == "" else value)] = None
+    insecure: bool = False
+    trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether a request needs a key."""
+        return bool(self.keys) or self.keys_file is not None
+
+
+def problem_of_exposure(access: Access, host: str) -> str | None:
+    """What to do where others than this machine's programs could use the sidecar without a key; None where none can."""
+    if access.asked_for or access.insecure or is_loopback(host):
+        return None
+    return (
+        f"keys or keys_file, because listen is {host}, where others reach it: `slipstream key new --role proxy` makes "
+        "a key and says what to write under access.keys. If nobody but your own agents reaches it, say so by "
+        "access.insecure: true, or listen on 127.0.0.1; found neither"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
