@@ -23,6 +23,7 @@ class Service:
     url: str = ""
     requests: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     open: int = 0
     most_open: int = 0
     hold: float = 0.0
@@ -43,6 +44,7 @@ class Service:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
         reply = self.replies[min(len(self.requests), len(self.replies) - 1)]
+        self.bodies.append(body)
         self.requests.append({"path": scope["path"], **json.loads(body)})
         self.headers.append({name.decode(): text.decode() for name, text in scope["headers"]})
         if reply is None:

@@ -1,15 +1,21 @@
+import base64
+import hashlib
+import hmac
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from reward_runs import WEATHER, score, shadow
 
 from slipstream.errors import ConfigError, ScoringError
+from slipstream.rewards.webhook import Webhook
 from slipstream.trajectory import Feedback
 
 
 def webhook(url: str, **parameters: Any) -> dict[str, Any]:
-    return {"webhook": {"url": f"{url}/reward", "backoff": 0, **parameters}}
+    return {"webhook": {"url": f"{url}/reward", "backoff": 0, "allow_private": True, **parameters}}
 
 
 async def test_the_service_sees_the_whole_run_and_its_reward_counts(serve: Callable[..., Any]) -> None:
@@ -82,3 +88,36 @@ async def test_an_answer_without_end_is_not_kept_in_memory(serve: Callable[..., 
     service = await serve((200, b" " * 3_000_000 + b'{"reward": 1}'))
     with pytest.raises(ScoringError, match=r"^webhook: an answer of more than 1 MiB"):
         await score(shadow("4"), webhook(service.url, attempts=1))
+
+
+async def test_each_request_is_signed_and_named_by_what_it_asks(serve: Callable[..., Any]) -> None:
+    service = await serve((503, {}), (200, {"reward": 1}))
+    await score(shadow("4"), webhook(service.url, secret="whsec_" + base64.b64encode(b"a key").decode()))
+    await score(shadow("5"), webhook(service.url, secret="whsec_" + base64.b64encode(b"a key").decode()))
+    names = [headers["webhook-id"] for headers in service.headers]
+    assert names[0] == names[1] != names[2], "one name for all tries"
+    for headers, body in zip(service.headers, service.bodies, strict=True):
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+        told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        digest = hmac.new(b"a key", told, hashlib.sha256).digest()
+        assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+
+
+async def test_a_service_on_this_machine_is_not_asked_unless_that_is_allowed(serve: Callable[..., Any]) -> None:
+    service = await serve((200, {"reward": 1}))
+    refused = r"^webhook: 127\.0\.0\.1 has the private address 127\.0\.0\.1, which allow_private does not name$"
+    with pytest.raises(ScoringError, match=refused):
+        await score(shadow("4"), webhook(service.url, allow_private=False))
+    assert service.requests == []
+    assert (await score(shadow("4"), webhook(service.url, allow_private=["127.0.0.0/8"]))).value == 1
+
+
+async def test_a_redirect_is_not_followed(serve: Callable[..., Any]) -> None:
+    service = await serve((307, {}))
+    with pytest.raises(ScoringError, match=r"^webhook: HTTP 307$"):
+        await score(shadow("4"), webhook(service.url))
+
+
+def test_a_secret_that_is_none_is_refused() -> None:
+    with pytest.raises(ValidationError, match="base64 behind it"):
+        Webhook(url="https://rewards.example", secret="whsec_")

@@ -84,7 +84,8 @@ async def webhook_loop(
     **runs: Any,
 ) -> AsyncIterator[Loop]:
     async with serving(endpoint.app()) as url:
-        told = {"url": f"{url}/replay", "secret": SECRET, "base_url": "http://sidecar.example", **(webhook or {})}
+        told = {"url": f"{url}/replay", "secret": SECRET, "base_url": "http://sidecar.example", "allow_private": True}
+        told |= webhook or {}
         sections = {
             "runs": {"mode": "webhook", "webhook": told, **runs},
             "commit": {"interval": "1h", **(commit or {})},
@@ -139,6 +140,16 @@ async def test_each_request_is_signed(run_loop: RunLoop) -> None:
         digest = hmac.new(b"a key of some length", told, hashlib.sha256).digest()
         assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
     assert endpoint.headers[0]["webhook-id"] == endpoint.headers[1]["webhook-id"], "one name for all tries of a run"
+
+
+async def test_an_endpoint_on_this_machine_is_not_told_unless_that_is_allowed(run_loop: RunLoop) -> None:
+    endpoint = Endpoint()
+    async with webhook_loop(run_loop, endpoint, {"allow_private": ["agents.internal"]}) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+        [run] = await ended(loop, "t", "failed")
+        assert "127.0.0.1 has the private address 127.0.0.1" in run["reason"]
+        assert "runs.webhook.allow_private" in run["reason"]
+    assert endpoint.told == []
 
 
 def test_a_signature_is_that_of_the_specifications_example() -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import ArgumentError
 
 from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
+from slipstream.outgoing import AllowPrivate
 from slipstream.redaction import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
@@ -145,6 +146,7 @@ class ReplayWebhook(_Section):
     base_url: BaseUrl | None = None
     timeout: PositiveDuration = 600.0
     max_attempts: int = Field(default=3, ge=1)
+    allow_private: AllowPrivate = False
 
     @field_validator("secret")
     @classmethod

@@ -13,6 +13,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from slipstream.config.units import Duration, PositiveDuration
 from slipstream.errors import ScoringError
+from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.rewards.calculator import Parameters
 
 Answer = TypeVar("Answer")
@@ -54,9 +55,22 @@ class _TryAgain(ScoringError):
 
 
 class Endpoint:
-    """One URL that is asked by POST, with JSON both ways. Raises ValueError for a header that cannot be sent."""
+    """One URL that is asked by POST, with JSON both ways. Raises ValueError for a header that cannot be sent.
 
-    def __init__(self, url: str, headers: Mapping[str, str], parameters: EndpointParameters) -> None:
+    Args:
+        sign: more headers, made of the body of each try.
+        allow_private: which private addresses the URL may have; see `outgoing`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        parameters: EndpointParameters,
+        *,
+        sign: Callable[[bytes], Mapping[str, str]] | None = None,
+        allow_private: bool | tuple[str, ...] = True,
+    ) -> None:
         self._url = url
         self._parameters = parameters
         self._slots = asyncio.Semaphore(parameters.concurrency)
@@ -65,7 +79,8 @@ class Endpoint:
             if not (text.isascii() and text.isprintable() and text == text.strip()):
                 raise ValueError(f"printable ASCII, with no space or line break at its ends, for the header {name}")
         # The whole attempt has one limit, in `_once`; httpx's own would apply to each read alone.
-        self._client = httpx.AsyncClient(headers=sent, timeout=None)  # noqa: S113
+        self._client = outgoing_client(allow_private, headers=sent, timeout=None)
+        self._sign = sign
 
     async def ask(self, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         """POST the body and read the JSON answer with `read`, which raises ValueError for one it cannot use.
@@ -88,10 +103,13 @@ class Endpoint:
     async def _once(self, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         try:
             async with asyncio.timeout(self._parameters.timeout):
-                async with self._client.stream("POST", self._url, content=body) as response:
+                signature = self._sign(body) if self._sign is not None else None
+                async with self._client.stream("POST", self._url, content=body, headers=signature) as response:
                     answer = await _whole(response)
         except TimeoutError as error:
             raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
+        except TargetRefused as error:
+            raise ScoringError(str(error)) from error
         except httpx.TransportError as error:
             raise _TryAgain(f"{type(error).__name__}: {error}") from error
         if response.status_code == 429 or response.status_code >= 500:

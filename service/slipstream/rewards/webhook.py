@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, SecretStr, TypeAdapter
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter, field_validator
 
+from slipstream.outgoing import AllowPrivate
 from slipstream.rewards.calculator import Number, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
+from slipstream.runs.signature import signed, signing_key
 from slipstream.trajectory import Run
 
 _RUN = TypeAdapter(Run)
 
 
 class Webhook(EndpointParameters):
-    """Posts the run as JSON to `url`, which answers `{"reward": 0.5, "breakdown": {"part": 0.5}}`."""
+    """Posts the run as JSON to `url`, which answers `{"reward": 0.5, "breakdown": {"part": 0.5}}`.
+
+    Attributes:
+        secret: what requests are signed with, as `signature` says; None leaves them unsigned.
+    """
 
     url: HttpUrl
     headers: dict[str, SecretStr] = Field(default_factory=dict)
+    secret: SecretStr | None = None
+    allow_private: AllowPrivate = False
+
+    @field_validator("secret")
+    @classmethod
+    def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            signing_key(value.get_secret_value())
+        return value
 
     def build(self) -> WebhookCalculator:
         return WebhookCalculator(self)
@@ -31,13 +49,23 @@ class _Answer(BaseModel):
 class WebhookCalculator:
     def __init__(self, parameters: Webhook) -> None:
         headers = {name: value.get_secret_value() for name, value in parameters.headers.items()}
-        self._endpoint = Endpoint(parameters.url, headers, parameters)
+        secret = parameters.secret
+        sign = None if secret is None else partial(_signature, signing_key(secret.get_secret_value()))
+        self._endpoint = Endpoint(
+            parameters.url, headers, parameters, sign=sign, allow_private=parameters.allow_private
+        )
 
     async def calculate(self, run: Run) -> Reward:
         return await self._endpoint.ask(run_json(run), _reward)
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
+
+
+def _signature(key: bytes, body: bytes) -> dict[str, str]:
+    """Named by what is asked, so that each try to ask it has the same name."""
+    name = hashlib.blake2b(body, digest_size=16).hexdigest()
+    return signed(key, f"reward_{name}", int(time.time()), body)
 
 
 def run_json(run: Run) -> bytes:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from slipstream.config.settings import Settings
 from slipstream.errors import RequestError
 from slipstream.metrics import Metrics
+from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
@@ -81,7 +82,7 @@ class WebhookCaller:
         self._wake = wake
         self._active: set[asyncio.Task[None]] = set()
         # A try as a whole has one limit, in `_post`; httpx's own would apply to each read alone.
-        self._client = httpx.AsyncClient(timeout=None)  # noqa: S113
+        self._client = outgoing_client(told.allow_private, timeout=None)
 
     async def step(self) -> bool:
         """Begin as many runs as there is room for."""
@@ -118,6 +119,8 @@ class WebhookCaller:
                     status, answer = await self._post(await asyncio.to_thread(_body, run, self._base_url), run)
             except TimeoutError:
                 await self._fail(run, f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)")
+            except TargetRefused as error:
+                await self._fail(run, f"{error} (runs.webhook.allow_private)")
             except httpx.DecodingError as error:
                 await self._fail(run, f"its answer cannot be used: {error}")
             except httpx.TransportError as error:

@@ -1,0 +1,123 @@
+"""Where webhooks may go: not to this machine, its network or a cloud's metadata, unless the configuration says so.
+
+A name is resolved once, each address is looked at, and the connection is made to an address that was looked at. So it
+does not help a name to mean another address a moment later (DNS rebinding). By public means of httpx alone: the request
+is sent to the address, with the name as its Host and in TLS. The package httpx-secure makes a TCP connection first and
+looks then, which already tells whether something listens there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Annotated, Any
+
+import httpx
+from pydantic import BeforeValidator
+
+from slipstream.errors import SlipstreamError
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_PROTOCOLS = IPv4Network("192.0.0.0/24")
+"""Of IANA's own uses, Oracle's metadata among them; Python's list has had all of it since 3.12.4 only."""
+
+
+class TargetRefused(SlipstreamError):
+    """A webhook's address is a private one, and nobody allowed that."""
+
+
+def _allowed(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) and entry for entry in value):
+        raise ValueError("true, false, or a list of hosts, addresses and networks such as [hooks.internal, 10.0.0.0/8]")
+    for entry in value:
+        if "/" in entry:
+            try:
+                ip_network(entry)
+            except ValueError as error:
+                raise ValueError(f"a network such as 10.0.0.0/8 ({error})") from error
+    return tuple(value)
+
+
+AllowPrivate = Annotated[bool | tuple[str, ...], BeforeValidator(_allowed)]
+"""Which private addresses a webhook may go to: none, any, or those of these hosts, addresses and networks."""
+
+
+def outgoing_client(allow_private: bool | tuple[str, ...], **options: Any) -> httpx.AsyncClient:
+    """A client for webhooks, which follows no redirect. Where every address is allowed it heeds the proxies that the
+    environment names; else it connects by itself, because a proxy would look names up again."""
+    if allow_private is True:
+        return httpx.AsyncClient(follow_redirects=False, **options)
+    guard = _Guard(httpx.AsyncHTTPTransport(), () if allow_private is False else allow_private)
+    return httpx.AsyncClient(transport=guard, follow_redirects=False, **options)
+
+
+class _Guard(httpx.AsyncBaseTransport):
+    """A transport that sends requests to addresses which are allowed.
+
+    Raises:
+        TargetRefused: the host has one that is not.
+    """
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, allowed: Iterable[str]) -> None:
+        self._transport = transport
+        self._hosts = {entry.lower() for entry in allowed}
+        self._networks = [ip_network(entry) for entry in allowed if _is_network(entry)]
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.raw_host.decode("ascii")  # as it is looked up: in Punycode
+        addresses = await _addresses(host, request)
+        if host.lower() not in self._hosts:
+            for address in addresses:
+                if not (is_public(address) or any(address in network for network in self._networks)):
+                    raise TargetRefused(f"{host} has the private address {address}, which allow_private does not name")
+        extensions = {**request.extensions, "sni_hostname": host}
+        for number, address in enumerate(addresses, start=1):
+            sent = httpx.Request(
+                request.method,
+                request.url.copy_with(host=str(address)),
+                headers=request.headers,  # with the Host that the client has made of the URL
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await self._transport.handle_async_request(sent)
+            except (httpx.ConnectError, httpx.ConnectTimeout):  # nothing was sent
+                if number == len(addresses):
+                    raise
+        raise AssertionError("unreachable: a host that was resolved has an address")
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+async def _addresses(host: str, request: httpx.Request) -> list[IPv4Address | IPv6Address]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, request.url.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise httpx.ConnectError(f"{host} cannot be resolved: {error}", request=request) from error
+    return list(dict.fromkeys(ip_address(where[0]) for *_, where in found))
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is anybody's on the internet, and of one machine. What carries another one is as that is."""
+    if isinstance(address, IPv6Address):
+        carried = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            carried = IPv4Address(address.packed[-4:])
+        if carried is not None:
+            return is_public(carried)
+        if address.teredo is not None or address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address in _PROTOCOLS)
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        ip_network(entry)
+    except ValueError:
+        return False
+    return True
