@@ -22,7 +22,7 @@ FULL_INSTALLED := $(FULL_VENV)/.installed
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline constraints clean
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -88,6 +88,9 @@ $(BENCH_VENV)/trinity/.installed: benchmarks/peers/trinity.txt $(TRINITY_INSTALL
 
 bench-pipeline: $(INSTALLED)  ## from selection to committed feedback, on SQLite and on PostgreSQL: 5 minutes
 	$(BIN)/python benchmarks/pipeline.py
+
+soak: $(INSTALLED)  ## half an hour of load with faults, into docs/reliability.md: does anything grow?
+	PYTHONPATH=benchmarks $(BIN)/python -m soak $(or $(ARGS),--write docs/reliability.md)
 
 constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt

@@ -1,6 +1,6 @@
 """An Explorer that answers at once: Trinity's HTTP over two tables in memory, for measuring the sidecar's side of it.
 
-    python benchmarks/explorer_stub.py
+    python benchmarks/explorer_stub.py [PORT]
 
 Prints its port. It keeps what the sidecar's delivery goes by: an id of its own for each answer, the first reward of an
 answer wins, counters that rise, and a queue that a commit empties.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sys
 from typing import Any
 
 import httptools
@@ -103,12 +104,12 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-async def _serve() -> None:
+async def _serve(port: int) -> None:
     explorer = Explorer()
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(explorer), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(explorer), "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    uvloop.run(_serve(int(sys.argv[1]) if len(sys.argv) > 1 else 0))

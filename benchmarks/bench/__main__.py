@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import report, scaling
+from bench import region, report, scaling
 from bench.machine import Cores, split_cores
 from bench.processes import Process, Unavailable, ending, free_port
 from bench.results import Results
@@ -20,6 +20,7 @@ from bench.running import Running, start
 from bench.targets import TARGETS, Target, chosen
 from bench.upstreams import start_nginx, start_streams
 
+_REGION = "bench"
 _INSTALL = "on Debian and Ubuntu: apt-get install --no-install-recommends nginx-light wrk"
 
 _UP_TO_REQUESTS, _UP_TO_STREAMS = 0.72, 0.82
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         targets = chosen(options.only)
     except ValueError as error:
         parser.error(str(error))
-    if options.write and (problem := report.unwritable(options.write)):
+    if options.write and (problem := region.unwritable(options.write, _REGION)):
         print(f"bench: --write: {problem}", file=sys.stderr)
         return 2
     if missing := [name for name in ("nginx", "wrk") if shutil.which(name) is None]:
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = report.report(results, targets, plan, " ".join(said))
     print(text)
     if options.write:
-        report.write(options.write, text)
+        region.write(options.write, _REGION, text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The report: Markdown tables of what was measured, and the region of a file that they go into."""
+"""The report: Markdown tables of what was measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 
 from bench import scaling
 from bench.machine import describe
@@ -15,7 +14,6 @@ from bench.results import Results
 from bench.rounds import RATES, Plan
 from bench.targets import PEERS, ROOT, Target
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 _NONE = "–"
 
 
@@ -33,23 +31,6 @@ def report(results: Results, targets: Sequence[Target], plan: Plan, arguments: s
         parts += ["### Workers", _workers(results)]
     parts += ["### Remarks", _remarks(results, targets)]
     return "\n\n".join(part for part in parts if part)
-
-
-def unwritable(path: Path) -> str | None:
-    """Why the report cannot be written into this file, or None."""
-    if not path.is_file():
-        return f"{path} is no file"
-    text = path.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        return f"{path} needs one line {BEGIN} and after it one line {END}"
-    return None
-
-
-def write(path: Path, text: str) -> None:
-    """Put the report between the markers, and leave everything around them as it is."""
-    before, _, rest = path.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench import counters, report
+from bench import counters, region, report
 from bench.load import LoadFailed, parse
 from bench.request import SLOT, chat
 from bench.results import Results
@@ -104,9 +104,9 @@ def test_the_report_has_a_row_for_each_target_and_names_what_is_missing(tmp_path
     assert len({line.count("|") for line in requests}) == 1
 
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.write(page, text)
-    report.write(page, text)
+    page.write_text("before\n<!-- bench: begin -->\nold\n<!-- bench: end -->\nafter\n")
+    region.write(page, "bench", text)
+    region.write(page, "bench", text)
     whole = page.read_text()
     assert whole.startswith("before\n")
     assert whole.endswith("\nafter\n")
@@ -115,4 +115,4 @@ def test_the_report_has_a_row_for_each_target_and_names_what_is_missing(tmp_path
 
 
 def test_the_page_of_the_docs_has_the_region() -> None:
-    assert report.unwritable(Path(__file__).parents[2] / "docs" / "benchmarks.md") is None
+    assert region.unwritable(Path(__file__).parents[2] / "docs" / "benchmarks.md", "bench") is None
