@@ -2,8 +2,10 @@ import json
 import random
 
 import pytest
+from pydantic import ValidationError
+from structlog.testing import capture_logs
 
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction import RedactionFailed, Redactor, RedactRule
 
 BUILT_IN = ("api_key", "email", "phone", "credit_card", "ip")
 
@@ -282,7 +284,7 @@ def test_a_million_unlucky_characters_are_read_in_one_pass(piece, found):
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("emial", "one of api_key, email, phone, credit_card, ip, or {name, pattern}; found emial"),
+        ("emial", "one of api_key, email, phone, credit_card, ip, {name, pattern} or {python}; found emial"),
         ({"name": "order"}, "one of api_key"),
         ({"pattern": "x"}, "Field required"),
         ({"name": "", "pattern": "x"}, "at least 1 character"),
@@ -375,3 +377,58 @@ def test_json_with_half_of_a_surrogate_pair_is_redacted():
     redacted, as_json = redactor("email").redact_json(value)
     assert redacted == {"content": "\ud800 [redacted:email]"}
     assert json.loads(as_json) == redacted
+
+
+def without_names(text):
+    return text.replace("Ada", "[redacted:name]")
+
+
+def broken(text):
+    if "Ada" in text:
+        raise RuntimeError(f"cannot redact {text}")
+    return text
+
+
+def silent(text):
+    return None
+
+
+HOOKED = {"python": f"{__name__}:without_names"}
+
+
+def test_a_hook_redacts_each_text_beside_the_rules():
+    hooked = redactor("api_key", HOOKED)
+    value = {"Ada": ["Ada has sk-abcdefghijklmnop1234", 7, {"url": "data:image/png;base64,Adax Ada"}]}
+    assert hooked.redact(value) == {
+        "Ada": ["[redacted:name] has [redacted:api_key]", 7, {"url": "data:image/png;base64,Adax [redacted:name]"}]
+    }
+    assert hooked.redact_json({"a": "Ada"}, b'{"a":"Ada"}') == ({"a": "[redacted:name]"}, b'{"a":"[redacted:name]"}')
+
+
+@pytest.mark.parametrize(("hook", "text"), [("broken", "Ada asks"), ("silent", "anybody asks")])
+def test_where_a_hook_fails_nothing_of_the_text_is_let_through(hook, text):
+    hooked = redactor({"python": f"{__name__}:{hook}", "name": "names"})
+    with capture_logs() as logs:
+        assert hooked.redact({"a": text, "n": 1}) == {"a": "[redacted:names]", "n": 1}
+        for strictly in (lambda: hooked.redact([text], strict=True), lambda: hooked.redact_json({"a": text})):
+            with pytest.raises(RedactionFailed, match=hook) as failed:
+                strictly()
+            assert text not in str(failed.value)
+    [told] = logs
+    assert told["event"] == "redaction_hook_failed"
+    assert "Ada" not in str(told), "what it raises may quote the text"
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"python": "nowhere:function"}, "can be imported"),
+        ({"python": "json:nothing"}, "can be imported"),
+        ({"python": "json"}, "package.module:Object"),
+        ({"python": "json:__name__"}, "a function; found json:__name__"),
+        ({**HOOKED, "pattern": "x"}, "not both"),
+    ],
+)
+def test_a_hook_that_is_none_is_refused(rule, told):
+    with pytest.raises(ValidationError, match=told):
+        redactor(rule)

@@ -29,6 +29,7 @@ Reason = Literal[
     "no_answer",
     "error_in_stream",
     "truncated_stream",
+    "redaction_failed",
     "unreadable",
 ]
 """Why an exchange is not captured; the values are metric labels."""

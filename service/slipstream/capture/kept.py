@@ -19,7 +19,7 @@ from slipstream.capture.headers import NAMES, SILENT, read_headers
 from slipstream.capture.stream import assemble
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor
+from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.suspects import Suspects
 
 _KEY = secrets.token_bytes(32)
@@ -90,6 +90,8 @@ class Keeper:
             return self._keep(exchange)
         except Unreadable as error:
             return NotCaptured(error.reason)
+        except RedactionFailed:
+            return NotCaptured("redaction_failed")
 
     def _keep(self, exchange: Exchange) -> Kept:
         if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
@@ -132,8 +134,8 @@ class Keeper:
         )
         if said is not SILENT:
             kept.session_id, kept.task_id, kept.problems = said.session_id, said.task_id, said.problems
-            kept.mark = tuple(self._redactor.redact(list(said.mark)))
-            kept.metadata = to_json(self._redactor.redact(dict(said.metadata)))
+            kept.mark = tuple(self._redactor.redact(list(said.mark), strict=True))
+            kept.metadata = to_json(self._redactor.redact(dict(said.metadata), strict=True))
         return kept
 
     def _may_stay(self, request: bytes, answer: bytes) -> bool:

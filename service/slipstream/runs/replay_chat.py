@@ -13,7 +13,7 @@ from slipstream.capture.completion import is_conversation
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Whole
-from slipstream.redaction import Redactor
+from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.bodies import pack
 from slipstream.store.replays import NewCall
@@ -72,14 +72,18 @@ class ReplayChat:
                 f"the answer is not whole ({answer.flaw}): the run failed", status=410, code="run_closed"
             )
         latency = time.monotonic() - self._started
-        request, completion = await asyncio.to_thread(self._packed, self._asked or {}, answer.completion)
+        try:
+            request, completion = await asyncio.to_thread(self._packed, self._asked or {}, answer.completion)
+        except RedactionFailed as error:
+            await self._give_up(str(error))
+            raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
         await self._keep(NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began))
 
     async def broken_off(self, answer: Answer) -> None:
         await self._give_up(f"an answer was not whole: {answer.flaw}")
 
     def _packed(self, *bodies: Mapping[str, Any]) -> tuple[bytes, ...]:
-        return tuple(pack(self._redactor.redact(body)) for body in bodies)
+        return tuple(pack(self._redactor.redact(body, strict=True)) for body in bodies)
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -7,15 +7,15 @@ import itertools
 import random
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy.exc import OperationalError
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
 from slipstream.metrics import Metrics
-from slipstream.redaction import Redactor
+from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import runs
@@ -195,8 +195,14 @@ class ShadowCaller:
                 return self._fail(run, f"could not be sent: {type(error).__name__}")
             self._breaker.succeeded()
             latency, due_at = time.monotonic() - started, self._clock() + self._grace
-            packed = await _aside(len(run.request), lambda: (pack(request), pack(self._redactor.redact(answer))))
-            return Answered(run.pk, answer["id"], *packed, latency, version, due_at)
+            try:
+                packed = await _aside(len(run.request), lambda: self._packed(request, answer))
+            except RedactionFailed as error:
+                return self._fail(run, str(error))
+            return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, due_at)
+
+    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        return pack(request), pack(self._redactor.redact(answer, strict=True))
 
     def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> _Outcome:
         if attempts >= self._max_attempts:
