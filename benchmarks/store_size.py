@@ -110,10 +110,10 @@ async def _round(store: _Store, rng: random.Random) -> None:
     while await sidecar.planner.step():
         pass  # the rest of them
     async with store.timed(f"claim {_RUNS} runs"), sidecar.database.write() as session:
-        claimed = await runs.claim(session, _RUNS, time.time())
+        claimed = await runs.claim(session, 0, _RUNS, time.time())
     now = time.time()
     answers = [
-        runs.Answered(run.pk, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now) for run in claimed
+        runs.Answered(run.pk, 0, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now) for run in claimed
     ]
     async with store.timed(f"answer {_RUNS} runs"), sidecar.database.write() as session:
         await runs.answer(session, answers, now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from contextlib import AsyncExitStack
 
@@ -29,6 +30,7 @@ from slipstream.config.settings import Settings
 from slipstream.delivery import Committer
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
+from slipstream.membership import RENEWALS, Membership
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
 from slipstream.redaction import Redactor
@@ -46,6 +48,7 @@ from slipstream.selection import Selector
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
+from slipstream.store.sidecars import TakenOver
 from slipstream.triggers import CommitTriggers
 from slipstream.watch import ExplorerWatch
 from slipstream.worker import Worker
@@ -77,7 +80,7 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(board)
         self._dropped_before = 0
-        self.database = Database(settings.store.url)
+        self.database = Database(settings.store.url, settings.store.cipher())
         self.breaker = CircuitBreaker(time.monotonic)
         self.selector = Selector(settings.selection, time.monotonic)
         self.explorer = ExplorerClient(
@@ -89,6 +92,15 @@ class Sidecar:
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
+        self.membership = Membership(
+            self.database,
+            name=f"{socket.gethostname()}:{settings.listen.port}",
+            lease=settings.store.lease,
+            clock=time.time,
+            monotonic=time.monotonic,
+            registered=self._registered,
+            took_over=self._took_over,
+        )
         self._rewards = RewardModel(settings.rewards)
         self._backlog = Backlog(settings.capture.backlog_bytes)
         self.intake = Intake(
@@ -116,6 +128,7 @@ class Sidecar:
             self.database,
             self.selector,
             self.metrics,
+            owner=self._id,
             task_idle=settings.capture.task_idle,
             repeat_time=settings.runs.repeat_time,
             queue=settings.runs.queue,
@@ -129,6 +142,7 @@ class Sidecar:
             self.breaker,
             self.redactor,
             self.metrics,
+            owner=self._id,
             concurrency=settings.runs.concurrency,
             max_attempts=settings.runs.max_attempts,
             grace=settings.rewards.grace,
@@ -142,6 +156,7 @@ class Sidecar:
             self.database,
             self._rewards,
             self.metrics,
+            owner=self._id,
             clock=time.time,
             scored=lambda: self._committing.wake(),
         )
@@ -195,6 +210,7 @@ class Sidecar:
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
         self._committing = Worker("committer", self._triggers.step, _TICK)
         self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, _TICK)
+        self._renewing = Worker("membership", self.membership.step, settings.store.lease / RENEWALS)
         self._workers = (
             *((self._telling,) if self._telling is not None else ()),
             self._taking,
@@ -213,8 +229,8 @@ class Sidecar:
         if not self.settings.rewards.calculators:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
         await self.database.open()
-        await self._backlog.open(self.database)
-        await self.shadow.prepare()
+        await self.membership.start()
+        self._renewing.start()
         await self.replays.prepare(planned=self._webhook is not None)
         for worker in self._workers:
             worker.start()
@@ -228,7 +244,7 @@ class Sidecar:
             closing.callback(self.explorer.close)
             if self._history is not None:
                 closing.push_async_callback(self._history.aclose)
-            for close in (self.database.close, self._rewards.aclose, self.shadow.stop):
+            for close in (self.database.close, self._renewing.stop, self._rewards.aclose, self.shadow.stop):
                 closing.push_async_callback(close)
             if self._webhook is not None:
                 closing.push_async_callback(self._webhook.aclose)
@@ -250,6 +266,8 @@ class Sidecar:
                 _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
             await self.shadow.stop()
             await self._triggers.last(_DRAIN)
+            await self._renewing.stop()
+            await self.membership.stop()
 
     async def facade_chat(self, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""
@@ -284,6 +302,19 @@ class Sidecar:
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
         return self.board.waiting + self.intake.waiting + self._backlog.exchanges
+
+    def _id(self) -> int:
+        return self.membership.id
+
+    async def _registered(self, sidecar: int) -> None:
+        await self._backlog.open(self.database, sidecar)
+
+    def _took_over(self, taken: TakenOver) -> None:
+        self._backlog.adopted(taken.exchanges, taken.size)
+        self._recording.wake()
+        self._planned()
+        self.decide()
+        self.rescore()
 
     def _planned(self) -> None:
         self._calling.wake()

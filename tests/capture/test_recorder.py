@@ -150,7 +150,7 @@ def deaf(database: Database) -> Iterator[None]:
     write = database.write
 
     @asynccontextmanager
-    async def cut_off() -> AsyncIterator[AsyncSession]:
+    async def cut_off(*, alone: bool = True) -> AsyncIterator[AsyncSession]:
         async with write() as session:
             yield session
         raise ConnectionError("cut off")
@@ -252,8 +252,8 @@ async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(
 
 async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(recording: Recording) -> None:
     async with recording.database.write() as session:
-        await captured.add(session, [captured.Parcel(1, 3, b"of another release")], again=False)
-    await recording.backlog.open(recording.database)
+        await captured.add(session, 0, [captured.Parcel(1, 3, b"of another release")], again=False)
+    await recording.backlog.open(recording.database, 0)
     await recording.record(exchange(asks("hi")))
     assert len(await recording.calls()) == 1
     assert recording.not_captured("unreadable") == 3
@@ -263,7 +263,7 @@ async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(rec
 async def test_what_a_process_left_is_stored_by_the_next(recording: Recording) -> None:
     await recording.take(exchange(asks("hi")), exchange(asks("ho")))
     after = Recording(recording.database)
-    await after.backlog.open(recording.database)
+    await after.backlog.open(recording.database, 0)
     assert after.backlog.exchanges == 2
     await after.record(exchange(asks("hey")))
     texts = [call.request["messages"][0]["content"] for call in await after.calls()]
@@ -305,7 +305,7 @@ async def test_a_kill_loses_nothing_that_was_written_and_stores_nothing_twice(
     database = Database(url)
     await database.open()
     recording = Recording(database)
-    await recording.backlog.open(database)
+    await recording.backlog.open(database, 0)
     await recording.record()
     texts = sorted(call.request["messages"][0]["content"] for call in await recording.calls())
     assert texts == [f"call {number}" for number in range(kept)]

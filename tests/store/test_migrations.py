@@ -73,7 +73,7 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
     database = Database(store_url)
     await database.open()
     async with database.write() as session:
-        assert [run.group_id for run in await runs.claim(session, 9, now=2.0)] == ["t.0"]
+        assert [run.group_id for run in await runs.claim(session, 0, 9, now=2.0)] == ["t.0"]
         await replays.open_runs(session, "t", 1, 2.0, state="open", by_client=True, due_at=3.0)
     async with database.read() as session:
         kinds = select(GroupRow.id, GroupRow.kind, GroupRow.call_id).order_by(GroupRow.id)

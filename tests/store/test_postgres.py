@@ -1,10 +1,11 @@
-"""PostgreSQL as the store: this sidecar's alone, taking any text, and quiet about what it holds."""
+"""PostgreSQL as the store: of several sidecars, taking any text, and quiet about what it holds."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess, acknowledged
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from stores import ON_BOTH_STORES
 
 from slipstream.errors import ConfigError
@@ -28,20 +29,14 @@ _END_CONNECTIONS = text(
 _INSERT = text("INSERT INTO feedback (id, created_at) VALUES (:id, 1.0)")
 
 
-@ON_BOTH_STORES
-async def test_a_second_sidecar_does_not_start_and_a_later_one_does(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "100ms")
-    first, second = Database(store_url), Database(store_url)
-    await first.open()
-    with pytest.raises(ConfigError, match=r"store\.url: expected a store of this sidecar alone, found .* in use"):
-        await second.open()
-    await second.close()
-    await first.close()
-    third = Database(store_url)
-    await third.open()
-    await third.close()
+async def test_sidecars_that_start_together_make_one_schema(new_postgres: Callable[[], str]) -> None:
+    url = new_postgres()
+    databases = [Database(url) for _ in range(4)]
+    await asyncio.gather(*(database.open() for database in databases))
+    for database in databases:
+        async with database.read() as session:
+            assert await session.scalar(text("SELECT count(*) FROM feedback")) == 0
+        await database.close()
 
 
 async def test_a_sidecar_that_was_killed_starts_again_with_what_it_had(
@@ -64,7 +59,7 @@ async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[
     await database.open()
     async with other.read() as session:
         await session.execute(_END_CONNECTIONS)
-    with pytest.raises(SQLAlchemyError):
+    with pytest.raises(OperationalError):
         async with database.write() as session:
             await session.execute(_INSERT, {"id": "lost"})
     async with database.write() as session:
@@ -75,24 +70,47 @@ async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[
     await other.close()
 
 
-async def test_a_sidecar_that_lost_the_store_to_another_writes_no_more(
+async def test_who_waits_too_long_for_another_sidecar_is_told_so_and_may_try_again(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "100ms")
+    monkeypatch.setitem(postgres._WRITERS, "lock_timeout", "100ms")
     url = new_postgres()
     first, second = Database(url), Database(url)
     await first.open()
-    async with second.read() as session:
-        await session.execute(_END_CONNECTIONS)
     await second.open()
-    for _ in range(3):
-        with pytest.raises(SQLAlchemyError):
-            async with first.write() as session:
-                await session.execute(_INSERT, {"id": "forbidden"})
-    async with second.read() as session:
-        assert (await session.scalars(text("SELECT id FROM feedback"))).all() == []
+    async with first.write() as writing:
+        await writing.execute(_INSERT, {"id": "first"})
+        with pytest.raises(OperationalError):
+            async with second.write() as session:
+                await session.execute(_INSERT, {"id": "too late"})
+        async with second.write(alone=False) as session:
+            await session.execute(_INSERT, {"id": "beside"})
+    async with second.write() as session:
+        assert set(await session.scalars(text("SELECT id FROM feedback"))) == {"first", "beside"}
     await first.close()
     await second.close()
+
+
+async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_moment_only(
+    new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgres._WRITERS, "idle_in_transaction_session_timeout", "200ms")
+    url = new_postgres()
+    stopped, other = Database(url), Database(url)
+    await stopped.open()
+    await other.open()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(stopped.write())
+        await session.execute(_INSERT, {"id": "of the one that stopped"})
+        async with other.write() as others:
+            assert (await others.scalars(text("SELECT id FROM feedback"))).all() == []
+            await others.execute(_INSERT, {"id": "of the other"})
+        with pytest.raises(OperationalError):
+            await stack.aclose()
+    async with stopped.write() as session:
+        assert (await session.scalars(text("SELECT id FROM feedback"))).all() == ["of the other"]
+    await stopped.close()
+    await other.close()
 
 
 async def test_a_server_that_is_not_there_is_told_by_name(new_postgres: Callable[[], str]) -> None:
@@ -154,13 +172,15 @@ async def test_a_reader_sees_one_state_of_the_store(store_url: str, tmp_path: Pa
 
 @ON_BOTH_STORES
 async def test_writers_wait_for_each_other(store_url: str) -> None:
-    database = Database(store_url)
-    await database.open()
+    databases = [Database(store_url) for _ in range(1 if store_url.startswith("sqlite") else 3)]
+    for database in databases:
+        await database.open()
 
-    async def add() -> None:
+    async def add(database: Database) -> None:
         async with database.write() as session:
             number = await session.scalar(text("SELECT count(*) FROM feedback"))
             await session.execute(_INSERT, {"id": f"f{number}"})
 
-    await asyncio.gather(*(add() for _ in range(20)))
-    await database.close()
+    await asyncio.gather(*(add(database) for database in databases for _ in range(20)))
+    for database in databases:
+        await database.close()

@@ -92,7 +92,7 @@ async def test_a_decision_comes_with_the_call(database: Database) -> None:
     assert (row.decided, row.selected, row.reason) == (False, True, "sampling")
     assert (row.labels, row.meta) == (["drawn", "math"], {"why": "luck", "a": 1})
     async with database.read() as session:
-        assert [task.task_id for task in await tasks.undecided(session, 10)] == ["yes"]
+        assert [task.task_id for task in await tasks.undecided(session, 0, 10)] == ["yes"]
 
 
 async def test_a_second_call_has_the_task_decided_anew(database: Database) -> None:

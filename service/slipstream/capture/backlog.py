@@ -18,36 +18,45 @@ class Backlog:
     Attributes:
         exchanges: that wait.
         size: their bytes.
-        last_id: the newest parcel's, or what would be before the first.
+        owner: the id of this sidecar; those of its parcels, and of those that it takes over.
+        last_id: the newest parcel's that it wrote, or what would be before the first.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self.owner = 0
         self.exchanges = 0
         self.size = 0
         self.last_id = 0
 
-    async def open(self, database: Database) -> None:
-        """Take up what the last process left.
+    async def open(self, database: Database, owner: int) -> None:
+        """Take up what there is of this sidecar: what the last process left, or nothing.
 
         Raises:
             SQLAlchemyError: the store cannot be read.
         """
         async with database.read() as session:
-            self.last_id, self.exchanges, self.size = await captured.waiting(session)
+            self.last_id, self.exchanges, self.size = await captured.waiting(session, owner)
+        self.owner = owner
 
     @property
     def full(self) -> bool:
         """Whether enough waits."""
         return self.size >= self._limit_bytes
 
-    def added(self, parcels: Sequence[Parcel]) -> None:
+    def added(self, owner: int, parcels: Sequence[Parcel]) -> None:
         """These were written, after all others."""
-        self.last_id = parcels[-1].id
-        self.exchanges += sum(parcel.exchanges for parcel in parcels)
-        self.size += sum(len(parcel.packed) for parcel in parcels)
+        if owner == self.owner:
+            self.last_id = parcels[-1].id
+            self.adopted(sum(parcel.exchanges for parcel in parcels), sum(len(parcel.packed) for parcel in parcels))
 
-    def taken(self, parcels: Sequence[Parcel]) -> None:
+    def adopted(self, exchanges: int, size: int) -> None:
+        """So much of another sidecar's is to be read here."""
+        self.exchanges += exchanges
+        self.size += size
+
+    def taken(self, owner: int, parcels: Sequence[Parcel]) -> None:
         """These were read, and are gone."""
-        self.exchanges -= sum(parcel.exchanges for parcel in parcels)
-        self.size -= sum(len(parcel.packed) for parcel in parcels)
+        if owner == self.owner:
+            self.exchanges -= sum(parcel.exchanges for parcel in parcels)
+            self.size -= sum(len(parcel.packed) for parcel in parcels)

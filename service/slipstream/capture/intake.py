@@ -17,7 +17,7 @@ from slipstream.capture.body import NotCaptured
 from slipstream.capture.kept import Keeper, Kept, pack_kept
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
-from slipstream.store import captured
+from slipstream.store import captured, sidecars
 from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
 
@@ -67,8 +67,10 @@ class Intake:
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
         self._enough = asyncio.Event()
-        self._unwritten: list[Parcel] = []
-        self._tried = False
+        self._unwritten: list[tuple[int, bytes]] = []
+        """Of each parcel how many exchanges it has, and these packed."""
+        self._tried: int | None = None
+        """The id of this sidecar when they may have been written, though nobody heard of it."""
 
     def record(self, exchange: Exchange) -> None:
         """Take an exchange. Never waits; whoever sees that it is `full` waits."""
@@ -89,7 +91,7 @@ class Intake:
     @property
     def waiting(self) -> int:
         """Exchanges that are not written yet."""
-        return len(self._queue) + sum(parcel.exchanges for parcel in self._unwritten)
+        return len(self._queue) + sum(number for number, _ in self._unwritten)
 
     async def step(self) -> bool:
         """Write a batch. Returns True when more is waiting."""
@@ -103,33 +105,41 @@ class Intake:
             # the control API shares this event loop
             self._unwritten = await asyncio.to_thread(self._keep, batch)
         if self._unwritten:
-            try:
-                async with self._database.write() as session:
-                    await captured.add(session, self._unwritten, again=self._tried)
-            except BaseException:
-                self._tried = True
-                raise
-            self._backlog.added(self._unwritten)
-            self._unwritten, self._tried = [], False
-            self._written()
+            await self._write(self._backlog.owner)
         return bool(self._queue)
 
-    def _keep(self, batch: Sequence[Exchange]) -> list[Parcel]:
-        parcels: list[Parcel] = []
+    async def _write(self, owner: int) -> None:
+        """Write what is kept, beside others: it is this sidecar's alone."""
+        if self._tried not in (None, owner):
+            # It may have been written in the name that this sidecar lost, and be another's by now: rather lost than
+            # captured twice.
+            exchanges = sum(number for number, _ in self._unwritten)
+            _log.error("captured_lost_with_the_lease", exchanges=exchanges)
+            self._metrics.dropped.labels("lease_lost").inc(exchanges)
+        else:
+            first = self._backlog.last_id + 1
+            parcels = [Parcel(first + at, *some) for at, some in enumerate(self._unwritten)]
+            async with self._database.write(alone=False) as session:
+                await sidecars.hold(session, owner)
+                await captured.add(session, owner, parcels, again=self._tried is not None)
+                self._tried = owner  # from here on it may come to its end, and nobody hear of it
+            self._backlog.added(owner, parcels)
+            self._written()
+        self._unwritten, self._tried = [], None
+
+    def _keep(self, batch: Sequence[Exchange]) -> list[tuple[int, bytes]]:
+        parcels: list[tuple[int, bytes]] = []
         some: list[Kept] = []
         size = 0
         for exchange in batch:
             if (kept := self._kept(exchange)) is not None:
                 more = len(kept.request) + len(kept.answer)
                 if some and (len(some) == _PARCEL or size + more > _PARCEL_BYTES):
-                    parcels.append(self._parcel(some, len(parcels)))
+                    parcels.append((len(some), pack_kept(some)))
                     some, size = [], 0
                 some.append(kept)
                 size += more
-        return [*parcels, self._parcel(some, len(parcels))] if some else parcels
-
-    def _parcel(self, some: Sequence[Kept], number: int) -> Parcel:
-        return Parcel(self._backlog.last_id + 1 + number, len(some), pack_kept(some))
+        return [*parcels, (len(some), pack_kept(some))] if some else parcels
 
     def _kept(self, exchange: Exchange) -> Kept | None:
         try:

@@ -39,8 +39,9 @@ _LOOK = 0.1
 
 
 class _Batch(NamedTuple):
-    """Parcels that were read, and the calls that they gave."""
+    """Parcels that were read in the name of this sidecar, and the calls that they gave."""
 
+    owner: int
     parcels: list[Parcel]
     calls: list[NewCall]
 
@@ -100,22 +101,22 @@ class Recorder:
         return self._backlog.exchanges > 0
 
     async def _store(self) -> None:
-        batch = self._unwritten
-        if batch is None:
+        batch, owner = self._unwritten, self._backlog.owner
+        if batch is None or batch.owner != owner:  # what was another registration's is another sidecar's to read
             async with self._database.read() as session:
-                parcels = await captured.oldest(session, _BATCH, _BATCH_BYTES)
+                parcels = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES)
             if not parcels:  # somebody else took them out
-                await self._backlog.open(self._database)
+                await self._backlog.open(self._database, owner)
                 return
             # parsing and packing are the costly part, and the control API shares this event loop
-            batch = self._unwritten = _Batch(parcels, await asyncio.to_thread(self._read, parcels))
+            batch = self._unwritten = _Batch(owner, parcels, await asyncio.to_thread(self._read, parcels))
         async with self._database.write() as session:
             # an earlier try may have come to its end, though nobody heard of it
             added = Added(undecided=True, rescore=True)
-            if await captured.drop(session, batch.parcels) and batch.calls:
+            if await captured.drop(session, owner, batch.parcels) and batch.calls:
                 added = await add_calls(session, batch.calls, self._clock())
         self._unwritten = None
-        self._backlog.taken(batch.parcels)
+        self._backlog.taken(owner, batch.parcels)
         self._metrics.captured.inc(len(batch.calls))
         tally(self._metrics, [(call.task_id, call.decision) for call in batch.calls if call.decision is not None])
         if batch.calls:

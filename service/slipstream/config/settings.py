@@ -124,6 +124,7 @@ class Explorer(_Section):
 
 class Store(_Section):
     url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
+    lease: Annotated[Duration, Field(ge=1)] = 15.0
 
 
 class Capture(_Section):

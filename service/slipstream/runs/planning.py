@@ -26,6 +26,7 @@ class Planner:
     """Decides complete tasks and plans the runs of those selected.
 
     Args:
+        owner: the id of this sidecar, so that no other asks the strategies about the same tasks.
         task_idle: seconds after which a task without a new call is complete.
         repeat_time: runs of each call, or of each task.
         queue: runs that may wait; what does not fit is dropped and counted.
@@ -40,6 +41,7 @@ class Planner:
         selector: Selector,
         metrics: Metrics,
         *,
+        owner: Callable[[], int],
         task_idle: float,
         repeat_time: int,
         queue: int,
@@ -50,6 +52,7 @@ class Planner:
         self._database = database
         self._selector = selector
         self._metrics = metrics
+        self._owner = owner
         self._task_idle = task_idle
         self._repeat_time = repeat_time
         self._queue = queue
@@ -61,7 +64,8 @@ class Planner:
         """Decide a batch of tasks. Returns True when more may be waiting."""
         async with self._database.write() as session:
             await tasks.complete_idle(session, self._clock() - self._task_idle)
-            seen = await tasks.undecided(session, _BATCH)
+            owner = self._owner()
+            seen = await tasks.undecided(session, owner, _BATCH)
             # a task stays selected: a later call or mark does not ask (and spend a budget) again
             selected = [task.task_id for task in seen if task.selected]
             await tasks.stay_selected(session, selected)
@@ -71,7 +75,7 @@ class Planner:
             made = await self._decide([task.task_id for task in undecided])
             async with self._database.write() as session:
                 # to the others a call or a mark came meanwhile; the next step decides on the whole picture
-                held = await tasks.record_decisions(session, undecided, made)
+                held = await tasks.record_decisions(session, owner, undecided, made)
                 selected = [name for name in held if made[name].selected]
                 dropped = await self._plan(session, selected)
             tally(self._metrics, [(name, made[name]) for name in held])

@@ -10,7 +10,7 @@ import structlog
 from slipstream.errors import ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
-from slipstream.store import pictures, runs
+from slipstream.store import pictures, runs, sidecars
 from slipstream.store.database import Database
 from slipstream.store.pictures import DueRun
 from slipstream.store.runs import Ended
@@ -29,6 +29,7 @@ class Scorer:
     weight among others (a `feedback` calculator).
 
     Args:
+        owner: the id of this sidecar, which asks about its own runs and those that are nobody's.
         clock: Unix seconds.
         scored: called when a group may have become ready.
     """
@@ -39,19 +40,28 @@ class Scorer:
         model: RewardModel,
         metrics: Metrics,
         *,
+        owner: Callable[[], int],
         clock: Callable[[], float],
         scored: Callable[[], None],
     ) -> None:
         self._database = database
         self._model = model
         self._metrics = metrics
+        self._owner = owner
         self._clock = clock
         self._scored = scored
 
     async def step(self) -> bool:
         """Score a batch of runs. Returns True when more may be waiting."""
+        owner, now = self._owner(), self._clock()
         async with self._database.read() as session:
-            due = await pictures.due_runs(session, _BATCH, self._clock())
+            unclaimed = await runs.unclaimed_answers(session, now)
+        if unclaimed:
+            async with self._database.write(alone=False) as session:
+                await sidecars.hold(session, owner)
+                await runs.claim_answers(session, owner, _BATCH, now)
+        async with self._database.read() as session:
+            due = await pictures.due_runs(session, owner, _BATCH, now)
         under_way = {asyncio.create_task(self._end(one)): one for one in due}
         errors: list[BaseException] = []
         try:
@@ -75,8 +85,8 @@ class Scorer:
             try:
                 reward = await self._reward(run)
             except ScoringError as error:
-                return Ended(due.pk, reason=f"scoring: {error}", revision=due.revision)
-        return Ended(due.pk, reward.value, reward.breakdown, revision=due.revision)
+                return Ended(due.pk, due.owner, reason=f"scoring: {error}", revision=due.revision)
+        return Ended(due.pk, due.owner, reward.value, reward.breakdown, revision=due.revision)
 
     async def _store(self, ended: Sequence[tuple[Ended, Run]]) -> None:
         async with self._database.write() as session:

@@ -18,7 +18,7 @@ from slipstream.metrics import Metrics
 from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.explorer import ExplorerClient
-from slipstream.store import runs
+from slipstream.store import runs, sidecars
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
@@ -43,9 +43,11 @@ class ShadowCaller:
     meanwhile, or because nobody was there, costs its run no attempt: the Explorer's absence is no property of a run.
 
     What comes back is stored a batch at a time, in the transaction that claims the next runs: whatever came while the
-    one before was written. What is stored of an answer is redacted, like all that is stored.
+    one before was written. Where this sidecar's lease was lost meanwhile, its runs are another's, and nothing of them is
+    stored. What is stored of an answer is redacted, like all that is stored.
 
     Args:
+        owner: the id of this sidecar, under which it takes runs.
         grace: seconds that an answer waits for feedback before it is scored.
         version: the policy version known at this moment.
         clock: Unix seconds.
@@ -61,6 +63,7 @@ class ShadowCaller:
         redactor: Redactor,
         metrics: Metrics,
         *,
+        owner: Callable[[], int],
         concurrency: int,
         max_attempts: int,
         grace: float,
@@ -75,6 +78,7 @@ class ShadowCaller:
         self._breaker = breaker
         self._redactor = redactor
         self._metrics = metrics
+        self._owner = owner
         self._concurrency = concurrency
         self._max_attempts = max_attempts
         self._grace = grace
@@ -85,11 +89,6 @@ class ShadowCaller:
         self._wake = wake
         self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
         self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
-
-    async def prepare(self) -> None:
-        """Send again what was on its way when the sidecar last ended."""
-        async with self._database.write() as session:
-            await runs.release_running(session)
 
     async def step(self) -> bool:
         """Store what came back, and start as many runs as there is room for. A run that comes back wakes the next
@@ -107,7 +106,7 @@ class ShadowCaller:
         return False
 
     async def stop(self) -> None:
-        """End what is on its way; it is sent again at the next start."""
+        """End what is on its way; it is sent again once this sidecar's lease has ended."""
         for task in self._active:
             task.cancel()
         await asyncio.gather(*self._active, return_exceptions=True)
@@ -135,7 +134,7 @@ class ShadowCaller:
     def _again(self, run: ClaimedRun, error: BaseException) -> Postponed:
         """What nobody foresaw came between: the run is sent again."""
         _log.error("run_interrupted", group_id=run.group_id, run_id=run.run_id, error=repr(error))
-        return Postponed(run.pk, run.attempts, self._clock())
+        return Postponed(run.pk, run.owner, run.attempts, self._clock())
 
     async def _store(self, take: int) -> list[ClaimedRun]:
         """Store what came back, and claim so many runs. While the store is away, what came back stays here."""
@@ -159,11 +158,15 @@ class ShadowCaller:
         """Store the first of what came back, and claim runs, in one transaction."""
         back = [outcome for _, outcome in itertools.islice(self._back, count)]
         now = self._clock()
-        async with self._database.write() as session:
+        owner = self._owner()
+        async with self._database.write(alone=bool(back)) as session:  # runs may be taken while others write
             answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
             failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
             await runs.postpone(session, [one for one in back if isinstance(one, Postponed)])
-            claimed = await runs.claim(session, take, now) if take else []
+            claimed: list[ClaimedRun] = []
+            if take:
+                await sidecars.hold(session, owner)
+                claimed = await runs.claim(session, owner, take, now)
         for _ in back:
             self._back.popleft()
         self._metrics.runs.labels("answered").inc(answered)
@@ -211,12 +214,12 @@ class ShadowCaller:
         self._metrics.run_retries.inc()
         _log.info("run_postponed", attempts=attempts, error=str(error))
         wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
-        return Postponed(run.pk, attempts, self._clock() + wait)
+        return Postponed(run.pk, run.owner, attempts, self._clock() + wait)
 
     def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> Ended:
         """The reason goes to the log, which holds no bodies, and with what the Explorer said to the store."""
         _log.warning("run_failed", reason=reason)
-        return Ended(run.pk, reason=self._redactor.redact(f"{reason} {said}".rstrip()))
+        return Ended(run.pk, run.owner, reason=self._redactor.redact(f"{reason} {said}".rstrip()))
 
 
 async def _aside(size: int, work: Callable[[], _Result]) -> _Result:

@@ -1,4 +1,8 @@
-"""What is captured waits here until it is read: rows that live for a moment, written and taken in their order."""
+"""What is captured waits here until it is read: rows that live for a moment, written and taken in their order.
+
+Each sidecar numbers its own, so that they can be written beside others and change hands as they are; it reads those
+that it owns.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,18 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import insert_rows
+from slipstream.store.sidecars import LeaseLost
 from slipstream.store.tables import CapturedRow
+
+_NUMBERS = 32
+"""Bits: a sidecar that writes a hundred parcels a second has numbers for a year, and there can be as many sidecars."""
 
 
 class Parcel(NamedTuple):
     """One row: some exchanges that were captured one after the other.
 
     Attributes:
-        id: grows with each row.
+        id: grows with each row of a sidecar.
         exchanges: how many.
         packed: the exchanges themselves.
     """
@@ -27,10 +35,10 @@ class Parcel(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is in the table.
+    """What is in the table, of one sidecar.
 
     Attributes:
-        last_id: of the newest row, 0 where there is none.
+        last_id: of the newest row that it wrote, or what is before its first.
         size: bytes.
     """
 
@@ -42,40 +50,60 @@ class Waiting(NamedTuple):
 _size = func.length(CapturedRow.packed)
 
 
-async def waiting(session: AsyncSession) -> Waiting:
-    """What is there; looks at every row."""
-    query = select(func.max(CapturedRow.id), func.sum(CapturedRow.exchanges), func.sum(_size))
-    last_id, exchanges, size = (await session.execute(query.where(CapturedRow.id > 0))).one()
-    return Waiting(last_id or 0, int(exchanges or 0), int(size or 0))
+def before_first(sidecar: int) -> int:
+    """The number before those of a sidecar."""
+    return sidecar << _NUMBERS
 
 
-async def add(session: AsyncSession, parcels: Sequence[Parcel], *, again: bool) -> None:
-    """Write parcels, whose ids are beyond all others.
+async def waiting(session: AsyncSession, sidecar: int) -> Waiting:
+    """What there is to be read by a sidecar; looks at every row of it."""
+    before = before_first(sidecar)
+    own = CapturedRow.id > before, CapturedRow.id < before_first(sidecar + 1)
+    last_id = await session.scalar(select(func.max(CapturedRow.id)).where(*own))
+    query = select(func.sum(CapturedRow.exchanges), func.sum(_size)).where(CapturedRow.owner == sidecar)
+    exchanges, size = (await session.execute(query)).one()
+    return Waiting(last_id or before, int(exchanges or 0), int(size or 0))
+
+
+async def add(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel], *, again: bool) -> None:
+    """Write parcels, whose ids are beyond all others of this sidecar.
 
     Args:
         again: they may be there already, because it is not known how an earlier try ended.
     """
     if again:
-        await session.execute(delete(CapturedRow).where(CapturedRow.id >= parcels[0].id))
-    await insert_rows(session, CapturedRow, ("id", "exchanges", "packed"), list(parcels))
+        there = CapturedRow.id.between(parcels[0].id, parcels[-1].id)
+        await session.execute(delete(CapturedRow).where(there))
+    rows = [(parcel.id, sidecar, parcel.exchanges, parcel.packed) for parcel in parcels]
+    await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
 
 
-async def oldest(session: AsyncSession, exchanges: int, size: int) -> list[Parcel]:
-    """The oldest parcels: the first, and those after it with which it stays within so many exchanges and bytes."""
-    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(CapturedRow.id > 0)
-    last_id = 0
+async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int) -> list[Parcel]:
+    """The oldest parcels of a sidecar: the first, and those after it with which it stays within so many exchanges and
+    bytes."""
+    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(CapturedRow.owner == sidecar)
+    ids: list[int] = []
     for number, more, longer in await session.execute(query.order_by(CapturedRow.id).limit(exchanges)):
         exchanges -= more
         size -= longer
-        if last_id and (exchanges < 0 or size < 0):
+        if ids and (exchanges < 0 or size < 0):
             break
-        last_id = number
+        ids.append(number)
+    if not ids:
+        return []
     taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed)
-    found = await session.execute(taken.where(CapturedRow.id.between(1, last_id)).order_by(CapturedRow.id))
-    return [Parcel(*row) for row in found]
+    taken = taken.where(CapturedRow.owner == sidecar, CapturedRow.id.between(ids[0], ids[-1]))
+    return [Parcel(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
 
 
-async def drop(session: AsyncSession, parcels: Sequence[Parcel]) -> bool:
-    """Delete the oldest parcels; returns whether they were there."""
-    gone = delete(CapturedRow).where(CapturedRow.id.between(1, parcels[-1].id)).returning(CapturedRow.id)
-    return bool((await session.scalars(gone)).all())
+async def drop(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel]) -> bool:
+    """Delete the oldest parcels of a sidecar; returns whether they were there.
+
+    Raises:
+        LeaseLost: some of them were: others are another's by now.
+    """
+    theirs = CapturedRow.owner == sidecar, CapturedRow.id.between(parcels[0].id, parcels[-1].id)
+    gone = (await session.scalars(delete(CapturedRow).where(*theirs).returning(CapturedRow.id))).all()
+    if gone and len(gone) != len(parcels):
+        raise LeaseLost
+    return bool(gone)

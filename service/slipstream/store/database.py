@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,11 +15,13 @@ import alembic.command
 import alembic.config
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from slipstream.errors import ConfigError
-from slipstream.store import postgres
+from slipstream.store import keys, postgres
+from slipstream.store.cipher import Cipher
+from slipstream.store.sealed import seal_with
 
 _WRITES = "slipstream_writes"
 """The execution option of connections that write."""
@@ -26,56 +29,77 @@ _WRITES = "slipstream_writes"
 _BUSY_TIMEOUT_MS = 30_000
 """How long a writer of another process (a backup, a shell) is waited for."""
 
+_LONGEST_WAIT = 30.0
+"""Seconds in the queue of this process' writers. Where the store hangs, who waits longer is told so instead."""
+
+_LONGEST_WRITE = 30.0
+_LONGEST_READ = 60.0
+"""Seconds of one transaction on PostgreSQL, which may be gone without a word. Those of ours take milliseconds, and far
+less than this on a machine that is overloaded."""
+
 
 class Database:
     """Sessions on the store.
 
-    Writers queue here, in order: SQLite allows one at a time, and what they do is written for a store that nobody else
-    changes meanwhile, on PostgreSQL as well. Readers do not wait, and see one state of the store.
+    One transaction at a time writes, of all sidecars on a PostgreSQL too: SQLite allows no more, and what writers do is
+    written for a store that nobody else changes meanwhile. They queue here, in order, and at PostgreSQL for an advisory
+    lock. What touches rows of one's own only may be written beside them (`alone=False`); on SQLite it queues as well.
+    Readers do not wait, and see one state of the store.
 
     An acknowledged write survives a power cut as well as a kill: `synchronous=FULL`, and PostgreSQL's default.
 
     Args:
         url: an async SQLAlchemy URL such as `sqlite+aiosqlite:///slipstream.db`.
+        cipher: encrypts the sealed columns; None leaves them plain.
 
     Raises:
         ConfigError: the package for that database is not installed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, cipher: Cipher | None = None) -> None:
         self._url = make_url(url)
         try:
-            self._engine, self._writer = (_sqlite if self._is_sqlite else postgres.engines)(self._url)
+            self._engine, self._writer, self._beside = (postgres.engines if self.shared else _sqlite)(self._url)
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it"
             ) from error
+        if cipher is not None:
+            for engine in (self._engine, self._writer, self._beside):
+                seal_with(engine.sync_engine.dialect, cipher)
+        self._cipher = cipher
         self._readers = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writers = async_sessionmaker(self._writer, expire_on_commit=False)
+        self._writers_beside = async_sessionmaker(self._beside, expire_on_commit=False)
         self._writing = asyncio.Lock()
         self._lock: IO[str] | None = None
 
     @property
-    def _is_sqlite(self) -> bool:
-        return self._url.get_backend_name() == "sqlite"
+    def shared(self) -> bool:
+        """Whether other sidecars may have the store too; a SQLite store has one at a time."""
+        return self._url.get_backend_name() != "sqlite"
 
     async def open(self) -> None:
         """Bring the schema to the newest revision, creating the file's folder and the tables where missing.
 
         Raises:
-            ConfigError: it cannot be opened or written, or another sidecar has it.
+            ConfigError: it cannot be opened or written, another sidecar has it (SQLite), or it is encrypted with other
+                keys.
         """
         try:
-            if self._is_sqlite and self._url.database not in (None, "", ":memory:"):
+            if not self.shared and self._url.database not in (None, "", ":memory:"):
                 path = Path(str(self._url.database))
                 self._lock = _claim(path)
                 # First without aiosqlite: where a file cannot be opened, its thread may outlive the event loop, and
                 # ends with a traceback then.
                 sqlite3.connect(path).close()
-            async with self._writer.begin() as connection:
+            async with postgres.schema(self._url) if self.shared else self._writer.begin() as connection:
                 await connection.run_sync(_upgrade)
-        except postgres.StoreTaken as error:
-            raise _taken(repr(self._url)) from error
+            async with self.write() as session:
+                await keys.check(session, self._cipher, time.time())
+        except ConfigError:
+            await self.close()
+            raise
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             reason = getattr(error, "orig", None) or error
             raise ConfigError(
@@ -90,15 +114,48 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        """A session for reading."""
-        async with self._readers() as session:
+        """A session for reading.
+
+        Raises:
+            SQLAlchemyError: the store is away, or does not answer.
+        """
+        async with self._within(_LONGEST_READ), self._readers() as session:
             yield session
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncSession]:
-        """A session in one transaction: committed at the end of the block, rolled back by an exception."""
-        async with self._writing, self._writers.begin() as session:
-            yield session
+    async def write(self, *, alone: bool = True) -> AsyncIterator[AsyncSession]:
+        """A session in one transaction: committed at the end of the block, rolled back by an exception.
+
+        Args:
+            alone: no other transaction is alone meanwhile, of no sidecar. One that is not alone may touch nothing but
+                rows which others leave to it; see `sidecars.hold`.
+
+        Raises:
+            OperationalError: the store is away, does not answer, or was not to be had in time.
+        """
+        async with AsyncExitStack() as held:
+            if alone or not self.shared:
+                await self._queue(held)
+            await held.enter_async_context(self._within(_LONGEST_WRITE))
+            sessions = self._writers if alone else self._writers_beside
+            yield await held.enter_async_context(sessions.begin())
+
+    async def _queue(self, held: AsyncExitStack) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await self._writing.acquire()
+        except TimeoutError as error:
+            raise OperationalError(None, None, error) from error
+        held.callback(self._writing.release)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        """Give up a PostgreSQL that does not answer. SQLite is in this process, and has a limit of its own."""
+        try:
+            async with asyncio.timeout(seconds if self.shared else None):
+                yield
+        except TimeoutError as error:
+            raise OperationalError(None, None, error) from error
 
 
 def _claim(path: Path) -> IO[str]:
@@ -109,21 +166,21 @@ def _claim(path: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise _taken(str(path)) from None
+        raise ConfigError(
+            f"store.url: expected a store of this sidecar alone, found {path} in use by another; "
+            "several share a PostgreSQL"
+        ) from None
     return lock
 
 
-def _taken(store: str) -> ConfigError:
-    return ConfigError(f"store.url: expected a store of this sidecar alone, found {store} in use by another")
-
-
-def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    """An engine for reading and one for writing, on the same connections."""
+def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+    """An engine for reading and one for writing, alone or not, on the same connections."""
     # hide_parameters: an error's text goes to the log, and the parameters are bodies, comments and metadata
     engine = create_async_engine(url, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    return engine, engine.execution_options(**{_WRITES: True})
+    writer = engine.execution_options(**{_WRITES: True})
+    return engine, writer, writer
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

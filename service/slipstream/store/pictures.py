@@ -19,9 +19,10 @@ from slipstream.trajectory import Call, PolicyCall, Run, Task
 
 @dataclass(frozen=True, slots=True)
 class DueRun:
-    """A run that is to be scored, and the revision that it is seen at."""
+    """A run that is to be scored, by which sidecar, and the revision that it is seen at."""
 
     pk: int
+    owner: int
     revision: int
     run: Run
 
@@ -49,13 +50,13 @@ async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, T
     }
 
 
-async def due_runs(session: AsyncSession, limit: int, now: float) -> list[DueRun]:
-    """Answered runs whose grace is over, oldest first."""
+async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) -> list[DueRun]:
+    """Answered runs of a sidecar whose grace is over, oldest first."""
     query = (
         select(RunRow, GroupRow.task_id, CallRow.id, CallRow.position)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .outerjoin(CallRow, CallRow.id == GroupRow.call_id)
-        .where(RunRow.state == "answered", RunRow.due_at <= now)
+        .where(RunRow.state == "answered", RunRow.due_at <= now, RunRow.owner == owner)
         .order_by(RunRow.due_at)
         .limit(limit)
     )
@@ -79,7 +80,7 @@ async def due_runs(session: AsyncSession, limit: int, now: float) -> list[DueRun
             feedback=about_runs.get(run.id, ()),
             production_feedback=() if replay else about_calls.get(call, ()),
         )
-        due.append(DueRun(run.id, run.revision, picture))
+        due.append(DueRun(run.id, owner, run.revision, picture))
     return due
 
 

@@ -1,55 +1,104 @@
-"""PostgreSQL as the store: how its connections are made, and how it stays this sidecar's alone.
+"""PostgreSQL as the store: how its connections are made, and how the sidecars that share it write one at a time.
 
-A store has one writer, and the writer's connection holds an advisory lock from its first moment to its last. So a
-sidecar that has lost that connection can write again only once it has the lock again, and nobody can write meanwhile
-what it does not know of. A kill ends the connection, and with it the lock.
+A transaction that is to be alone begins with an advisory lock, which ends with it. Those who wait do so for a bounded
+time, and the server ends the session of one that does nothing amid a transaction (a process that was stopped, a machine
+that is gone), and with it the lock. Read committed: what it reads is what those before it have written.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Dialect
+from sqlalchemy import NullPool, event
+from sqlalchemy.engine import URL, Connection, Dialect
 from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 _CONNECT_TIMEOUT = 10
 """Seconds for a connection, all in all; asyncpg's own minute would hold up a first start that has a wrong address."""
 
-_LOCK_TIMEOUT = "5s"
-"""How long the lock is waited for: a server needs a moment to notice that the sidecar before was killed."""
+_ALONE = "slipstream_alone"
+"""The execution option of connections whose transactions begin with the lock."""
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream'), hashtext(current_schema()))"
+"""Before several sidecars could share a store, each held this one for its life: no such sidecar writes beside these."""
+
+_LOCK_TIMEOUT = 10
+"""Seconds that the lock is waited for: longer than one holds it that was stopped."""
+
+_SCHEMA_LOCK_TIMEOUT = 60
+"""Seconds, where the one before brings a large store to a new schema."""
+
+_IDLE_TIMEOUT = 5
+"""Seconds that a transaction may do nothing: other sidecars wait for it."""
 
 _KEEPALIVE = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 """The server lets go of a sidecar whose machine has vanished after a minute, and not after two hours."""
 
-_CLAIM = "SELECT pg_advisory_lock(hashtext('slipstream'), hashtext(current_schema()))"
-_LOCK_NOT_AVAILABLE = "55P03"
+_WRITERS = {
+    **_KEEPALIVE,
+    "tcp_user_timeout": "10s",  # of one that was stopped while it was told something
+    "lock_timeout": f"{_LOCK_TIMEOUT}s",
+    "idle_in_transaction_session_timeout": f"{_IDLE_TIMEOUT}s",
+}
+
+_AWAY = ("08", "25P03", "40", "53", "55", "57", "58")
+"""Classes of errors that say nothing of the statement: the same may be taken a moment later."""
 
 _QUOTING = ("22", "23")
 """Classes of errors that quote values: of data, and of constraints. asyncpg's own about a value are ValueErrors."""
 
 
-class StoreTaken(OperationalError):
-    """Another sidecar has the store."""
-
-
-def engines(url: URL) -> tuple[AsyncEngine, AsyncEngine]:
-    """An engine for reading, in which a session sees one state of the store, and one for writing.
+def engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+    """An engine for reading, in which a session sees one state of the store, one for writing alone, and one for writing
+    beside others.
 
     Raises:
         ModuleNotFoundError: without the extra `[postgres]`.
     """
-    arguments: dict[str, Any] = {"timeout": _CONNECT_TIMEOUT, "server_settings": _KEEPALIVE}
-    readers = create_async_engine(url, hide_parameters=True, connect_args=arguments, isolation_level="REPEATABLE READ")
-    writer = create_async_engine(url, hide_parameters=True, connect_args=arguments, pool_size=1, max_overflow=0)
-    for engine in (readers, writer):
-        event.listen(engine.sync_engine, "do_connect", _connect)
-        event.listen(engine.sync_engine, "connect", _take_any_text)
-        event.listen(engine.sync_engine, "handle_error", _quote_nothing)
-    event.listen(writer.sync_engine, "connect", _claim)
-    return readers, writer
+    readers = _engine(url, _KEEPALIVE, isolation_level="REPEATABLE READ")
+    writers = _engine(url, _WRITERS, isolation_level="READ COMMITTED")
+    event.listen(writers.sync_engine, "begin", _begin)
+    return readers, writers.execution_options(**{_ALONE: True}), writers
+
+
+@asynccontextmanager
+async def schema(url: URL) -> AsyncIterator[AsyncConnection]:
+    """A connection in a transaction that is alone, for as long as a change of the schema takes.
+
+    Raises:
+        SQLAlchemyError: it cannot be made, or another sidecar did not end in time.
+    """
+    engine = _engine(
+        url,
+        {**_WRITERS, "lock_timeout": f"{_SCHEMA_LOCK_TIMEOUT}s"},
+        poolclass=NullPool,
+        isolation_level="READ COMMITTED",
+    )
+    event.listen(engine.sync_engine, "begin", _begin)
+    try:
+        async with engine.execution_options(**{_ALONE: True}).begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+def _engine(url: URL, settings: dict[str, str], **how: Any) -> AsyncEngine:
+    arguments: dict[str, Any] = {"timeout": _CONNECT_TIMEOUT, "server_settings": settings}
+    engine = create_async_engine(url, hide_parameters=True, connect_args=arguments, **how)
+    event.listen(engine.sync_engine, "do_connect", _connect)
+    event.listen(engine.sync_engine, "connect", _take_any_text)
+    event.listen(engine.sync_engine, "handle_error", _quote_nothing)
+    event.listen(engine.sync_engine, "handle_error", _tell_apart, retval=True)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get(_ALONE, False):
+        connection.exec_driver_sql(_LOCK)
 
 
 def _connect(dialect: Dialect, record: object, arguments: Any, named: Any) -> Any:
@@ -74,18 +123,6 @@ def _take_any_text(connection: Any, record: object) -> None:
     connection.run_async(set_codecs)
 
 
-def _claim(connection: Any, record: object) -> None:
-    cursor = connection.cursor()
-    try:
-        cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-        cursor.execute(_CLAIM)
-    except connection.dbapi.Error as error:
-        taken = getattr(error, "sqlstate", None) == _LOCK_NOT_AVAILABLE
-        raise (StoreTaken if taken else OperationalError)(None, None, error) from error
-    cursor.close()
-    connection.commit()
-
-
 def _quote_nothing(context: ExceptionContext) -> None:
     """The text of an error goes to the log, and PostgreSQL's and asyncpg's quote the values that they are about."""
     error = context.sqlalchemy_exception
@@ -94,3 +131,14 @@ def _quote_nothing(context: ExceptionContext) -> None:
     if error is not None and (state.startswith(_QUOTING) or isinstance(driver, ValueError)):
         error.args = context.original_exception.args = driver.args = (type(driver).__name__,)
         driver.detail = None
+
+
+def _tell_apart(context: ExceptionContext) -> OperationalError | None:
+    """SQLAlchemy knows asyncpg's errors by few classes; who tries again asks whether the store was away, or busy."""
+    error = context.sqlalchemy_exception
+    if error is None or isinstance(error, OperationalError):
+        return None
+    state = str(getattr(context.original_exception.__cause__, "sqlstate", None) or "")
+    if not context.is_disconnect and not state.startswith(_AWAY):
+        return None
+    return OperationalError(None, None, context.original_exception, hide_parameters=True)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import ColumnElement, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import to_json
@@ -21,9 +21,11 @@ were that much better than others; with some algorithms its commit would fail, a
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
-    """A run that is to be sent to the Explorer: its row, and the captured request that it repeats, packed."""
+    """A run that is to be sent to the Explorer: its row, the sidecar that took it, and the captured request that it
+    repeats, packed."""
 
     pk: int
+    owner: int
     group_id: str
     run_id: int
     attempts: int
@@ -45,6 +47,7 @@ class Postponed:
     """A run that is to be sent again, `due_at` Unix seconds."""
 
     pk: int
+    owner: int
     attempts: int
     due_at: float
 
@@ -54,6 +57,7 @@ class Answered:
     """The policy's answer to a run; the bodies are packed. `due_at`: when it is to be scored, Unix seconds."""
 
     pk: int
+    owner: int
     msg_id: str
     request: bytes
     answer: bytes
@@ -67,10 +71,12 @@ class Ended:
     """How a run ends: with a reward, or with the reason why it gets none.
 
     Attributes:
+        owner: the sidecar that sent it, or scored it.
         revision: of the answered run that was looked at; None where it ends without an answer.
     """
 
     pk: int
+    owner: int
     reward: float | None = None
     breakdown: Mapping[str, float | None] = field(default_factory=dict)
     reason: str = ""
@@ -135,47 +141,74 @@ async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None
     await plan(session, [call], count, now, group.generation + 1)
 
 
-async def release_running(session: AsyncSession) -> None:
-    """Runs that were on their way when the sidecar ended are sent again."""
-    await session.execute(update(RunRow).where(RunRow.state == "running").values(state="pending"))
-
-
-async def claim(session: AsyncSession, limit: int, now: float) -> list[ClaimedRun]:
-    """Take pending runs, the longest due first; they are `running` from here on.
+async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> list[ClaimedRun]:
+    """Take pending runs for a sidecar, the longest due first; they are `running` from here on. What another one is
+    taking at this moment is left to it.
 
     By that order a run that was postponed goes behind those that waited for it, so that one which the Explorer always
     fails on cannot keep the others from it.
     """
     query = (
-        select(RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.request)
+        select(
+            RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.request
+        )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
         .where(RunRow.state == "pending", RunRow.due_at <= now)
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
+        .with_for_update(of=RunRow, skip_locked=True)
     )
     claimed = [ClaimedRun(*row) for row in await session.execute(query)]
-    await update_rows(session, RunRow, ("state", "updated_at"), [("running", now, run.pk) for run in claimed])
+    taken = [("running", owner, now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "owner", "updated_at"), taken)
     return claimed
+
+
+async def unclaimed_answers(session: AsyncSession, now: float) -> bool:
+    """Whether there are answered runs that are due and nobody's: scored before, an agent's, or a dead sidecar's."""
+    return bool(await session.scalar(select(exists().where(*_unclaimed_answers(now)))))
+
+
+async def claim_answers(session: AsyncSession, owner: int, limit: int, now: float) -> None:
+    """Take answered runs that are due and nobody's, to be scored by this sidecar. What another one is taking at this
+    moment is left to it."""
+    due = select(RunRow.id).where(*_unclaimed_answers(now)).order_by(RunRow.due_at).limit(limit)
+    pks = (await session.scalars(due.with_for_update(skip_locked=True))).all()
+    await update_rows(session, RunRow, ("owner",), [(owner, pk) for pk in pks])
+
+
+def _unclaimed_answers(now: float) -> tuple[ColumnElement[bool], ...]:
+    return RunRow.state == "answered", RunRow.due_at <= now, RunRow.owner.is_(None)
 
 
 async def postpone(session: AsyncSession, postponed: Sequence[Postponed]) -> None:
     """Send runs again later."""
-    rows = [("pending", run.attempts, run.due_at, run.pk) for run in postponed]
-    await update_rows(session, RunRow, ("state", "attempts", "due_at"), rows)
+    held = await _still_sent(session, postponed)
+    rows = [("pending", None, run.attempts, run.due_at, run.pk) for run in postponed if run.pk in held]
+    await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at"), rows)
+
+
+async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> set[int]:
+    """Of runs that came back those that are still their senders': retention, or another sidecar, may have taken one."""
+    if not back:
+        return set()
+    sent = select(RunRow.id, RunRow.owner).where(RunRow.id.in_([one.pk for one in back]), RunRow.state == "running")
+    owners: dict[int, int | None] = {pk: owner for pk, owner in await session.execute(sent)}  # noqa: C416
+    return {one.pk for one in back if owners.get(one.pk) == one.owner}
 
 
 async def answer(session: AsyncSession, answers: Sequence[Answered], now: float) -> int:
-    """Keep the policy's answers, each to be scored when it is due, or now where its feedback is already there.
+    """Keep the policy's answers, each to be scored when it is due, or now where its feedback is already there, by the
+    sidecar that sent it.
 
     Returns:
-        How many were kept: a run may be gone (retention), or its answer be stored already.
+        How many were kept: a run may be gone (retention), another sidecar's, or its answer be stored already.
     """
     if not answers:
         return 0
-    sent = select(RunRow.id).where(RunRow.id.in_([one.pk for one in answers]), RunRow.state == "running")
-    there = set(await session.scalars(sent))
-    kept = [one for one in answers if one.pk in there]
+    held = await _still_sent(session, answers)
+    kept = [one for one in answers if one.pk in held]
     await update_rows(
         session,
         RunRow,
@@ -195,28 +228,29 @@ async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[
     """Give runs their reward, or their reason; each group goes on with the others.
 
     Returns:
-        The runs that have ended so. One is left as it is when it is gone, or when feedback came while its reward was
-        computed: it is scored again with that.
+        The runs that have ended so. One is left as it is when it is gone, or another sidecar's by now, or when feedback
+        came while its reward was computed: it is scored again with that.
     """
     if not ended:
         return set()
-    query = select(RunRow.id, RunRow.group_id, RunRow.state, RunRow.revision)
+    query = select(RunRow.id, RunRow.group_id, RunRow.owner, RunRow.state, RunRow.revision)
     rows = await session.execute(query.where(RunRow.id.in_([one.pk for one in ended])))
-    found = {pk: (group, state, revision) for pk, group, state, revision in rows}
+    found = {pk: (group, now_so) for pk, group, *now_so in rows}
     scored, failed = [], []
     taken: dict[int, str] = {}
     for one in ended:
-        group, state, revision = found.get(one.pk, ("", None, None))
-        if (state, revision) != (("running", revision) if one.revision is None else ("answered", one.revision)):
+        group, (owner, state, revision) = found.get(one.pk, ("", (None, None, None)))
+        expected = ("running", revision) if one.revision is None else ("answered", one.revision)
+        if (owner, state, revision) != (one.owner, *expected):
             continue
         taken[one.pk] = group
         if one.reward is not None:
-            scored.append(("scored", one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk))
+            scored.append(("scored", None, one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk))
         else:
             # a reason may quote an answer, and with it a lone surrogate, which no text column takes
-            failed.append(("failed", one.reason.encode("utf-8", "replace").decode(), now, one.pk))
-    await update_rows(session, RunRow, ("state", "reward", "breakdown", "updated_at"), scored)
-    await update_rows(session, RunRow, ("state", "reason", "updated_at"), failed)
+            failed.append(("failed", None, one.reason.encode("utf-8", "replace").decode(), now, one.pk))
+    await update_rows(session, RunRow, ("state", "owner", "reward", "breakdown", "updated_at"), scored)
+    await update_rows(session, RunRow, ("state", "owner", "reason", "updated_at"), failed)
     await end_groups(session, set(taken.values()), now)
     return set(taken)
 

@@ -68,6 +68,20 @@ class Base(DeclarativeBase):
     }
 
 
+class SidecarRow(Base):
+    """One start of a sidecar's training side, while its lease runs. What it holds carries its id as `owner`."""
+
+    __tablename__ = "sidecars"
+
+    id: Mapped[RowId] = mapped_column(primary_key=True)
+    """Grows with each start, and is never given again."""
+    name: Mapped[str] = mapped_column(Text)
+    """For those who look: its host and port."""
+    lease_until: Mapped[float]
+    """By the database's clock; 0 where it has ended."""
+    started_at: Mapped[float]
+
+
 class CapturedRow(Base):
     """Exchanges that are kept and not read yet; they leave in the transaction that stores their calls.
 
@@ -77,7 +91,9 @@ class CapturedRow(Base):
     __tablename__ = "captured"
 
     id: Mapped[RowId] = mapped_column(primary_key=True, autoincrement=False)
-    """In the order in which they were captured."""
+    """In the order in which its sidecar captured them; each sidecar has ids of its own (`captured.first_id`)."""
+    owner: Mapped[RowId] = mapped_column(index=True)
+    """The sidecar that is to read it."""
     exchanges: Mapped[int]
     """How many."""
     packed: Mapped[bytes] = mapped_column(SealedBytes)
@@ -100,6 +116,8 @@ class TaskRow(Base):
     decided: Mapped[bool] = mapped_column(default=False)
     selected: Mapped[bool] = mapped_column(default=False)
     reason: Mapped[str | None] = mapped_column(Text)
+    owner: Mapped[RowId | None]
+    """The sidecar that is deciding it."""
     created_at: Mapped[float]
     updated_at: Mapped[float] = mapped_column(index=True)
     """When its last call was stored."""
@@ -170,6 +188,8 @@ class RunRow(Base):
     group_id: Mapped[str] = mapped_column(ForeignKey("groups.id", ondelete="CASCADE"))
     run_id: Mapped[int]
     state: Mapped[str] = mapped_column(String(16), default="pending")
+    owner: Mapped[RowId | None]
+    """The sidecar that sends it (running) or scores it (answered)."""
     attempts: Mapped[int] = mapped_column(default=0)
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
@@ -285,6 +305,16 @@ class VersionRow(Base):
     last_commit_id: Mapped[int | None]
     experiences: Mapped[int] = mapped_column(default=0)
     """Experiences delivered before it was seen, all together."""
+
+
+class StoreKeyRow(Base):
+    """A key that sealed columns were encrypted with: see `keys`."""
+
+    __tablename__ = "store_keys"
+
+    fingerprint: Mapped[str] = mapped_column(String(8), primary_key=True)
+    used_until: Mapped[float | None]
+    """When it was seen no more as the one that seals; null while it is that."""
 
 
 class MarkRow(Base):

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
 from slipstream.store import feedback
+from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
 
@@ -75,33 +76,40 @@ async def complete_idle(session: AsyncSession, before: float) -> int:
     return (await session.execute(idle)).rowcount  # type: ignore[attr-defined,no-any-return]
 
 
-async def undecided(session: AsyncSession, limit: int) -> list[Undecided]:
-    """Complete tasks without a decision, oldest first."""
+async def undecided(session: AsyncSession, owner: int, limit: int) -> list[Undecided]:
+    """Complete tasks without a decision, oldest first, but for those that another sidecar is deciding: from here on it
+    is this one that does."""
     query = select(TaskRow.id, TaskRow.revision, TaskRow.selected)
     query = query.where(TaskRow.state == "complete", TaskRow.decided.is_(False))
-    return [Undecided(*row) for row in await session.execute(query.order_by(TaskRow.updated_at).limit(limit))]
+    query = query.where(TaskRow.owner.is_(None) | (TaskRow.owner == owner))
+    seen = [Undecided(*row) for row in await session.execute(query.order_by(TaskRow.updated_at).limit(limit))]
+    await update_rows(session, TaskRow, ("owner",), [(owner, task.task_id) for task in seen if not task.selected])
+    return seen
 
 
 async def stay_selected(session: AsyncSession, task_ids: Sequence[str]) -> None:
     """These tasks were selected before, and are decided as they are."""
     if task_ids:
-        decided = update(TaskRow).where(TaskRow.id.in_(task_ids)).values(decided=True)
+        decided = update(TaskRow).where(TaskRow.id.in_(task_ids)).values(decided=True, owner=None)
         await session.execute(decided.execution_options(synchronize_session=False))
 
 
-async def record_decisions(session: AsyncSession, seen: Sequence[Undecided], made: Mapping[str, Decision]) -> list[str]:
-    """Write down what was decided on tasks, by their ids.
+async def record_decisions(
+    session: AsyncSession, owner: int, seen: Sequence[Undecided], made: Mapping[str, Decision]
+) -> list[str]:
+    """Write down what a sidecar decided on tasks, by their ids.
 
     Returns:
-        The tasks that it holds for. To another one a call or a mark came since it was seen: it is decided anew.
+        The tasks that it holds for. To another one a call or a mark came since it was seen, or another sidecar took it
+        over: it is decided anew.
     """
     query = select(TaskRow).where(TaskRow.id.in_(made))
     rows = {row.id: row for row in await session.scalars(query)}
     held = []
     for task in seen:
         row = rows.get(task.task_id)
-        if row is not None and row.revision == task.revision:
-            row.decided = True
+        if row is not None and (row.owner, row.revision) == (owner, task.revision):
+            row.decided, row.owner = True, None
             decide(row, made[row.id])
             held.append(row.id)
     return held

@@ -1,0 +1,129 @@
+"""This sidecar among those that share the store: it is one of them while its lease runs, and takes over from the dead.
+
+Without it nothing would be known of a sidecar that was killed, or stopped for a while, but that it says no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from slipstream.store import sidecars
+from slipstream.store.database import Database
+from slipstream.store.sidecars import TakenOver
+
+_log = structlog.get_logger(__name__)
+
+RENEWALS = 3
+"""Renewals in the time of a lease: two may fail."""
+
+
+class Membership:
+    """The registration of this sidecar.
+
+    It takes over from others only after it has renewed its own lease for the time of one without a failure: where the
+    store itself was away, nobody's lease is worth anything until all had time to renew theirs.
+
+    On a store that has one sidecar there is nothing to renew, and the lease never ends.
+
+    Args:
+        name: for those who look.
+        lease: seconds.
+        clock: Unix seconds.
+        monotonic: seconds that nobody sets.
+        registered: told the id of each registration before anything is done in its name.
+        took_over: told what was taken over.
+
+    Attributes:
+        id: of the registration, which what this sidecar holds carries. Changes where the lease was lost.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        name: str,
+        lease: float,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        registered: Callable[[int], Awaitable[None]],
+        took_over: Callable[[TakenOver], None],
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._lease = lease
+        self._clock = clock
+        self._monotonic = monotonic
+        self._registered = registered
+        self._took_over = took_over
+        self._until = 0.0
+        self._steady_since: float | None = None
+        self.id = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds for which nobody else can have taken over; 0 where somebody may have."""
+        return max(0.0, self._until - self._monotonic()) if self._database.shared else self._lease
+
+    async def start(self) -> None:
+        """Register, and take over what those left who have ended.
+
+        Raises:
+            SQLAlchemyError: the store does not take it.
+        """
+        await self._register()
+        await self._take_over(resigned=True)
+
+    async def step(self) -> bool:
+        """Renew the lease, or register anew where it was lost; take over from those whose lease has run out."""
+        if not self._database.shared:
+            return False
+        asked = self._monotonic()
+        try:
+            async with self._database.write(alone=False) as session:
+                held = await sidecars.renew(session, self.id, self._lease)
+            if held:
+                self._until = asked + self._lease
+            else:
+                _log.warning("lease_lost", sidecar=self.id)
+                await self._register()
+        except (SQLAlchemyError, OSError) as error:
+            # tried again at the usual time: a longer pause, as other stages make, would cost the lease
+            _log.warning("lease_not_renewed", sidecar=self.id, seconds_left=round(self.left, 1), reason=repr(error))
+            self._steady_since = None
+            return False
+        if self._steady_since is None:
+            self._steady_since = asked
+        await self._take_over(resigned=asked - self._steady_since < self._lease)
+        return False
+
+    async def stop(self) -> None:
+        """End the lease, so that what is left may be taken over at once."""
+        if self._database.shared and self.id:
+            async with self._database.write(alone=False) as session:
+                await sidecars.resign(session, self.id)
+
+    async def _register(self) -> None:
+        asked = self._monotonic()
+        async with self._database.write() as session:
+            self.id = await sidecars.register(
+                session, self._name, self._lease, now=self._clock(), alone=not self._database.shared
+            )
+        self._until = asked + self._lease
+        self._steady_since = asked
+        await self._registered(self.id)
+        _log.info("registered", sidecar=self.id, name=self._name)
+
+    async def _take_over(self, *, resigned: bool) -> None:
+        async with self._database.read() as session:
+            others = [other for other in await sidecars.expired(session, resigned=resigned) if other != self.id]
+        if not others:
+            return
+        async with self._database.write() as session:
+            await sidecars.hold(session, self.id)
+            taken = await sidecars.take_over(session, self.id, others)
+        if taken.sidecars:
+            _log.warning("sidecars_taken_over", **taken._asdict())
+            self._took_over(taken)
