@@ -29,6 +29,7 @@ from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.runs.signature import signing_key
 from slipstream.selection import SelectionSettings
+from slipstream.store.cipher import Cipher, read_key
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
 
@@ -122,9 +123,31 @@ class Explorer(_Section):
     history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
 
 
+def _listed(value: Any) -> Any:
+    """Keys as a list, of which a variable may hold several."""
+    if value is None or isinstance(value, str):
+        return [text.strip() for text in (value or "").split(",") if text.strip()]
+    return value
+
+
 class Store(_Section):
+    """Where things are kept. The first of `encryption_key` encrypts what can quote a user, and each of them decrypts."""
+
     url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
     lease: Annotated[Duration, Field(ge=1)] = 15.0
+    encryption_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_listed)] = ()
+
+    @field_validator("encryption_key")
+    @classmethod
+    def _are_keys(cls, values: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for value in values:
+            read_key(value.get_secret_value())
+        return values
+
+    def cipher(self) -> Cipher | None:
+        """What encrypts the store; None where it is not encrypted."""
+        keys = [read_key(key.get_secret_value()) for key in self.encryption_key]
+        return Cipher(keys) if keys else None
 
 
 class Capture(_Section):

@@ -111,7 +111,9 @@ class SealedJson(SealedType):
         return _as_text(cipher, json.dumps(value).encode()) if value else value
 
     def opened(self, cipher: Cipher, value: Any) -> Any:
-        return json.loads(cipher.open(base64.b64decode(value.removeprefix(_PREFIX)))) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return json.loads(cipher.open(base64.b64decode(value.removeprefix(_PREFIX))))
 
     def driver_value(self, cipher: Cipher, value: str | None) -> str | None:
         return value if value in (None, "{}") else json.dumps(_as_text(cipher, str(value).encode()))
