@@ -35,6 +35,7 @@ from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.prefork import Program
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
@@ -198,6 +199,7 @@ async def run_worker(
         metrics,
         max_body=capture.max_body,
         room=capture.queue_bytes,
+        limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
     )
     counting = asyncio.create_task(_count_tasks(metrics))
     await serve_agents(gateway, sockets.agents[number], stop, grace)

@@ -9,7 +9,6 @@ import pytest
 from framing import chunk, echo, get, kept_post, next_answer
 from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, until, upstream
 
-from slipstream.proxy import agent
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -398,9 +397,9 @@ async def test_request_byte_by_byte() -> None:
         assert up.connections == 1
 
 
-async def test_head_has_a_limit_that_more_bytes_of_it_do_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_HEAD_WITHIN", 0.3)
-    async with upstream(echo) as up, sidecar(up.port) as side, dial(side.port) as client:
+async def test_head_has_a_limit_that_more_bytes_of_it_do_not_move() -> None:
+    limits = {"header_timeout": "300ms"}
+    async with upstream(echo) as up, sidecar(up.port, limits=limits) as side, dial(side.port) as client:
         await client.send(kept_post(b"quick"))
         assert (await next_answer(client)).body == b"quick"
         await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nx-slow: ")

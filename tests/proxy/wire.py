@@ -19,9 +19,10 @@ from typing import Any
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from slipstream.config.settings import Production
+from slipstream.config.settings import Limits, Production
 from slipstream.proxy.channel import Sender
 from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.pool import Pool
 from slipstream.proxy.server import serve_agents
@@ -198,8 +199,16 @@ class Sidecar:
 
 @contextlib.asynccontextmanager
 async def sidecar(
-    upstream_port: int, *, tap: Any = None, max_body: int = 8 * 1024**2, scheme: str = "http", **production: Any
+    upstream_port: int,
+    *,
+    tap: Any = None,
+    max_body: int = 8 * 1024**2,
+    scheme: str = "http",
+    limits: dict[str, Any] | None = None,
+    control: Path | None = None,
+    **production: Any,
 ) -> AsyncIterator[Sidecar]:
+    """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below."""
     tap = tap or ListTap()
     board, registry = Board(1), CollectorRegistry()
     registry.register(board)
@@ -209,10 +218,14 @@ async def sidecar(
     listener = socket.create_server(("127.0.0.1", 0))
     loop, stop = uvloop.new_event_loop(), asyncio.Event()
 
-    async with control_api() as path:
+    agent_limits = AgentLimits.share(Limits.model_validate(limits or {}))
+
+    async with contextlib.nullcontext(control) if control else control_api() as path:
 
         def run() -> None:
-            gateway = Gateway(route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2)
+            gateway = Gateway(
+                route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2, limits=agent_limits
+            )
 
             async def main() -> None:
                 await serve_agents(gateway, listener, stop, grace=2)

@@ -206,6 +206,22 @@ class Commit(_Section):
     on_shutdown: bool = True
 
 
+class Limits(_Section):
+    """What this sidecar takes at most, its workers together; `docs/limits.md` says what happens at each limit."""
+
+    connections: int = Field(default=20_000, ge=1)
+    streams: int = Field(default=10_000, ge=1)
+    request_body: ByteSize = 1024**3
+    control_body: ByteSize = 1024**2
+    header_bytes: ByteSize = 256 * 1024
+    headers: int = Field(default=1000, ge=1)
+    header_timeout: PositiveDuration = 60.0
+    body_timeout: PositiveDuration = 60.0
+    answer_timeout: PositiveDuration = 900.0
+    keep_alive: PositiveDuration = 75.0
+    store_bytes: ByteSize = 100 * 1024**3
+
+
 class Facade(_Section):
     """Trinity's HTTP under `/explorer/`. Without `group_size` a group has `runs.repeat_time` runs."""
 
@@ -240,6 +256,7 @@ class Settings(BaseSettings):
     rewards: RewardsSettings = Field(default_factory=RewardsSettings)
     commit: Commit = Commit()
     facade: Facade = Facade()
+    limits: Limits = Limits()
     log: Log = Log()
 
     @field_validator("access")

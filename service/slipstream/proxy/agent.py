@@ -19,16 +19,10 @@ from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.forward import Forward
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.headers import Headers, has_body
+from slipstream.proxy.limits import PROGRESS, Refusal
 from slipstream.proxy.request import Request
 
-KEEP_ALIVE = 75.0
-"""Seconds that an idle connection is kept: longer than agents keep theirs, so that none sends into a closing one."""
-
-LONGEST_FIELDS = 256 * 1024
-"""Bytes of a request's head, and of its trailers; beyond, it is refused."""
-
-_HEAD_WITHIN = 60.0
-"""Seconds for a request's head, once it has begun."""
+_NEVER = float("inf")
 
 _REST_WITHIN = 5.0
 """Seconds for the rest of a request that was answered before it was there; it is read and thrown away, because a
@@ -41,13 +35,28 @@ _MOST_BYTES_AHEAD = 64 * 1024
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
+    401: b"Unauthorized",
     403: b"Forbidden",
     405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     502: b"Bad Gateway",
+    503: b"Service Unavailable",
     504: b"Gateway Timeout",
     505: b"HTTP Version Not Supported",
 }
+
+
+_BETWEEN = len(b": \r\n")
+
+_TOO_MANY_CONNECTIONS = Refusal(
+    503,
+    "too_many_connections",
+    "The sidecar has as many connections open as it may (limits.connections); try again.",
+    kind="server_error",
+)
 
 
 class AgentConnection(asyncio.Protocol):
@@ -60,12 +69,16 @@ class AgentConnection(asyncio.Protocol):
     __slots__ = (
         "_arriving",
         "_close_after",
+        "_crowded",
         "_deadline",
         "_fields_size",
         "_forward",
         "_gateway",
         "_headers",
+        "_last_read",
+        "_limits",
         "_parser",
+        "_paused",
         "_reading",
         "_requests",
         "_takes_answers",
@@ -76,12 +89,15 @@ class AgentConnection(asyncio.Protocol):
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._limits = gateway.limits
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._deadline = Deadline(asyncio.get_running_loop(), self._too_slow)
         self._target = b""
         self._headers: Headers = []
         self._fields_size = 0
+        """Bytes since the last one that was no head's and no trailer's."""
+        self._last_read = 0
         self._arriving: Request | None = None
         """The request whose body is being read."""
         self._requests: deque[Request] = deque()
@@ -91,32 +107,45 @@ class AgentConnection(asyncio.Protocol):
         """A request that was answered before all of it was here."""
         self._close_after = False
         self._reading = True
+        self._paused = False
+        """Reading stood still at some time since the body's progress was last looked at."""
         self._takes_answers = True
+        self._crowded = False
+        """It is open only to be told that there are too many."""
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._gateway.agents.add(self)
-        self._deadline.set(KEEP_ALIVE)
+        admitted = self._gateway.admits(self)
+        if not admitted:
+            self._gateway.refused("connections")
+            self._crowded = True
+        if admitted is None:
+            self._transport.abort()
+        else:
+            self._deadline.set(self._limits.keep_alive if admitted else _REST_WITHIN)
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:  # what follows a request that could not be read
             return
-        self._fields_size += len(data)
+        self._last_read = size = len(data)
+        self._fields_size += size
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._upgraded(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as error:
-            self._unreadable(400, "invalid_request", f"The request cannot be read: {error}.")
+            self._unreadable(Refusal(400, "invalid_request", f"The request cannot be read: {error}."))
         if self._fields_size and self._parser is not None:
-            if self._fields_size > LONGEST_FIELDS:
-                text = f"The request's head, or its trailers, are longer than {LONGEST_FIELDS} bytes."
-                self._unreadable(431, "head_too_large", text)
-            elif self._fields_size == len(data) and self._forward is None and not self._requests:
-                self._deadline.set(_HEAD_WITHIN)  # once: bytes that trickle in do not move it
+            limits = self._limits
+            if self._fields_size > limits.header_bytes:
+                self._unreadable(_head_too_large(limits.header_bytes))
+            elif len(self._headers) > limits.headers:
+                self._unreadable(_too_many_headers(limits.headers))
+            elif self._fields_size == size and self._forward is None and not self._requests:
+                self._deadline.set(limits.header_timeout)  # once: bytes that trickle in do not move it
         self._go_on()
 
     def eof_received(self) -> None:
@@ -134,11 +163,13 @@ class AgentConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._takes_answers = False
+        self._deadline.set(self._limits.answer_timeout)
         if self._forward is not None:
             self._forward.agent_takes(False)
 
     def resume_writing(self) -> None:
         self._takes_answers = True
+        self._wait()
         if self._forward is not None:
             self._forward.agent_takes(True)
         else:
@@ -151,10 +182,10 @@ class AgentConnection(asyncio.Protocol):
         if self._transport is not None and (head or pieces):
             write(self._transport, head, pieces)
 
-    def reply(self, request: Request, status: int, body: bytes) -> None:
-        """Send a whole answer of the proxy's own, in JSON."""
-        head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n"
-        head %= (status, _REASONS[status], len(body), self.closing(request))
+    def reply(self, request: Request, status: int, body: bytes, fields: bytes = b"") -> None:
+        """Send a whole answer of the proxy's own, in JSON; `fields` are further lines of its head."""
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n"
+        head %= (status, _REASONS[status], len(body), fields, self.closing(request))
         self.send(head, () if request.method == b"HEAD" else (body,))
 
     def closing(self, request: Request) -> bytes:
@@ -168,8 +199,7 @@ class AgentConnection(asyncio.Protocol):
         """Break off an answer that has started: without its end no caller takes it for the whole."""
         self._forward = None
         self._parser = None
-        if self._transport is not None:
-            self._transport.close()
+        self._close()
 
     def takes_request(self, takes: bool) -> None:
         """Read on, or leave what comes in the kernel's hands for now."""
@@ -178,6 +208,7 @@ class AgentConnection(asyncio.Protocol):
             if takes:
                 self._transport.resume_reading()
             else:
+                self._paused = True
                 self._transport.pause_reading()
 
     def answered(self) -> None:
@@ -193,18 +224,25 @@ class AgentConnection(asyncio.Protocol):
             self.takes_request(True)
             self._deadline.set(_REST_WITHIN)
         elif self._close_after:
-            self._transport.close()
+            self._close()
         elif self._requests:
             # Not from here: a row of requests that came at once would be as many calls within each other.
             asyncio.get_running_loop().call_soon(self._go_on)
         else:
             self.takes_request(True)
-            self._deadline.set(KEEP_ALIVE)
+            self._wait()
+
+    @property
+    def idle_until(self) -> float:
+        """When it is closed for standing idle, the loop's time; infinite where it does not."""
+        if self._forward is not None or self._requests or self._arriving is not None or self._fields_size:
+            return _NEVER
+        return _NEVER if self._transport is None or self._transport.is_closing() else self._deadline.at
 
     def stop(self) -> None:
         """Close the connection as soon as nothing is under way on it."""
-        if self._forward is None and not self._requests and self._arriving is None and self._transport is not None:
-            self._transport.close()
+        if self._forward is None and not self._requests and self._arriving is None:
+            self._close()
 
     def abort(self) -> None:
         """Close the connection now."""
@@ -224,8 +262,11 @@ class AgentConnection(asyncio.Protocol):
             request = self._requests.popleft()
             if not self._reading:  # because of the requests behind it, of which one may still be arriving
                 self.takes_request(True)
-            self._forward = Forward(self, request, self._gateway)
-            self._forward.start()
+            self._forward = forward = Forward(self, request, self._gateway)
+            forward.start()
+            if not request.complete and self._forward is forward:
+                self._paused = False
+                self._wait()
         elif not forward.sent:
             forward.more()
         if self._requests and self._far_ahead():
@@ -258,16 +299,54 @@ class AgentConnection(asyncio.Protocol):
         if not request.complete:
             return False
         self._unwanted = None
-        self._deadline.set(KEEP_ALIVE)
-        if self._close_after and self._transport is not None:
-            self._transport.close()
+        self._wait()
+        if self._close_after:
+            self._close()
         return True
 
-    def _too_slow(self) -> None:
-        if self._transport is not None and self._forward is None:
-            self._transport.close()
+    def _wait(self) -> None:
+        """Set the limit on what is waited for now."""
+        if not self._takes_answers:
+            self._deadline.set(self._limits.answer_timeout)
+        elif self._forward is None:
+            self._deadline.set(self._limits.keep_alive)
+        elif self._forward.request.complete:
+            self._deadline.clear()
+        else:
+            self._deadline.set(self._limits.body_timeout)
 
-    def _unreadable(self, status: int, code: str, message: str) -> None:
+    def _close(self) -> None:
+        """Close the connection once what was written has left, for which the agent has as long as to read an answer."""
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            if transport.get_write_buffer_size():
+                self._deadline.set(self._limits.answer_timeout)
+
+    def _too_slow(self) -> None:
+        transport, forward, limits = self._transport, self._forward, self._limits
+        if transport is None:
+            return
+        if not self._takes_answers or transport.is_closing():
+            self._gateway.refused("answer_timeout")
+            transport.abort()
+        elif forward is not None:
+            if forward.request.complete:
+                return
+            if forward.goes_on() or self._paused:
+                self._paused = not self._reading
+                self._deadline.set(limits.body_timeout)
+            else:
+                text = f"Less than {PROGRESS} bytes of the request's body came within {limits.body_timeout:g} s."
+                forward.refuse(Refusal(408, "too_slow", f"{text} (limits.body_timeout)", "body_timeout"))
+        elif self._fields_size and self._unwanted is None and self._parser is not None:
+            text = f"The request's head did not come within {limits.header_timeout:g} s (limits.header_timeout)."
+            self._unreadable(Refusal(408, "too_slow", text, "header_timeout"))
+            self._go_on()
+        else:
+            self._close()
+
+    def _unreadable(self, refusal: Refusal) -> None:
         """Refuse what is no request, and read no further."""
         self._parser = None
         arriving, self._arriving = self._arriving, None
@@ -280,7 +359,7 @@ class AgentConnection(asyncio.Protocol):
                 self.cut()
                 return
         request = Request(b"GET", b"/", [], http11=True, keep_alive=False, odd=True)
-        request.complete, request.refusal = True, (status, code, message)
+        request.complete, request.refusal = True, refusal
         self._requests.append(request)  # the answers to what came before it go out first
 
     # The parser's callbacks
@@ -304,6 +383,18 @@ class AgentConnection(asyncio.Protocol):
             keep_alive=parser.should_keep_alive(),
             odd=parser.should_upgrade() or version not in ("1.1", "1.0"),
         )
+        limits = self._limits
+        if len(self._headers) > limits.headers:
+            request.odd, request.refusal = True, _too_many_headers(limits.headers)
+        elif (self._fields_size > limits.header_bytes or self._last_read > limits.header_bytes) and (
+            len(self._target) + sum(len(name) + len(value) + _BETWEEN for name, value in self._headers)
+            > limits.header_bytes
+        ):
+            request.odd, request.refusal = True, _head_too_large(limits.header_bytes)
+        elif self._crowded:
+            request.keep_alive = False
+            if self._gateway.is_productions(request):
+                request.odd, request.refusal = True, _TOO_MANY_CONNECTIONS
         self._requests.append(request)
         self._target = b""
         self._headers = []
@@ -322,3 +413,13 @@ class AgentConnection(asyncio.Protocol):
         request.received_at = time.perf_counter()
         self._arriving = None
         self._fields_size = 0
+
+
+def _head_too_large(most: int) -> Refusal:
+    text = f"The request's head, or its trailers, are longer than {most} bytes (limits.header_bytes)."
+    return Refusal(431, "head_too_large", text, "header_bytes")
+
+
+def _too_many_headers(most: int) -> Refusal:
+    text = f"The request has more than {most} header fields (limits.headers)."
+    return Refusal(431, "too_many_headers", text, "headers")

@@ -24,6 +24,11 @@ class Deadline:
         self._rings_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def at(self) -> float:
+        """When it is reached, the loop's time; infinite where there is none."""
+        return self._at
+
     def set(self, seconds: float) -> None:
         """From now on the limit is reached after `seconds`."""
         self._at = at = self._loop.time() + seconds

@@ -14,7 +14,8 @@ from slipstream.errors import error_body
 from slipstream.proxy.connection import JOINED, Connection
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.gateway import Gateway, Route
-from slipstream.proxy.headers import answer_fields, has, has_body
+from slipstream.proxy.headers import answer_fields, content_length, has, has_body
+from slipstream.proxy.limits import PROGRESS, RETRY_AFTER, Refusal
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording
 
@@ -33,8 +34,8 @@ class Agent(Protocol):
         """Send a part of the answer; an agent that has gone swallows it, and `agent_gone` tells."""
         ...
 
-    def reply(self, request: Request, status: int, body: bytes) -> None:
-        """Send a whole answer of the proxy's own, in JSON."""
+    def reply(self, request: Request, status: int, body: bytes, fields: bytes = b"") -> None:
+        """Send a whole answer of the proxy's own, in JSON; `fields` are further lines of its head."""
         ...
 
     def closing(self, request: Request) -> bytes:
@@ -80,6 +81,12 @@ class Forward:
     """The upstream takes no more of the request at the moment."""
     _started = False
     """The answer has started."""
+    _arrived = 0
+    """Bytes of a body that was not here in full with its head, ..."""
+    _longest = 0
+    """... of those that it may have, ..."""
+    _judged = 0
+    """... and how many there were when its progress was last looked at."""
     _over = False
 
     def __init__(self, agent: Agent, request: Request, gateway: Gateway) -> None:
@@ -98,6 +105,9 @@ class Forward:
             self._agent.reply(request, 200, route.own[request.target])
             self._agent.answered()
             return
+        if (refusal := self._too_much()) is not None:
+            self._decline(refusal)
+            return
         route.metrics.begins()
         self._recording = self._gateway.recording(route, request)
         connection = route.pool.kept()
@@ -113,8 +123,27 @@ class Forward:
         """More of the request is there."""
         connection = self._connection
         if connection is not None:
+            pieces = self.request.pieces
+            self._arrived += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+            if self._arrived > self._longest:
+                self.refuse(self._too_long())
+                return
             connection.send(b"", self._pieces())
             self._sent_or_waits(connection)
+
+    def goes_on(self) -> bool:
+        """Whether enough of the body came since this was asked last."""
+        came, self._judged = self._arrived - self._judged, self._arrived
+        return came >= PROGRESS
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Take no more of a request that is on its way."""
+        self._break_off("caller_gone")
+        if self._started:
+            self._count(refusal)
+            self._agent.cut()
+        else:
+            self._decline(refusal)
 
     # The agent's connection says
 
@@ -203,11 +232,12 @@ class Forward:
     # On the way there
 
     def _refused(self) -> bool:
-        request, code = self.request, None
+        request = self.request
         request_error = "invalid_request_error"
         if request.refusal is not None:
-            kind, (status, code, message) = request_error, request.refusal
-        elif request.method == b"CONNECT":
+            self._decline(request.refusal)
+            return True
+        if request.method == b"CONNECT":
             status, kind, message = 405, request_error, "This is no HTTP proxy."
         elif not has(request.headers, b"upgrade"):
             status, kind, message = 505, request_error, "HTTP/1.1 and HTTP/1.0 are spoken here."
@@ -221,13 +251,47 @@ class Forward:
             return False
         self._over = True
         request.keep_alive = False
-        self._refuse(status, kind, code, message)
+        self._refuse(status, kind, None, message)
         return True
 
-    def _refuse(self, status: int, kind: str, code: str | None, message: str) -> None:
+    def _too_much(self) -> Refusal | None:
+        """What this request is more of than there may be, by its head."""
+        request, route, gateway = self.request, self._route, self._gateway
+        if route.metrics.in_flight >= gateway.limits.streams:
+            text = "The sidecar carries as many requests as it may (limits.streams); try again."
+            return Refusal(503, "too_many_streams", text, "streams", "server_error")
+        longest, _ = gateway.longest_body(route, request.target)
+        pieces = request.pieces
+        here = 0 if not pieces else len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if not request.complete:
+            self._arrived, self._longest = here, longest
+            here = max(here, content_length(request.headers))
+        return self._too_long() if here > longest else None
+
+    def _too_long(self) -> Refusal:
+        longest, limit = self._gateway.longest_body(self._route, self.request.target)
+        key = "facade.max_body" if longest > self._gateway.limits.control_body and limit == "control_body" else ""
+        text = f"The request's body is longer than {longest} bytes ({key or f'limits.{limit}'})."
+        return Refusal(413, "too_large", text, limit)
+
+    def _decline(self, refusal: Refusal) -> None:
+        """Answer that the request is not taken. Where it is not here in full, nothing follows it."""
+        request = self.request
+        self._over = True
+        request.keep_alive = request.keep_alive and request.complete
+        self._count(refusal)
+        fields = RETRY_AFTER if refusal.status == 503 else refusal.fields
+        self._refuse(refusal.status, refusal.kind, refusal.code, refusal.message, fields)
+
+    def _count(self, refusal: Refusal) -> None:
+        if refusal.limit is not None:
+            self._gateway.refused(refusal.limit)
+
+    def _refuse(self, status: int, kind: str, code: str | None, message: str, fields: bytes = b"") -> None:
         """Answer with an error in OpenAI's format."""
         self._route.metrics.answered(status)
-        self._agent.reply(self.request, status, json.dumps(error_body(message, kind=kind, code=code)).encode())
+        body = json.dumps(error_body(message, kind=kind, code=code)).encode()
+        self._agent.reply(self.request, status, body, fields)
         self._agent.answered()
 
     def _open(self) -> None:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Protocol
 
 import httptools
 import structlog
 
+from slipstream.proxy.limits import AgentLimits, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.pool import Pool
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording, Room, Tap
 
 _log = structlog.get_logger(__name__)
+
+_NEVER = float("inf")
+
+_PART = 64
+"""Of the connections, so many are closed at once where they stand idle and others want in; looking for them costs a
+microsecond for each ten or so."""
+
+_LOOK = 0.1
+"""Seconds until idle ones are looked for again where there was none."""
 
 ROOT = b"/v1"
 """What is production's begins with it."""
@@ -54,6 +65,11 @@ class Route:
 class OpenConnection(Protocol):
     """A connection of an agent."""
 
+    @property
+    def idle_until(self) -> float:
+        """When it is closed for standing idle, the loop's time; infinite where it does not."""
+        ...
+
     def stop(self) -> None:
         """Close it as soon as nothing is under way on it."""
         ...
@@ -71,13 +87,24 @@ class Gateway:
         room: bytes that copies of exchanges under way may take together.
 
     Attributes:
+        limits: what agents may take of this worker.
         agents: the open connections.
         stopping: each connection is closed after the answer that is under way on it.
     """
 
     def __init__(
-        self, production: Route, control: Route, tap: Tap, metrics: ProxyMetrics, *, max_body: int, room: int
+        self,
+        production: Route,
+        control: Route,
+        tap: Tap,
+        metrics: ProxyMetrics,
+        *,
+        max_body: int,
+        room: int,
+        limits: AgentLimits,
     ) -> None:
+        self.limits = limits
+        self._full_until = 0.0
         self._production = production
         self._control = control
         self._tap = tap
@@ -95,6 +122,10 @@ class Gateway:
         if not target.startswith(b"/"):
             target = request.target = _origin_form(target)
         return self._production if _is_productions(target) else self._control
+
+    def is_productions(self, request: Request) -> bool:
+        """Whether it goes to production, and not to the control API."""
+        return self.route(request) is self._production
 
     def recording(self, route: Route, request: Request) -> Recording | None:
         """The copy that is to be made of this exchange, if any."""
@@ -115,9 +146,46 @@ class Gateway:
             asyncio.get_running_loop().call_soon(self._hand_on)
         self._finished.append(recording)
 
+    def longest_body(self, route: Route, target: bytes) -> tuple[int, Limit]:
+        """Bytes that a request's body may have, and the limit's key."""
+        if route is self._production:
+            return self.limits.request_body, "request_body"
+        chat = target.partition(b"?")[0].endswith(b"/chat/completions")
+        return self.limits.chat_body if chat else self.limits.control_body, "control_body"
+
+    def refused(self, limit: Limit) -> None:
+        """A limit ended a request, or a connection."""
+        self._metrics.refused(limit)
+
+    def admits(self, agent: OpenConnection) -> bool | None:
+        """Take a new connection in. Returns False where there are too many, so that it is to be told, and None where
+        there are far too many, so that it is not taken in.
+
+        Connections that stand idle make room for it, those first that have for longest.
+        """
+        agents, limits = self.agents, self.limits
+        crowded = len(agents) >= limits.connections and not self._make_room()
+        if len(agents) >= limits.most_connections:
+            return None
+        agents.add(agent)
+        self._metrics.connections(len(agents))
+        return not crowded
+
+    def _make_room(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now < self._full_until:
+            return False
+        idle = [agent for agent in self.agents if agent.idle_until < _NEVER]
+        for agent in nsmallest(max(1, self.limits.connections // _PART), idle, key=lambda agent: agent.idle_until):
+            agent.stop()
+        if not idle:
+            self._full_until = now + _LOOK
+        return bool(idle)
+
     def gone(self, agent: OpenConnection) -> None:
         """This connection is no more."""
         self.agents.discard(agent)
+        self._metrics.connections(len(self.agents))
         if self._deserted is not None and not self.agents:
             self._deserted.set()
 

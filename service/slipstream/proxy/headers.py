@@ -167,6 +167,14 @@ def has(headers: Headers, name: bytes) -> bool:
     return any(key.lower() == name for key, _ in headers)
 
 
+def content_length(headers: Headers) -> int:
+    """What `content-length` says, which the parser has checked; 0 where there is none."""
+    for name, value in headers:
+        if _kind_of[name] is _CONTENT_LENGTH:
+            return int(value)
+    return 0
+
+
 def has_body(headers: Headers) -> bool:
     """Whether a request with these fields has a body."""
     return any(

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from slipstream.proxy.errors import Cause
+from slipstream.proxy.limits import Limit
 
 _ADDED = (50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0)
 """Seconds: the sidecar's own time is some hundred microseconds; what lies above 5 ms is a loop that was blocked."""
@@ -24,6 +25,7 @@ _CONNECT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 _CLASSES = ("2xx", "3xx", "4xx", "5xx")
 _CAUSES: tuple[Cause, ...] = get_args(Cause)
+_LIMITS: tuple[Limit, ...] = get_args(Limit)
 
 # Where in a row each number is. A histogram has a cell for each bucket, one for what is beyond them, and its sum.
 _ANSWERS = 0
@@ -35,7 +37,9 @@ _DROPPED_AT = _DROPPED + 1
 _IN_FLIGHT = _DROPPED_AT + 1
 _WAITING = _IN_FLIGHT + 1
 _TASKS = _WAITING + 1
-_ADDED_CELLS = _TASKS + 1
+_CONNECTIONS = _TASKS + 1
+_REFUSED = _CONNECTIONS + 1
+_ADDED_CELLS = _REFUSED + len(_LIMITS)
 _CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
 _CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
 
@@ -51,7 +55,8 @@ class ProxyMetrics:
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
-        cells[_IN_FLIGHT] = cells[_WAITING] = 0.0  # what a worker that died had under way is under way no more
+        # what a worker that died had under way is under way no more
+        cells[_IN_FLIGHT] = cells[_WAITING] = cells[_CONNECTIONS] = 0.0
 
     def begins(self) -> None:
         """An exchange is under way."""
@@ -59,6 +64,19 @@ class ProxyMetrics:
 
     def ends(self) -> None:
         self._cells[_IN_FLIGHT] -= 1.0
+
+    @property
+    def in_flight(self) -> float:
+        """How many exchanges are under way."""
+        return self._cells[_IN_FLIGHT]
+
+    def connections(self, open_now: int) -> None:
+        """So many connections of agents are open."""
+        self._cells[_CONNECTIONS] = open_now
+
+    def refused(self, limit: Limit) -> None:
+        """A request, or a connection, was ended by this limit."""
+        self._cells[_REFUSED + _LIMITS.index(limit)] += 1.0
 
     def answered(self, status: int) -> None:
         """An answer with this status, 200 to 599, has started."""
@@ -152,6 +170,15 @@ class Board(Collector):
             "slipstream_proxy_tap_failures", "Exchanges that capture failed to take.", self._sum(_TAP_FAILURES)
         )
         yield GaugeMetricFamily("slipstream_proxy_in_flight", "Exchanges under way.", self._sum(_IN_FLIGHT))
+        yield GaugeMetricFamily(
+            "slipstream_proxy_connections", "Connections of agents that are open.", self._sum(_CONNECTIONS)
+        )
+        refused = CounterMetricFamily(
+            "slipstream_proxy_refused", "Requests and connections ended by a limit, by its key.", labels=["limit"]
+        )
+        for place, limit in enumerate(_LIMITS):
+            refused.add_metric([limit], self._sum(_REFUSED + place))
+        yield refused
         yield GaugeMetricFamily("slipstream_proxy_tasks", "Tasks of asyncio that live.", self._sum(_TASKS))
         yield self._histogram(
             "slipstream_proxy_added_seconds",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipstream.proxy.headers import Headers
+from slipstream.proxy.limits import Refusal
 
 
 class Request:
@@ -12,7 +13,7 @@ class Request:
         target: as it stands in the request line.
         keep_alive: whether the agent wants to go on with this connection.
         odd: it asks for another protocol, or is in a version of HTTP that is not spoken here, or is no request at all.
-        refusal: why it is none: status, code and message of the answer.
+        refusal: why it is none, or not taken.
         pieces: of the body, arrived and not yet sent on; without chunk framing.
         complete: its last byte is here, since `received_at` (`time.perf_counter()`).
     """
@@ -39,7 +40,7 @@ class Request:
         self.http11 = http11
         self.keep_alive = keep_alive
         self.odd = odd
-        self.refusal: tuple[int, str, str] | None = None
+        self.refusal: Refusal | None = None
         self.pieces: list[bytes] = []
         self.complete = False
         self.received_at = 0.0
