@@ -30,6 +30,8 @@ import structlog
 import uvloop
 
 from slipstream import prefork
+from slipstream.access.guard import guard_for
+from slipstream.access.ledger import Book, KeyUse, Ledger
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.prefork import Program
@@ -77,12 +79,14 @@ class Sockets:
         agents: one for each worker, listening on the same address.
         folder: of the Unix sockets; this user alone can enter it.
         control, captures: bound at `folder/control` and `folder/captures`.
+        ledger: what each API key has used, in memory that they share.
     """
 
     agents: tuple[socket.socket, ...]
     folder: Path
     control: socket.socket
     captures: socket.socket
+    ledger: Ledger
 
     def refuse_agents(self) -> None:
         """In this process nobody listens for them any more."""
@@ -100,6 +104,7 @@ def serve(settings: Settings) -> int:
     with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
         board = Board(workers)
         production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
+        guard_for(settings, Book(sockets.ledger, 0))
         proxy = [
             Program(
                 name=f"proxy-{number}",
@@ -147,7 +152,8 @@ def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
                 f"TMPDIR: expected a folder that can be written to and has a path of at most {_LONGEST_TMPDIR} bytes, "
                 f"for Unix sockets, found {os.environ.get('TMPDIR', 'none')} ({error})"
             ) from error
-        yield Sockets(tuple(agents), folder, *inner)
+        control, captures = inner
+        yield Sockets(tuple(agents), folder, control, captures, Ledger(workers))
 
 
 def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
@@ -199,6 +205,7 @@ async def run_worker(
         metrics,
         max_body=capture.max_body,
         room=capture.queue_bytes,
+        guard=guard_for(settings, Book(sockets.ledger, number)),
         limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
     )
     counting = asyncio.create_task(_count_tasks(metrics))
@@ -226,6 +233,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     from slipstream.sidecar import Sidecar
 
     sidecar = Sidecar(settings, board)
+    sidecar.metrics.registry.register(KeyUse(sockets.ledger))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 model = typer.Typer(help="Models to start from.", no_args_is_help=True)
 app.add_typer(model, name="model")
+key = typer.Typer(help="API keys of the sidecar.", no_args_is_help=True)
+app.add_typer(key, name="key")
 
 
 Overlays = Annotated[
@@ -205,6 +207,23 @@ def fetch(
         from slipstream.model import fetch as run
 
         run(name, directory)
+
+
+@key.command()
+def new(
+    roles: Annotated[
+        list[str], typer.Option("--role", help="proxy, feedback, admin or metrics; give several.", show_default=False)
+    ],
+    name: Annotated[
+        str, typer.Option(help="What it is called in access.keys, metrics and logs (default: its first role).")
+    ] = "",
+) -> None:
+    """Make an API key: it is shown once, beside the line for access.keys that lets it in."""
+    from slipstream.access.keys import as_hash, new_key
+    from slipstream.access.settings import entry
+
+    made = new_key()
+    print(f"key:   {made}\nentry: {entry(name or roles[0], roles, as_hash(made))}")
 
 
 def _exit_0_on_signals() -> None:

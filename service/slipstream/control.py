@@ -24,13 +24,6 @@ _RETRY_AFTER = "5"
 """Seconds: a locked or full store is worth another try soon, and not in a tight loop."""
 
 
-_HEADERS = {
-    401: {"WWW-Authenticate": 'Bearer, Basic realm="slipstream"'},
-    503: {"Retry-After": _RETRY_AFTER},
-}
-"""What an error of this status tells the client to do."""
-
-
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     """The control routes, with every error in OpenAI's format."""
     refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
@@ -51,7 +44,7 @@ async def _request_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     body = error_body(str(error), kind=kind, code=error.code, param=error.param)
-    return JSONResponse(body, error.status, headers=_HEADERS.get(error.status))
+    return JSONResponse(body, error.status, headers={"Retry-After": _RETRY_AFTER} if error.status == 503 else None)
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:

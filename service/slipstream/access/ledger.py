@@ -10,27 +10,25 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Literal, get_args
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from slipstream.access.keyring import Keyring
-
 Outcome = Literal["admitted", "forbidden", "limited", "unauthorized"]
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-NOBODY = ""
-"""The name under which requests without a valid key are counted."""
+NOBODY = "(none)"
+"""The name under which requests without a valid key are counted: none that a key may have."""
 
 _WINDOW = 60
 """Seconds."""
 
-# What each name has in a row: who it is, its minute, the requests in it, and the outcomes so far.
-_ID, _MINUTE, _IN_MINUTE, _COUNTS = 0, 1, 2, 3
+# What each name has in a row: itself, its minute, the requests in it, and the outcomes so far.
+_NAME = 64
+_MINUTE, _IN_MINUTE, _COUNTS = _NAME // 8, _NAME // 8 + 1, _NAME // 8 + 2
 _CELLS = _COUNTS + len(_OUTCOMES)
 
 _NAMES = 1024
@@ -43,21 +41,41 @@ class Ledger:
     """The rows of all workers, in memory shared with the processes that are forked after it was made."""
 
     def __init__(self, workers: int) -> None:
-        self.cells = memoryview(mmap.mmap(-1, workers * _ROW * 8)).cast("Q")
+        self._bytes = memoryview(mmap.mmap(-1, workers * _ROW * 8))
+        self.cells = self._bytes.cast("Q")
         self.workers = workers
 
     def place(self, worker: int, name: str) -> int:
         """Where a name's cells begin in a worker's row, or where the first free ones do, which are all 0."""
-        wanted, cells, last = _id(name), self.cells, (worker + 1) * _ROW - _CELLS
+        last = (worker + 1) * _ROW - _CELLS
         for place in range(worker * _ROW, last, _CELLS):
-            if cells[place] in (wanted, 0):
+            if self._name(place) in (name, ""):
                 return place
         return last
+
+    def take(self, worker: int, name: str) -> int:
+        """The same, and from now on the place is this name's. For that worker alone."""
+        place = self.place(worker, name)
+        self._bytes[place * 8 : place * 8 + _NAME] = name.encode("ascii").ljust(_NAME, b"\0")
+        return place
+
+    def names(self) -> set[str]:
+        """All that have a place."""
+        found = set()
+        for worker in range(self.workers):
+            for place in range(worker * _ROW, (worker + 1) * _ROW, _CELLS):
+                if not (name := self._name(place)):
+                    break
+                found.add(name)
+        return found
 
     def count(self, name: str, outcome: Outcome) -> int:
         """How many requests of this name came to this, in all workers."""
         cell = _COUNTS + _OUTCOMES.index(outcome)
         return sum(self.cells[self.place(worker, name) + cell] for worker in range(self.workers))
+
+    def _name(self, place: int) -> str:
+        return bytes(self._bytes[place * 8 : place * 8 + _NAME]).rstrip(b"\0").decode("ascii")
 
 
 class Book:
@@ -97,30 +115,24 @@ class Book:
     def _own(self, name: str) -> int:
         place = self._mine.get(name)
         if place is None:
-            place = self._mine[name] = self._ledger.place(self._worker, name)
-            self._ledger.cells[place + _ID] = _id(name)
+            place = self._mine[name] = self._ledger.take(self._worker, name)
         return place
 
 
 class KeyUse(Collector):
     """What Prometheus is told of the keys."""
 
-    def __init__(self, ledger: Ledger, keyring: Keyring) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._keyring = keyring
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "slipstream_key_requests",
-            "Requests by the name of their API key and what became of them; without a valid key: unauthorized.",
+            "Requests by the name of their API key and what became of them; without a valid key: (none), unauthorized.",
             labels=["key", "outcome"],
         )
-        requests.add_metric([NOBODY, "unauthorized"], self._ledger.count(NOBODY, "unauthorized"))
-        for name in sorted({key.name for key in self._keyring.now()}):
-            for outcome in ("admitted", "forbidden", "limited"):
-                requests.add_metric([name, outcome], self._ledger.count(name, outcome))
+        for name in sorted(self._ledger.names() | {NOBODY}):
+            for outcome in _OUTCOMES:
+                if (name == NOBODY) == (outcome == "unauthorized"):
+                    requests.add_metric([name, outcome], self._ledger.count(name, outcome))
         yield requests
-
-
-def _id(name: str) -> int:
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") | 1  # 0 is an empty place

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from slipstream.access.keys import KEY, as_hash
+from slipstream.config.problems import describe
+from slipstream.errors import ConfigError
 
 Role = Literal["proxy", "feedback", "admin", "metrics"]
 
 _HIDDEN = "; found a value that is not shown here"
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _not_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    if not roles:
+        raise ValueError("one or more of proxy, feedback, admin, metrics")
+    return roles
 
 
 def _is_hash(text: str) -> str:
@@ -44,7 +62,7 @@ class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
+    roles: Annotated[tuple[Role, ...], AfterValidator(_not_none)]
     key: SecretStr | None = None
     hash: Annotated[str, AfterValidator(_is_hash)]
     capture: bool = True
@@ -65,6 +83,19 @@ class ApiKey(BaseModel):
                 raise ValueError(expected + _HIDDEN)
             given["hash"] = as_hash(key)
         return given
+
+
+def entry(name: str, roles: Sequence[str], hash_: str) -> str:
+    """A line of `access.keys`, in YAML.
+
+    Raises:
+        ConfigError: there is no such role, or the name cannot be one.
+    """
+    try:
+        key = ApiKey.model_validate({"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_})
+    except ValidationError as error:
+        raise ConfigError(*describe(error, ApiKey, {})) from None
+    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], hash: "{key.hash}"}}'
 
 
 def _told_apart(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:

@@ -201,6 +201,10 @@ class AgentConnection(asyncio.Protocol):
         self._parser = None
         self._close()
 
+    def peer(self) -> str:
+        """The address at the other end, without its port; empty where it is gone."""
+        return "" if self._transport is None else str((self._transport.get_extra_info("peername") or ("",))[0])
+
     def takes_request(self, takes: bool) -> None:
         """Read on, or leave what comes in the kernel's hands for now."""
         if self._transport is not None and takes is not self._reading:

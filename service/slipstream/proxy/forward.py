@@ -42,6 +42,10 @@ class Agent(Protocol):
         """The header field that tells the agent what becomes of its connection after this answer."""
         ...
 
+    def peer(self) -> str:
+        """The address at the other end of the connection."""
+        ...
+
     def takes_request(self, takes: bool) -> None:
         """Read more of the request, or leave what comes in the kernel's hands for now."""
         ...
@@ -100,6 +104,13 @@ class Forward:
         request, route = self.request, self._route
         if request.odd and self._refused():
             return
+        guard, kept = self._gateway.guard, True
+        if guard is not None:
+            answer = guard.admit(request, route.tapped, self._agent.peer)
+            if isinstance(answer, Refusal):
+                self._decline(answer)
+                return
+            kept = answer.capture
         if route.own and request.target in route.own:
             self._over = True
             self._agent.reply(request, 200, route.own[request.target])
@@ -109,7 +120,7 @@ class Forward:
             self._decline(refusal)
             return
         route.metrics.begins()
-        self._recording = self._gateway.recording(route, request)
+        self._recording = self._gateway.recording(route, request, kept)
         connection = route.pool.kept()
         if connection is None:
             self._open()

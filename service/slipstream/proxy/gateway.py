@@ -11,6 +11,7 @@ from typing import Protocol
 import httptools
 import structlog
 
+from slipstream.access.guard import Guard
 from slipstream.proxy.limits import AgentLimits, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.pool import Pool
@@ -88,6 +89,7 @@ class Gateway:
 
     Attributes:
         limits: what agents may take of this worker.
+        guard: says who may use it; None where everybody may.
         agents: the open connections.
         stopping: each connection is closed after the answer that is under way on it.
     """
@@ -102,7 +104,9 @@ class Gateway:
         max_body: int,
         room: int,
         limits: AgentLimits,
+        guard: Guard | None = None,
     ) -> None:
+        self.guard = guard
         self.limits = limits
         self._full_until = 0.0
         self._production = production
@@ -127,13 +131,17 @@ class Gateway:
         """Whether it goes to production, and not to the control API."""
         return self.route(request) is self._production
 
-    def recording(self, route: Route, request: Request) -> Recording | None:
-        """The copy that is to be made of this exchange, if any."""
+    def recording(self, route: Route, request: Request, kept: bool) -> Recording | None:
+        """The copy that is to be made of this exchange, if any.
+
+        Args:
+            kept: whether the caller's API key lets its calls be captured.
+        """
         if not route.tapped:
             return None
         method, path = request.method.decode("ascii"), request.target.partition(b"?")[0].decode("latin-1")
         try:
-            if not self._tap.wants(method, path, request.headers):
+            if not self._tap.wants(method, path, request.headers, key=kept):
                 return None
         except Exception:  # noqa: BLE001 - whatever is wrong with capture, production goes on
             self._tap_failed()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl
 
+from slipstream.access.carried import CREDENTIALS
 from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
 from slipstream.proxy.connect import Connector
@@ -69,7 +70,9 @@ def control_route(path: Path) -> Route:
     limits = _ControlLimits()
 
     def head(request: Request) -> tuple[bytes, bool]:
-        fields, chunked = request_fields(request.headers, host=None, authorization=None, own=True)
+        # the caller's own keys are production's, and nothing behind this socket has a use for them
+        headers = [field for field in request.headers if field[0].lower() not in CREDENTIALS]
+        fields, chunked = request_fields(headers, host=None, authorization=None, own=True)
         return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
     pool = Pool(_UnixConnector(path), limits.idle_timeout)
