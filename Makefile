@@ -22,7 +22,7 @@ FULL_INSTALLED := $(FULL_VENV)/.installed
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline soak constraints clean
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -89,6 +89,14 @@ $(BENCH_VENV)/trinity/.installed: benchmarks/peers/trinity.txt $(TRINITY_INSTALL
 bench-pipeline: $(INSTALLED)  ## from selection to committed feedback, on SQLite and on PostgreSQL: 5 minutes
 	$(BIN)/python benchmarks/pipeline.py
 
+# Which schedules, and how many at once; `make chaos SEEDS=7 ARGS='--keep chaos-output'` runs one again.
+SEEDS ?= 0-199
+JOBS ?= 4
+
+chaos: $(INSTALLED)  ## break everything on purpose, on 200 seeded schedules, into docs/reliability.md: 20 minutes
+	PYTHONPATH=tests/chaos:tests/support:tests/trinity:benchmarks $(BIN)/python -m chaos --seeds $(SEEDS) --jobs $(JOBS) \
+		$(or $(ARGS),--write docs/reliability.md)
+
 soak: $(INSTALLED)  ## half an hour of load with faults, into docs/reliability.md: does anything grow?
 	PYTHONPATH=benchmarks $(BIN)/python -m soak $(or $(ARGS),--write docs/reliability.md)
 
@@ -97,5 +105,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,8 @@
 
 LOG gets a line of JSON for each step of an answer, so that what a client got can be compared with it whatever was
 killed in between: `{"answer", "prompt", "status"}` at its head, `{"answer", "piece"}` (bytes of the body, as latin-1),
-and `{"answer", "whole": true}` right before its last bytes. Each answer names itself in the header `x-answer`.
+and `{"answer", "whole": true}` right before its last bytes. Each answer names itself in the header `x-answer`. A
+`{"way"}` tells that it misbehaved.
 
 ORDERS is a file that is read for each request: one of the `WAYS`, or nothing. A request's header `x-pace: 5x0.02` has
 its answer sent in five pieces with 20 ms between them. It speaks HTTP by hand, because most ways are no HTTP.
@@ -66,6 +67,8 @@ class Production:
     async def _answer(self, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answer a request; returns whether the connection may be used again."""
         way = _told(self._orders)
+        if way:
+            self._write(way=way)
         number = f"{self._name}-{next(self._numbers)}"
         if way == "silent":
             await asyncio.sleep(3600)

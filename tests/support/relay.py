@@ -55,6 +55,10 @@ class Relay:
         self.way = None
         _abort(self._spoiled)
 
+    def drop(self) -> None:
+        """Close all that is open."""
+        _abort(self._writers)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[int]:
         """Listen on a free port, which it yields."""
@@ -64,7 +68,7 @@ class Relay:
         finally:
             server.close()
             self.way = None
-            _abort(self._writers)
+            self.drop()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,194 @@
+"""Agents at work: chats, streams, tools, feedback, marks, replays, the facade. Each remembers what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import openai
+
+from chaos.record import Record, Recording
+from chaos.world import World
+
+_PATIENCE = 5.0
+"""Seconds that a request to the control API may take before it is sent again."""
+
+
+class Agent:
+    """One agent with its key, which goes on until the world ends.
+
+    What the control API does not acknowledge it posts again, at any sidecar, until it does.
+    """
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._record: Record = world.record
+        self._name = f"agent{number}"
+        self._rng = random.Random(f"{world.schedule.seed} {number}")
+        secret = f"chaos-{self._rng.getrandbits(96):024x}"
+        self._record.secrets.add(secret)
+        self._secret = secret
+        self._numbers = itertools.count()
+        self._recorded = httpx.AsyncClient(transport=Recording(self._record), timeout=10)
+        self._plain = httpx.AsyncClient(timeout=10)
+        self._control = httpx.AsyncClient(timeout=_PATIENCE)
+
+    async def live(self) -> None:
+        kinds: list[tuple[Callable[[str], Awaitable[None]], int]] = [
+            (self._chat, 4),
+            (self._stream, 4),
+            (self._tool, 2),
+            (self._leave, 1),
+            (self._replay, 2),
+            (self._facade, 2),
+        ]
+        try:
+            while not self._world.ending.is_set():
+                kind = self._rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+                await kind(f"{self._name}-{next(self._numbers)}")
+                await asyncio.sleep(self._rng.uniform(0, 0.1))
+        finally:
+            for client in (self._recorded, self._plain, self._control):
+                await client.aclose()
+
+    def _sdk(self, base: str, *, recorded: bool) -> openai.AsyncOpenAI:
+        client = self._recorded if recorded else self._plain
+        return openai.AsyncOpenAI(
+            base_url=self._url() + base, api_key=self._secret, max_retries=self._rng.choice((0, 1)), http_client=client
+        )
+
+    def _url(self) -> str:
+        return self._rng.choice(self._world.urls)
+
+    def _call(self, task: str) -> dict[str, Any]:
+        pace = f"{self._rng.randint(1, 6)}x{self._rng.choice((0, 0.01, 0.05))}"
+        headers = {"x-slipstream-task-id": task, "x-slipstream-session-id": self._name, "x-pace": pace}
+        return {"model": "prod", "messages": [{"role": "user", "content": f"{task} asks"}], "extra_headers": headers}
+
+    async def _chat(self, task: str) -> None:
+        try:
+            answer = await self._sdk("/v1", recorded=True).chat.completions.create(**self._call(task))
+        except openai.APIError:
+            return
+        await self._say(task, answer.id)
+
+    async def _stream(self, task: str) -> None:
+        msg_id = None
+        try:
+            stream = await self._sdk("/v1", recorded=True).chat.completions.create(**self._call(task), stream=True)
+            async for chunk in stream:
+                msg_id = chunk.id
+                if len(self._record.answers[-1].body) > 200_000:  # one without an end
+                    await stream.close()
+                    return
+        except (openai.APIError, httpx.HTTPError):
+            return
+        if msg_id is not None:
+            await self._say(task, msg_id)
+
+    async def _tool(self, task: str) -> None:
+        """Two calls: the first one's answer uses a tool."""
+        call = self._call(task)
+        call["messages"][0]["content"] += " and use the tool"
+        sdk = self._sdk("/v1", recorded=True)
+        try:
+            first = await sdk.chat.completions.create(**call)
+            message = first.choices[0].message
+            call["messages"] += [
+                message.model_dump(exclude_none=True),
+                {"role": "tool", "tool_call_id": (message.tool_calls or [])[0].id, "content": f"{task} found"},
+            ]
+            second = await sdk.chat.completions.create(**call)
+        except (openai.APIError, IndexError):
+            return
+        await self._say(task, second.id)
+
+    async def _leave(self, task: str) -> None:
+        """A stream that the agent leaves in its middle."""
+        call = self._call(task)
+        call["extra_headers"]["x-pace"] = "20x0.1"
+        try:
+            stream = await self._sdk("/v1", recorded=True).chat.completions.create(**call, stream=True)
+            async for _ in stream:
+                break
+            await stream.close()
+        except (openai.APIError, httpx.HTTPError):
+            return
+
+    async def _say(self, task: str, msg_id: str) -> None:
+        """Feedback and a mark for an answer."""
+        body = {"rating": self._rng.randint(1, 5)} | self._rng.choice(({"task_id": task}, {"msg_id": msg_id}))
+        if (said := await self._acknowledged("/feedback", body, 202)) is not None:
+            self._record.feedback.append(said["id"])
+        if self._rng.random() < 0.5:
+            said = await self._acknowledged("/marks", {"task_id": task, "labels": ["seen"]}, 202)
+            if said is not None:
+                self._record.marks.append(said["id"])
+
+    async def _replay(self, task: str) -> None:
+        """A group of two runs, of one or two calls each."""
+        opened = await self._acknowledged(f"/runs/{task}", {"runs": 2}, 201, also=(409,))
+        if opened is None or "runs" not in opened:  # 409: the first try of this very request had opened it
+            return
+        for run in opened["runs"]:
+            reward, error = self._rng.random(), None
+            try:
+                sdk = self._sdk(run["base_url"], recorded=False)
+                for number in range(self._rng.randint(1, 2)):
+                    call = self._call(task)
+                    call["messages"][0]["content"] = f"{task} again {number}"
+                    if self._rng.random() < 0.5:
+                        async for _ in await sdk.chat.completions.create(**call, stream=True):
+                            pass
+                    else:
+                        await sdk.chat.completions.create(**call)
+            except (openai.APIError, httpx.HTTPError) as caught:
+                error = repr(caught)
+                self._record.broken.add((task, run["run_id"]))
+            ending = {"reward": reward} if error is None else {"error": "a call failed"}
+            path = f"/runs/{task}/{run['run_id']}/finish"
+            ended = await self._acknowledged(path, ending, 200, also=(409,))
+            if ended is not None and error is None and "error" not in ended:
+                self._record.finished[task, run["run_id"]] = reward
+
+    async def _facade(self, task: str) -> None:
+        """Two runs of a client that was written for Trinity."""
+        sdk = self._sdk("/explorer/v1", recorded=False)
+        for run_id in range(2):
+            try:
+                answer = await sdk.chat.completions.create(
+                    model="any", messages=[{"role": "user", "content": f"{task} asks the policy"}]
+                )
+            except openai.APIError:
+                return
+            reward = self._rng.random()
+            body = {"msg_ids": [answer.id], "reward": reward, "task_id": task, "run_id": run_id}
+            said = await self._acknowledged("/explorer/feedback", body, 200)
+            if said is not None and said["accepted"]:
+                self._record.facade[answer.id] = reward
+
+    async def _acknowledged(self, path: str, body: dict[str, Any], status: int, also: tuple[int, ...] = ()) -> Any:
+        """Post until it is acknowledged; None where the world ended before."""
+        route = "/" + path.split("/")[1]
+        while True:
+            try:
+                response = await self._control.post(self._url() + path, json=body)
+            except httpx.TransportError:
+                if self._world.ending.is_set():
+                    return None
+            else:
+                self._record.statuses[route, response.status_code] += 1
+                if response.status_code == status or response.status_code in also:
+                    return response.json()
+                if response.status_code == 503 and "retry-after" not in response.headers:
+                    self._record.wrong.append(f"{path}: a 503 without Retry-After")
+                if response.status_code not in (429, 502, 503, 504):
+                    self._record.wrong.append(f"{path}: {response.status_code} {response.text[:200]}")
+                    return None
+                if self._world.ending.is_set():
+                    return None
+            await asyncio.sleep(0.1)

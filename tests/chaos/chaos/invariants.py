@@ -1,0 +1,196 @@
+"""The invariants of the design, checked from the outside once everything is healed, settled and ended."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stores import stored_rows
+
+from chaos.explorers import Effect
+from chaos.record import Answer
+from chaos.world import World
+
+_AFTER = 2.5
+"""Seconds after a fault in which answers may still show it: the longest timeout, and a restart."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What production's log says of one answer."""
+
+    prompt: str
+    status: int
+    body: bytearray
+    whole: bool = False
+
+
+async def violations(world: World) -> list[str]:
+    """What does not hold; empty where all does."""
+    sent = _sent(world.production_log)
+    found = list(world.record.wrong)
+    found += _answers(world, sent)
+    found += await _acknowledged(world)
+    found += await _effects(world, world.explorer.effects())
+    found += await _captured(world, sent)
+    found += await _secrets(world)
+    return found
+
+
+def _sent(log: Path) -> dict[str, _Sent]:
+    sent: dict[str, _Sent] = {}
+    for line in log.read_bytes().split(b"\n")[:-1]:
+        step = json.loads(line)
+        if "prompt" in step:
+            sent[step["answer"]] = _Sent(step["prompt"], step["status"], bytearray())
+        elif "piece" in step:
+            sent[step["answer"]].body += step["piece"].encode("latin-1")
+        elif "whole" in step:
+            sent[step["answer"]].whole = True
+    return sent
+
+
+def _answers(world: World, sent: dict[str, _Sent]) -> Iterator[str]:
+    """Production's bytes and nothing else, and only production's own faults are felt."""
+    for answer in world.record.answers:
+        who = f"answer {answer.number} to {answer.prompt!r}"
+        if answer.number is None:
+            if (
+                answer.status is not None
+                and answer.whole
+                and answer.refusal
+                not in (
+                    "upstream_unreachable",
+                    "upstream_timeout",
+                )
+            ):
+                yield f"{who}: {answer.status} {bytes(answer.body[:200])!r}, which production did not say"
+        elif (original := sent.get(answer.number)) is None:
+            yield f"{who}: production never gave it"
+        elif original.prompt != answer.prompt or original.status != answer.status:
+            yield f"{who}: production's was {original.status} to {original.prompt!r}"
+        elif not original.body.startswith(answer.body):
+            yield f"{who}: other bytes than production's"
+        elif answer.whole and not (original.whole and original.body == answer.body):
+            yield f"{who}: seems whole, and is cut"
+        if not _well(answer) and not answer.left and not _excused(world, answer):
+            yield f"{who}: failed while nothing of production's was broken: {answer.status} {answer.error}"
+
+
+def _well(answer: Answer) -> bool:
+    return answer.whole and answer.status == 200
+
+
+def _excused(world: World, answer: Answer) -> bool:
+    return any(answer.began <= until + _AFTER and answer.ended >= begun for begun, until in world.harmful)
+
+
+async def _acknowledged(world: World) -> list[str]:
+    """What got a 2xx is in the store."""
+    record, found = world.record, []
+    for table, ids in (("feedback", record.feedback), ("marks", record.marks)):
+        stored = {row[0] for row in await stored_rows(world.store_url, f"SELECT id FROM {table}")}
+        found += [f"{table} {one} was acknowledged and is lost" for one in ids if one not in stored]
+    query = "SELECT g.task_id, r.run_id, r.state, r.reward FROM runs r JOIN groups g ON g.id = r.group_id"
+    rows = await stored_rows(world.store_url, f"{query} WHERE g.kind = 'agent_replay'")
+    runs = {(task, run): (state, reward) for task, run, state, reward in rows}
+    for (task, run), reward in record.finished.items():
+        state, stored_reward = runs.get((task, run), (None, None))
+        if state == "scored" and stored_reward is not None and math.isclose(stored_reward, reward):
+            continue
+        if state != "failed":
+            found.append(f"run {run} of {task} was ended with {reward}: it is {state} with {stored_reward}")
+    rows = await stored_rows(world.store_url, "SELECT msg_id, reward FROM facade_answers")
+    rewards = dict(rows)
+    for msg_id, reward in record.facade.items():
+        if rewards.get(msg_id) is None or not math.isclose(rewards[msg_id], reward):
+            found.append(f"the facade acknowledged {reward} for {msg_id}: it has {rewards.get(msg_id)}")
+    return found
+
+
+async def _effects(world: World, effects: list[Effect]) -> list[str]:
+    """What the Explorer handed to the Trainer: whole groups, once each, in one commit, with the stored rewards."""
+    found = []
+    for msg_id, times in Counter(effect.msg_id for effect in effects).items():
+        if times > 1:
+            found.append(f"{msg_id} had effect {times} times")
+    groups: dict[str, list[Effect]] = defaultdict(list)
+    for effect in effects:
+        if effect.reward is None or not math.isfinite(effect.reward) or not 0 <= effect.reward <= 1:
+            found.append(f"{effect.msg_id} had the reward {effect.reward}")
+        groups[str(effect.group_id)].append(effect)
+    expected, states = await _expected(world)
+    for group, parts in groups.items():
+        commits = {part.commit for part in parts}
+        if len(commits) > 1:
+            found.append(f"{group} went out in {len(commits)} commits")
+        if group not in states:
+            found.append(f"{group} was trained on and is not in the store")
+        elif {part.msg_id for part in parts} != set(expected[group]):
+            missing = set(expected[group]) ^ {part.msg_id for part in parts}
+            found.append(f"{group} ({states[group]}) was trained in part: {sorted(missing)}")
+        else:
+            wrong = [part for part in parts if not math.isclose(part.reward or 0, expected[group][part.msg_id])]
+            found += [f"{part.msg_id} had the reward {part.reward}, stored is another" for part in wrong]
+    for group, state in states.items():
+        if state == "delivered" and group not in groups:
+            found.append(f"{group} is delivered, and had no effect")
+        if state not in ("delivered", "rerun", "lost", "dropped"):
+            found.append(f"{group} is still {state}")
+    broken = {f"{task}.replay": (task, run) for task, run in world.record.broken}
+    for group, (task, run) in broken.items():
+        if any(part.run_id == run for part in groups.get(group, ())):
+            found.append(f"run {run} of {task} was trained on, though its agent missed an answer")
+    return found
+
+
+async def _expected(world: World) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Of each group: the answers of its scored runs with their rewards, and its state."""
+    url = world.store_url
+    expected: dict[str, dict[str, float]] = defaultdict(dict)
+    query = "SELECT r.group_id, r.msg_id, r.reward FROM runs r JOIN groups g ON g.id = r.group_id"
+    for group, msg_id, reward in await stored_rows(url, f"{query} WHERE g.kind = 'shadow_call' AND r.state = 'scored'"):
+        expected[group][msg_id] = reward
+    query = "SELECT r.group_id, c.msg_id, r.reward FROM runs r JOIN run_calls c ON c.run_pk = r.id"
+    for group, msg_id, reward in await stored_rows(url, f"{query} WHERE r.state = 'scored'"):
+        expected[group][msg_id] = reward
+    query = "SELECT group_id, msg_id, reward FROM facade_answers WHERE reward IS NOT NULL AND group_id IS NOT NULL"
+    for group, msg_id, reward in await stored_rows(url, query):
+        expected[group][msg_id] = reward
+    states = dict(await stored_rows(url, "SELECT id, state FROM groups"))
+    return expected, states | dict(await stored_rows(url, "SELECT id, state FROM facade_groups"))
+
+
+async def _captured(world: World, sent: dict[str, _Sent]) -> list[str]:
+    """No answer that was cut is stored as a call, from which experience would be made."""
+    whole = {f"prod-{number}" for number, one in sent.items() if one.whole}
+    rows = await stored_rows(world.store_url, "SELECT msg_id FROM calls")
+    return [f"the call {msg_id} is stored, and its answer was cut" for (msg_id,) in rows if msg_id not in whole]
+
+
+async def _secrets(world: World) -> list[str]:
+    """The agents' keys are nowhere but with production: not in the files of the store, not in a log, not packed."""
+    secrets = [secret.encode() for secret in world.record.secrets]
+    folders = [world.folder, world.store_folder, *([Path(world.postgres.folder.name)] if world.postgres else [])]
+    files = {file for folder in folders for file in folder.rglob("*") if file.is_file()}
+    found = [f"a key of an agent is in {file.name}" for file in files if _has(file.read_bytes(), secrets)]
+    for table, columns in (("calls", "request, answer"), ("runs", "request, answer"), ("run_calls", "request, answer")):
+        rows = await stored_rows(world.store_url, f"SELECT {columns} FROM {table}")
+        if any(_has(_unpacked(body), secrets) for row in rows for body in row if body is not None):
+            found.append(f"a key of an agent is in {table}")
+    return found
+
+
+def _has(content: bytes, secrets: Iterable[bytes]) -> bool:
+    return any(secret in content for secret in secrets)
+
+
+def _unpacked(body: Any) -> bytes:
+    from slipstream.store.bodies import unpack
+
+    return json.dumps(unpack(bytes(body))).encode()

@@ -1,0 +1,116 @@
+"""What the outside saw: each answer's bytes, and everything that the sidecar acknowledged."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import httpx
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer of production as an agent got it.
+
+    Attributes:
+        prompt: the last message of its request.
+        number: its `x-answer`, by which production's log knows it; None where production did not answer.
+        whole: its body came to its end.
+        left: its agent went away on purpose.
+        error: what broke it off.
+    """
+
+    prompt: str
+    began: float
+    number: str | None = None
+    status: int | None = None
+    body: bytearray = field(default_factory=bytearray)
+    whole: bool = False
+    left: bool = False
+    error: str | None = None
+    ended: float = 0.0
+
+    @property
+    def refusal(self) -> str | None:
+        """The type of an error in OpenAI's format."""
+        try:
+            return str(json.loads(self.body)["error"]["type"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that has to be found again.
+
+    Attributes:
+        feedback, marks: the ids of what got a 202.
+        finished: the ends of runs that got a 200, by (task, run), with the reward.
+        broken: runs of which an agent missed an answer, by (task, run): never to be trained on.
+        facade: answers whose reward the facade acknowledged, by msg_id.
+        statuses: of control requests, by path and status.
+        wrong: what was seen to be wrong at once.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    feedback: list[str] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)
+    finished: dict[tuple[str, int], float] = field(default_factory=dict)
+    broken: set[tuple[str, int]] = field(default_factory=set)
+    facade: dict[str, float] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
+    statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Recording(httpx.AsyncBaseTransport):
+    """A transport that writes down each answer of production, byte by byte."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._inner = httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        prompt = str(json.loads(request.content)["messages"][-1]["content"])
+        answer = Answer(prompt, time.monotonic())
+        self._record.answers.append(answer)
+        try:
+            response = await self._inner.handle_async_request(request)
+        except BaseException as error:
+            answer.error, answer.ended = repr(error), time.monotonic()
+            raise
+        answer.number, answer.status = response.headers.get("x-answer"), response.status_code
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        return httpx.Response(
+            response.status_code, headers=response.headers, stream=_Recorded(response.stream, answer), request=request
+        )
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Recorded(httpx.AsyncByteStream):
+    def __init__(self, stream: httpx.AsyncByteStream, answer: Answer) -> None:
+        self._stream = stream
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._stream:
+                self._answer.body += piece
+                yield piece
+            self._answer.whole = True
+        except BaseException as error:
+            self._answer.left = isinstance(error, GeneratorExit)
+            self._answer.error = repr(error)
+            raise
+        finally:
+            self._answer.ended = time.monotonic()
+
+    async def aclose(self) -> None:
+        if not self._answer.whole and self._answer.error is None:
+            self._answer.left, self._answer.ended = True, time.monotonic()
+        await self._stream.aclose()

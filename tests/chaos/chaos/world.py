@@ -1,0 +1,241 @@
+"""The parts of a schedule, as processes with relays between them, and what keeps them running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from relay import Relay
+from serving import until
+
+from chaos import explorers, sandbox
+from chaos.explorers import SUPPORT, Explorer
+from chaos.postgres import Postgres
+from chaos.processes import Process, free_port
+from chaos.record import Record
+from chaos.sandbox import Sandbox
+from chaos.schedule import Schedule
+
+_STARTS = 60
+"""Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
+
+
+class World:
+    """Everything that a schedule has.
+
+    Attributes:
+        orders: the file that tells production how to misbehave.
+        clock: the file that sets the sidecars' clock; None where this world's clock is the machine's.
+        harmful: from when until when production's answers may suffer.
+        struck: by fault, how often it really happened to something.
+        timeline: what happened when, in seconds since the start.
+    """
+
+    def __init__(self, schedule: Schedule, folder: Path) -> None:
+        self.schedule = schedule
+        self.folder = folder
+        self.record = Record()
+        self.sandbox = Sandbox(folder) if sandbox.inside() else None
+        self.orders = folder / "orders"
+        self.production_log = folder / "production.log"
+        self.clock = folder / "clock" if schedule.has("clock_forward", "clock_back") and faketime() else None
+        self.harmful: list[tuple[float, float]] = []
+        self.struck: Counter[str] = Counter()
+        self.impossible: Counter[str] = Counter()
+        self.timeline: list[tuple[float, str]] = []
+        self.ending = asyncio.Event()
+        self.sidecars: list[Process] = []
+        self.urls: list[str] = []
+        self.postgres: Postgres | None = None
+        self._began = time.monotonic()
+        self.production: Process
+        self.explorer: Explorer
+        self.to_production: Relay
+        self.to_explorer: Relay
+        self.store_url = ""
+
+    @property
+    def store_folder(self) -> Path:
+        return self.sandbox.store if self.sandbox else self.folder
+
+    @property
+    def store_file(self) -> Path:
+        return self.store_folder / "slipstream.db"
+
+    def note(self, what: str) -> None:
+        self.timeline.append((time.monotonic() - self._began, what))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start all of it, keep it running, and end it: the sidecars last, in order, so that they deliver the rest."""
+        schedule, rng = self.schedule, random.Random(self.schedule.seed)
+        async with contextlib.AsyncExitStack() as stack:
+            port = free_port()
+            self.production = Process(
+                (
+                    sys.executable,
+                    str(SUPPORT / "logged_production.py"),
+                    str(port),
+                    str(self.production_log),
+                    str(self.orders),
+                ),
+                _accepts(port),
+                self.folder / "production.err",
+            )
+            self.explorer = await stack.enter_async_context(explorers.explorer(schedule.explorer, self.folder, rng))
+            self.to_production, self.to_explorer = Relay(port, rng), Relay(self.explorer.port, rng)
+            relays = [await stack.enter_async_context(one.running()) for one in (self.to_production, self.to_explorer)]
+            if schedule.store == "postgresql":
+                self.postgres = await asyncio.to_thread(Postgres)
+                stack.callback(self.postgres.close)
+                self.store_url = self.postgres.url
+            else:
+                self.store_url = f"sqlite+aiosqlite:///{self.store_file}"
+            for number in range(schedule.sidecars):
+                self._add_sidecar(number, *relays)
+            parts = self._parts()
+            stack.push_async_callback(self._end, parts)
+            for part in parts.values():
+                await part.start()
+            try:
+                await until(self.serves, _STARTS)
+            except TimeoutError:
+                raise AssertionError(f"it does not serve after {_STARTS} s: {self.last_words()}") from None
+            self.note("everything serves")
+            keeper = asyncio.create_task(self._keep(parts))
+            try:
+                yield
+            finally:
+                keeper.cancel()
+                await asyncio.wait([keeper])
+
+    def last_words(self) -> str:
+        """The ends of the logs."""
+        return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.folder.glob("*.log"))
+
+    def _parts(self) -> dict[str, Process | Explorer]:
+        sidecars = {f"sidecar {number}": one for number, one in enumerate(self.sidecars)}
+        return {"production": self.production, "explorer": self.explorer, **sidecars}
+
+    def misbehaved(self, way: str) -> int:
+        """How many requests production answered in that way."""
+        return self.production_log.read_text().count(json.dumps({"way": way})) if self.production_log.exists() else 0
+
+    async def serves(self) -> bool:
+        """Whether each part answers: the sidecars' control API too."""
+        urls = [f"http://127.0.0.1:{self.explorer.port}/health", *(f"{url}/readyz" for url in self.urls)]
+        return all([await explorers.answers(url)() for url in urls])
+
+    async def _keep(self, parts: dict[str, Process | Explorer]) -> None:
+        """Start again what has ended, as an orchestrator does."""
+        while True:
+            for name, part in parts.items():
+                if not part.alive and not part.held:
+                    self.note(f"{name} is started again")
+                    with contextlib.suppress(AssertionError, TimeoutError):  # killed once more
+                        await part.start()
+            await asyncio.sleep(0.1)
+
+    async def _end(self, parts: dict[str, Process | Explorer]) -> None:
+        for part in parts.values():
+            if part.alive:
+                await part.kill()
+
+    def _add_sidecar(self, number: int, to_production: int, to_explorer: int) -> None:
+        port, config = free_port(), self.folder / f"sidecar-{number}.yaml"
+        production = f"http://{sandbox.HOST if self.sandbox else '127.0.0.1'}:{to_production}/v1"
+        settings = _settings(port, production, f"http://127.0.0.1:{to_explorer}", self.store_url, self.schedule.workers)
+        config.write_text(yaml.safe_dump(settings))
+        environment = {}
+        if self.clock is not None:
+            self.clock.write_text("+0")
+            environment = {
+                "LD_PRELOAD": str(faketime()),
+                "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # a clock that is set is not the one that only goes on
+                "FAKETIME_DISABLE_SHM": "1",
+                "NO_FAKE_STAT": "1",
+            }
+        url = f"http://127.0.0.1:{port}"
+        self.urls.append(url)
+        self.sidecars.append(
+            Process(
+                (sys.executable, "-m", "slipstream", "serve", "--config", str(config)),
+                explorers.answers(f"{url}/readyz"),
+                self.folder / f"sidecar-{number}.log",
+                environment,
+            )
+        )
+
+    async def status(self, number: int) -> dict[str, Any]:
+        async with httpx.AsyncClient(timeout=3) as client:
+            status: dict[str, Any] = (await client.get(f"{self.urls[number]}/status")).json()
+            return status
+
+
+def _settings(port: int, production: str, explorer: str, store_url: str, workers: int) -> dict[str, Any]:
+    """Timeouts short enough for a fault of some seconds to outlast each of them."""
+    return {
+        "listen": f"127.0.0.1:{port}",
+        "proxy": {"workers": workers},
+        "production": {
+            "base_url": production,
+            "connect_timeout": "1s",
+            "first_byte_timeout": "1500ms",
+            "idle_timeout": "1s",
+        },
+        "explorer": {
+            "base_url": explorer,
+            "poll_interval": "100ms",
+            "connect_timeout": "500ms",
+            "commit_timeout": "2s",
+        },
+        "store": {"url": store_url},
+        "capture": {"task_idle": "500ms"},
+        "selection": {"sampling": {"rate": 1.0}},
+        "runs": {
+            "repeat_time": 2,
+            "concurrency": 4,
+            "queue": 10_000,
+            "timeout": "1500ms",
+            "max_attempts": 3,
+            "replay_timeout": "4s",
+        },
+        "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+        "commit": {"interval": "200ms"},
+        "facade": {"timeout": "1500ms", "retry_for": "1s", "group_idle": "500ms", "group_size": 2},
+        "log": {"level": "info"},
+    }
+
+
+def faketime() -> Path | None:
+    """The library that sets a program's clock, where it is installed."""
+    found = importlib.util.find_spec("libfaketime")
+    if found is None or found.origin is None:
+        return None
+    library = Path(found.origin).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
+    return library if library.exists() else None
+
+
+def _accepts(port: int) -> Any:
+    async def accepted() -> bool:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return True
+        return False
+
+    return accepted
