@@ -46,16 +46,20 @@ async def test_connection_beyond_the_limit_is_told_so_and_operators_still_get_in
 
 
 async def test_far_too_many_connections_are_closed_at_once() -> None:
-    async with upstream(echo) as up, sidecar(up.port, limits={"connections": 1}) as side:
-        async with contextlib.AsyncExitStack() as held, asyncio.timeout(LIMIT):
-            for _ in range(5):  # one, and four that may be told that there are too many
-                client = await held.enter_async_context(dial(side.port))
-                await client.send(b"POST /v1/x HTTP/1.1\r\nhost: s\r\nx-half: ")
-            await side.metric_reaches(5, "connections")
-            beyond = await held.enter_async_context(dial(side.port))
-            with contextlib.suppress(ConnectionError):
-                assert await beyond.reader.read() == b""
-            assert side.metric("connections") == 5
+    async with (
+        upstream(echo) as up,
+        sidecar(up.port, limits={"connections": 1}) as side,
+        contextlib.AsyncExitStack() as held,
+        asyncio.timeout(LIMIT),
+    ):
+        for _ in range(5):  # one, and four that may be told that there are too many
+            client = await held.enter_async_context(dial(side.port))
+            await client.send(b"POST /v1/x HTTP/1.1\r\nhost: s\r\nx-half: ")
+        await side.metric_reaches(5, "connections")
+        beyond = await held.enter_async_context(dial(side.port))
+        with contextlib.suppress(ConnectionError):
+            assert await beyond.reader.read() == b""
+        assert side.metric("connections") == 5
 
 
 async def test_idle_connections_make_room_the_idlest_first() -> None:
@@ -112,8 +116,9 @@ async def test_stream_beyond_the_limit_gets_a_503_and_other_routes_do_not() -> N
 async def test_body_beyond_the_limit_reaches_nobody(whole: bool) -> None:
     async with upstream(echo) as up, sidecar(up.port, limits={"request_body": 1000}) as side:
         body = b"x" * 1001
-        received = await ask(side.port, post(body)[: None if whole else -1001])
-        told(received, 413, "too_large", "limits.request_body")
+        async with dial(side.port) as client:
+            await client.send(post(body)[: None if whole else -1001])
+            told(await next_answer(client), 413, "too_large", "limits.request_body")
         assert up.connections == 0
         assert (await ask(side.port, post(body[:1000]))).body == body[:1000]
         assert refused(side, "request_body") == 1
@@ -243,12 +248,16 @@ async def test_upload_is_not_to_blame_for_a_production_that_does_not_take_it() -
         await peer.reader.readexactly(2**24)
         await peer.send(answer(b"all of it"))
 
-    async with upstream(script) as up, sidecar(up.port, limits={"body_timeout": "100ms"}) as side:
-        async with asyncio.timeout(LIMIT), dial(side.port) as client:
-            client.writer.write(b"POST /v1/x HTTP/1.1\r\nhost: s\r\ncontent-length: %d\r\n\r\n" % 2**24 + b"x" * 2**24)
-            await asyncio.sleep(0.5)
-            go_on.set()
-            assert (await next_answer(client)).body == b"all of it"
+    async with (
+        upstream(script) as up,
+        sidecar(up.port, limits={"body_timeout": "100ms"}) as side,
+        asyncio.timeout(LIMIT),
+        dial(side.port) as client,
+    ):
+        client.writer.write(b"POST /v1/x HTTP/1.1\r\nhost: s\r\ncontent-length: %d\r\n\r\n" % 2**24 + b"x" * 2**24)
+        await asyncio.sleep(0.5)
+        go_on.set()
+        assert (await next_answer(client)).body == b"all of it"
 
 
 @pytest.mark.parametrize("endless", [True, False], ids=["endless", "ended"])
@@ -267,14 +276,18 @@ async def test_agent_that_does_not_read_is_cut(endless: bool) -> None:
         finally:
             closed.set()
 
-    async with upstream(script) as up, sidecar(up.port, limits={"answer_timeout": "300ms"}) as side:
-        async with asyncio.timeout(LIMIT), dial(side.port) as client:
-            client.writer.transport.pause_reading()
-            await client.send(kept_post(b"{}"))
-            await side.metric_reaches(1, "refused_total", limit="answer_timeout")
-            await closed.wait()
-            await side.metric_reaches(0, "connections")
-            await side.metric_reaches(0, "in_flight")
+    async with (
+        upstream(script) as up,
+        sidecar(up.port, limits={"answer_timeout": "300ms"}) as side,
+        asyncio.timeout(LIMIT),
+        dial(side.port) as client,
+    ):
+        client.writer.transport.pause_reading()
+        await client.send(kept_post(b"{}"))
+        await side.metric_reaches(1, "refused_total", limit="answer_timeout")
+        await closed.wait()
+        await side.metric_reaches(0, "connections")
+        await side.metric_reaches(0, "in_flight")
 
 
 async def test_agent_that_reads_slowly_gets_all_of_it() -> None:
@@ -300,21 +313,30 @@ async def test_last_bytes_of_an_answer_that_nobody_reads_hold_no_connection_open
         await peer.request()
         await peer.send(answer(b"x" * 2**23))
 
-    async with upstream(script) as up, sidecar(up.port, limits={"answer_timeout": "300ms"}) as side:
-        async with asyncio.timeout(LIMIT), dial(side.port) as client:
-            client.writer.transport.pause_reading()
-            await client.send(post(b"{}"))
-            await side.metric_reaches(1, "connections")
-            await side.metric_reaches(0, "connections")
+    async with (
+        upstream(script) as up,
+        sidecar(up.port, limits={"answer_timeout": "300ms"}) as side,
+        asyncio.timeout(LIMIT),
+        dial(side.port) as client,
+    ):
+        client.writer.transport.pause_reading()
+        await client.send(post(b"{}"))
+        await side.metric_reaches(1, "connections")
+        await side.metric_reaches(0, "connections")
 
 
 async def test_idle_connection_is_closed_after_keep_alive() -> None:
-    async with upstream(echo) as up, sidecar(up.port, limits={"keep_alive": "200ms"}) as side:
-        async with asyncio.timeout(LIMIT), dial(side.port) as client, dial(side.port) as silent:
-            await client.send(kept_post(b"{}"))
-            await next_answer(client)
-            assert await client.reader.read() == b""
-            assert await silent.reader.read() == b""
+    async with (
+        upstream(echo) as up,
+        sidecar(up.port, limits={"keep_alive": "200ms"}) as side,
+        asyncio.timeout(LIMIT),
+        dial(side.port) as client,
+        dial(side.port) as silent,
+    ):
+        await client.send(kept_post(b"{}"))
+        await next_answer(client)
+        assert await client.reader.read() == b""
+        assert await silent.reader.read() == b""
 
 
 @pytest.mark.parametrize("workers", [1, 3])
