@@ -227,6 +227,8 @@ class AgentConnection(asyncio.Protocol):
             self._unwanted = forward.request
             self.takes_request(True)
             self._deadline.set(_REST_WITHIN)
+            if self._close_after and not self._transport.is_closing():
+                self._transport.write_eof()  # the agent need not wait for the end of that time
         elif self._close_after:
             self._close()
         elif self._requests:
@@ -363,7 +365,7 @@ class AgentConnection(asyncio.Protocol):
                 self.cut()
                 return
         request = Request(b"GET", b"/", [], http11=True, keep_alive=False, odd=True)
-        request.complete, request.refusal = True, refusal
+        request.refusal = refusal  # and it stays incomplete: what follows is read, and thrown away, for a while
         self._requests.append(request)  # the answers to what came before it go out first
 
     # The parser's callbacks
