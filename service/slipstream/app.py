@@ -53,7 +53,10 @@ _LONGEST_TMPDIR = 78
 """Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
 
 _COLLECT_AFTER = 200_000
-"""Objects that a process makes and keeps before cycles are looked for among them."""
+_COLLECT_STATEMENTS_AFTER = 20_000
+"""Objects that a process makes and keeps before cycles are looked for among them: a worker of the proxy, and the
+training side. SQLAlchemy's statements are cycles and hold what they were to write: about 100 MB of them, at a
+worker's number."""
 
 _COUNTED_EACH = 5.0
 """Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
@@ -305,7 +308,7 @@ def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -
 
     gc.collect()
     gc.freeze()  # as in the parent: no collection goes through what stays for good
-    gc.set_threshold(_COLLECT_AFTER)
+    gc.set_threshold(_COLLECT_STATEMENTS_AFTER)
 
     async def main() -> None:
         stop = _stops_on(parent, orphaned)
