@@ -206,7 +206,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     engine = f"project: p\ngroup: g\nname: n\ncheckpoint_root_dir: {tmp_path}\n"
     engine += "model: {model_path: some/model, max_model_len: 512}\n"
     texts = {
-        "sidecar.yaml": "listen: 0.0.0.0:8123\n",
+        "sidecar.yaml": "{listen: 0.0.0.0:8123, access: {insecure: true}}\n",
         "explorer.yaml": engine + "mode: serve\nexplorer: {proxy_port: 8456}\n",
         "trainer.yaml": engine + "mode: train\ntrainer: {total_steps: 3}\n",
     }

@@ -97,8 +97,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "commit.max_pending: expected greater than or equal to 1; found 0",
         'commit.on_shutdown: expected a valid boolean, unable to interpret input; found "perhaps"',
         "log.level: expected 'debug', 'info', 'warning' or 'error'; found \"loud\"",
-        "lisen: unknown key; known here: listen, proxy, production, explorer, store, capture, selection, runs, "
-        "rewards, commit, facade, limits, log",
+        "lisen: unknown key; known here: listen, access, proxy, production, explorer, store, capture, selection, "
+        "runs, rewards, commit, facade, limits, log",
     )
 
 
@@ -107,6 +107,10 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
     [
         "production: {api_key: [sk-s3cr3t-1234567890]}",
         "production: {api_key: 99887766554433}",
+        "access: {keys: [{name: a, roles: [proxy], key: slp_s3cr3t}]}",
+        "access: {keys: [{name: a, roles: [proxy], hash: slp_s3cr3t}]}",
+        "access: {keys: [slp_s3cr3t]}",
+        "access: {keys: slp_s3cr3t}",
         "production: {apikey: sk-s3cr3t-1234567890}",
         "production: {idle_timeout: sk-s3cr3t-1234567890}",
         "store: {url: 'postgresql://me:99887766554433@host/db'}",
@@ -241,14 +245,14 @@ def test_variables_win_over_the_file(load):
         selection: {any: [explicit_mark, {sampling: {rate: 0.1}}]}
         commit: {interval: 60s, min_experiences: 5}
         """,
-        SLIPSTREAM_LISTEN="0.0.0.0:80",
+        SLIPSTREAM_LISTEN="127.0.0.2:80",
         SLIPSTREAM_PRODUCTION__API_KEY="sk-from-the-environment",
         SLIPSTREAM_CAPTURE__REDACT="[email, {name: order, pattern: 'ORD-[0-9]+'}]",
         SLIPSTREAM_SELECTION__ANY__1__SAMPLING__RATE="0.7",
         SLIPSTREAM_COMMIT__INTERVAL="10s",
         SLIPSTREAM_COMMIT__ON_SHUTDOWN="false",
     )
-    assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", 80)
+    assert (settings.listen.host, settings.listen.port) == ("127.0.0.2", 80)
     assert settings.production.base_url == "http://one/v1"
     assert settings.production.api_key.get_secret_value() == "sk-from-the-environment"
     assert [rule.name for rule in settings.capture.redact] == ["email", "order"]
@@ -276,7 +280,7 @@ def test_an_empty_variable_is_null(load):
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("SLIPSTREAM_LISEN", "x", "lisen: unknown key; known here: listen, proxy,"),
+        ("SLIPSTREAM_LISEN", "x", "lisen: unknown key; known here: listen, access,"),
         ("SLIPSTREAM_COMMIT__INTERVALL", "5s", "commit.intervall: unknown key; known here: interval,"),
         ("SLIPSTREAM_COMMIT__INTERVAL", "soon", "commit.interval: expected a duration"),
         ("SLIPSTREAM_CAPTURE__REDACT", "email", "capture.redact: expected a list; found"),

@@ -42,6 +42,12 @@ def _is_hash(text: str) -> str:
     return text
 
 
+def _as_path(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | Path):
+        raise ValueError("the path of a file")
+    return Path(value) if value else None
+
+
 def _as_network(value: Any) -> Any:
     try:
         return ip_network(value)
@@ -122,7 +128,7 @@ class Access(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys: ApiKeys = ()
-    keys_file: Annotated[Path | None, BeforeValidator(lambda value: None if value == "" else value)] = None
+    keys_file: Annotated[Path | None, BeforeValidator(_as_path)] = None
     insecure: bool = False
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()
 
