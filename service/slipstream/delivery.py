@@ -9,6 +9,12 @@ with the Explorer's counters from before, tells what happened:
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
 
+The row also says which sidecar delivers it (`committer`). That one looks there, and at its lease, right before each
+request that has an effect, and in each transaction that writes what became of it. A process that is stopped between
+the look and the request can still send this one, after another has taken the delivery over. Of a feedback nothing comes
+of it, as the first reward wins. A commit takes what is in the Explorer's queue at that moment, and may part a group
+that the other one is telling of just then; the step number shows it, and such a group is dropped and counted.
+
 The groups of the facade, and those of agents that their clients replay, go out in the same way, in the same commits.
 Their answers went to somebody else's agent, so they cannot be run again: what the Explorer lost of them is marked
 `lost`, unless its table of chats can be repaired and no commit can have taken them.
@@ -16,24 +22,32 @@ Their answers went to somebody else's agent, so they cannot be run again: what t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable
+from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable, SlipstreamError
+from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
 from slipstream.runs.history import TrinityHistory
-from slipstream.store import commits, facade
+from slipstream.store import commits
 from slipstream.store.commits import GivenBack
 from slipstream.store.database import Database
 from slipstream.store.experiences import ReadyGroup
 from slipstream.store.tables import CommitRow
 
 _log = structlog.get_logger(__name__)
+
+_MARGIN = 0.5
+"""Seconds of the lease in which nothing is sent any more: a request needs some time to get there."""
+
+
+class TakenOver(SlipstreamError):
+    """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Delivered:
     def after(self, earlier: Delivered) -> Delivered:
         """This one, together with an earlier one that was ended by the same call."""
         return Delivered(
-            self.commit,
+            self.commit if self.commit is not None else earlier.commit,
             self.groups + earlier.groups,
             self.experiences + earlier.experiences,
             self.run_again + earlier.run_again,
@@ -67,16 +81,19 @@ class Delivered:
         return asdict(self)
 
 
-class Committer:
-    """Delivers ready groups, one delivery at a time.
+class Delivery:
+    """Sends what a commit took, and writes down what became of it.
 
     Args:
+        membership: in whose name deliveries are made.
         history: repairs what the Explorer lost of clients' groups, if given.
         max_generations: how often a group may be run because the Explorer lost it.
         webhook_runs: there is an endpoint that runs agents again.
-        group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
         clock: Unix seconds.
         planned: called when groups are to be run again.
+
+    Methods raise `TakenOver` where another sidecar has the delivery by now, and `ExplorerError` where the Explorer is
+    away or failed: the delivery stays to be resumed.
     """
 
     def __init__(
@@ -84,71 +101,29 @@ class Committer:
         database: Database,
         explorer: ExplorerClient,
         metrics: Metrics,
+        membership: Membership,
         *,
         history: TrinityHistory | None,
         max_generations: int,
         webhook_runs: bool,
-        group_size: int,
-        group_idle: float,
         clock: Callable[[], float],
         planned: Callable[[], None],
     ) -> None:
         self._database = database
         self._explorer = explorer
         self._metrics = metrics
+        self._membership = membership
         self._history = history
         self._give_back = partial(commits.give_back, limit=max_generations, webhook_runs=webhook_runs)
-        self._group_size = group_size
-        self._group_idle = group_idle
         self._clock = clock
         self._planned = planned
-        self._one_at_a_time = asyncio.Lock()
 
-    async def commit(self, trigger: str, minimum: int = 1) -> Delivered:
-        """Deliver what is ready, if that is at least `minimum` experiences.
+    @property
+    def may_send(self) -> bool:
+        """Whether this sidecar's lease still runs for long enough that something can be sent."""
+        return self._membership.left >= _MARGIN
 
-        Raises:
-            ExplorerError: the Explorer is away or failed. Nothing is lost: what was begun is ended by the next call.
-        """
-        async with self._one_at_a_time:
-            try:
-                return await self._commit(trigger, minimum)
-            except ExplorerError:
-                self._metrics.commits.labels("error").inc()
-                raise
-
-    async def _commit(self, trigger: str, minimum: int) -> Delivered:
-        await self._end_waiting()
-        async with self._database.read() as session:
-            unfinished = await commits.unfinished(session)
-            ready = await commits.ready_experiences(session)
-        resumed = await self._resume(unfinished) if unfinished is not None else Delivered()
-        if ready < max(1, minimum):
-            return resumed
-        before = await self._explorer.counters()
-        row = CommitRow(
-            trigger=trigger,
-            groups=0,
-            experiences=0,
-            explorer_ready=before.ready,
-            explorer_total=before.total,
-            explorer_step=before.step,
-            started_at=self._clock(),
-        )
-        async with self._database.write() as session:
-            groups = await commits.begin(session, row)
-        return (await self._send(row, groups, before)).after(resumed)
-
-    async def _end_waiting(self) -> None:
-        """Groups of the facade that nothing came for any more are complete, or dropped."""
-        now = self._clock()
-        async with self._database.write() as session:
-            dropped = await facade.end_waiting(session, now - self._group_idle, self._group_size, now)
-        if dropped:
-            _log.warning("facade_groups_of_one_run_dropped", groups=dropped)
-            self._metrics.groups.labels("dropped").inc(dropped)
-
-    async def _resume(self, row: CommitRow) -> Delivered:
+    async def resume(self, row: CommitRow) -> Delivered:
         """End a delivery whose end was cut off."""
         async with self._database.read() as session:
             groups = await commits.of_commit(session, row.id)
@@ -157,50 +132,110 @@ class Committer:
         if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
             reason = "the Explorer restarted before the commit"
             return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending" and now.ready == 0)
-        if now.step > row.explorer_step:
+        if row.state == "asked" and now.step > row.explorer_step:
             return await self._delivered(row, groups)
-        return await self._send(row, groups, now)
+        return await self.send(row, groups, now)
 
-    async def _send(self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
+    async def send(self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
         """Feed back each group and commit.
 
         `counters` are the Explorer's at this moment: later than those in `row` when a delivery is resumed.
         """
         untaken = row.state == "sending"  # no commit was asked for that could have taken these groups
         unknown: list[ReadyGroup] = []
-        partial: list[ReadyGroup] = []
+        in_part: list[ReadyGroup] = []
+        parted: list[ReadyGroup] = []
         fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
+        before_ours = not fresh and counters.step > row.explorer_step  # a commit that nobody here asked for: see above
         for group in groups:
-            after = await self._feed_back(group, counters if fresh else None)
+            after = await self._feed_back(row, group, counters if fresh else None)
             if after.restarted_since(counters.ready, counters.total, counters.step):
                 reason = "the Explorer restarted during the feedback"
                 # the new process may have taken the last ones, and its next commit would
                 return await self._lost(row, groups, "lost", reason, untaken=untaken and after.ready == 0)
             taken = after.ready - counters.ready
-            if taken == 0:
+            if (taken and after.step > counters.step) or (before_ours and taken < group.size):
+                parted.append(group)
+            elif taken == 0:
                 unknown.append(group)
             elif taken < group.size:
-                partial.append(group)
+                in_part.append(group)
+            elif taken > group.size:
+                _log.error("more_had_effect_than_was_told", commit=row.id, group_id=group.id)
             counters = after
         if counters.ready - row.explorer_ready >= sum(group.size for group in groups):
-            unknown, partial = [], []  # a resumed delivery: what had no effect now had it before the cut
+            unknown, in_part = [], []  # a resumed delivery: what had no effect now had it before the cut
+        settled = await self._settle(row, counters, unknown, in_part, parted)
+        left_out = {group.id for group in (*unknown, *in_part, *parted)}
+        groups = [group for group in groups if group.id not in left_out]
+        return (await self._commit(row, groups, counters, untaken=untaken)).after(settled)
+
+    async def _feed_back(self, row: CommitRow, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
+        """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
+        that one: what it has not forgotten of the others is not to be trained without it."""
+        for number, experience in enumerate(group.experiences):
+            if number == 1 and before is not None:
+                after = await self._explorer.counters()
+                if after.ready == before.ready:
+                    return after
+            await self._check(row)
+            try:
+                await self._explorer.feedback(
+                    msg_id=experience.msg_id,
+                    reward=experience.reward,
+                    task_id=group.id,
+                    run_id=experience.run_id,
+                    allowed=partial(self._allow, row),
+                )
+            except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
+                _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
+        return await self._explorer.counters()
+
+    async def _settle(
+        self,
+        row: CommitRow,
+        counters: ExplorerCounters,
+        unknown: Sequence[ReadyGroup],
+        in_part: Sequence[ReadyGroup],
+        parted: Sequence[ReadyGroup],
+    ) -> Delivered:
+        """Before the commit is asked for, part with what it will not take whole, so that whoever ends this delivery
+        finds it so. What the Explorer did not know is given back; what it knew in part cannot be."""
+        now = self._clock()
         async with self._database.write() as session:
-            await commits.ask(session, row.id)
+            await self._hold(session, row)
+            await commits.drop(session, in_part, "the Explorer knew a part of it only", now)
+            await commits.drop(session, parted, "another commit came amid its feedback, and may have taken a part", now)
+            reason = "the Explorer does not know its answers"
+            given_back = await self._give_back(session, unknown, reason, now, repaired=False)
+            await commits.ask(session, row.id, counters.step)
+        if in_part:
+            _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in in_part])
+        if parted:
+            _log.error("groups_parted_by_another_commit", commit=row.id, groups=[group.id for group in parted])
+        self._metrics.groups.labels("dropped").inc(len(in_part) + len(parted))
+        self._given_back(given_back)
+        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
+
+    async def _commit(
+        self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
+    ) -> Delivered:
+        """Have the Explorer commit what it was told, and find out whether it did."""
         try:
-            await self._explorer.commit()
+            await self._explorer.commit(allowed=partial(self._allow, row))
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
             now = await self._counters_now()
             if now is not None and now.step > counters.step:  # it failed behind that: at what it logs of it
-                return await self._delivered(row, groups, unknown, partial)
+                return await self._delivered(row, groups)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
             return await self._lost(row, groups, "failed", reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
             reason = "the Explorer restarted right before the commit"
             return await self._lost(row, groups, "lost", reason, untaken=untaken)
-        return await self._delivered(row, groups, unknown, partial)
+        return await self._delivered(row, groups)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Whether a new process carried out the commit, on an empty queue. One that restarted after it has step 0."""
@@ -216,49 +251,19 @@ class Committer:
         except ExplorerError:
             return None
 
-    async def _feed_back(self, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
-        """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
-        that one: what it has not forgotten of the others is not to be trained without it."""
-        for number, experience in enumerate(group.experiences):
-            if number == 1 and before is not None:
-                after = await self._explorer.counters()
-                if after.ready == before.ready:
-                    return after
-            try:
-                await self._explorer.feedback(
-                    msg_id=experience.msg_id, reward=experience.reward, task_id=group.id, run_id=experience.run_id
-                )
-            except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
-                _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
-        return await self._explorer.counters()
-
-    async def _delivered(
-        self,
-        row: CommitRow,
-        groups: Sequence[ReadyGroup],
-        unknown: Sequence[ReadyGroup] = (),
-        partial: Sequence[ReadyGroup] = (),
-    ) -> Delivered:
-        """The commit was carried out. What the Explorer did not know is given back; what it knew in part cannot be."""
-        left_out = {group.id for group in (*unknown, *partial)}
-        delivered = [group for group in groups if group.id not in left_out]
-        experiences = sum(group.size for group in delivered)
+    async def _delivered(self, row: CommitRow, groups: Sequence[ReadyGroup]) -> Delivered:
+        """The commit was carried out, and has taken these groups."""
+        experiences = sum(group.size for group in groups)
         now = self._clock()
         async with self._database.write() as session:
-            await commits.drop(session, partial, "the Explorer knew a part of it only", now)
-            reason = "the Explorer does not know its answers"
-            given_back = await self._give_back(session, unknown, reason, now, repaired=False)
+            await self._hold(session, row)
             await commits.deliver(session, row.id, now)
             await commits.end(session, row.id, "delivered", now, experiences=experiences)
-        if partial:
-            _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in partial])
-        self._metrics.groups.labels("delivered").inc(len(delivered))
+        self._metrics.groups.labels("delivered").inc(len(groups))
         self._metrics.experiences.inc(experiences)
         self._metrics.commits.labels("delivered").inc()
-        self._metrics.groups.labels("dropped").inc(len(partial))
-        self._given_back(given_back)
-        _log.info("commit_delivered", commit=row.id, groups=len(delivered), experiences=experiences)
-        return Delivered(row.id, len(delivered), experiences, given_back.run_again, given_back.lost)
+        _log.info("commit_delivered", commit=row.id, groups=len(groups), experiences=experiences)
+        return Delivered(row.id, len(groups), experiences)
 
     async def _lost(
         self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str, *, untaken: bool
@@ -268,9 +273,11 @@ class Committer:
         Args:
             untaken: no commit has taken them. Else a repair could have them trained on twice.
         """
+        await self._check(row)
         repaired = untaken and await self._repair(groups)
         now = self._clock()
         async with self._database.write() as session:
+            await self._hold(session, row)
             given_back = await self._give_back(session, groups, reason, now, repaired=repaired)
             await commits.end(session, row.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
@@ -290,3 +297,17 @@ class Committer:
         self._metrics.groups.labels("lost").inc(groups.lost)
         if groups.run_again:
             self._planned()
+
+    async def _check(self, row: CommitRow) -> None:
+        """Look whether the delivery is still this sidecar's: by the store, which knows who took it over."""
+        async with self._database.read() as session:
+            await self._hold(session, row)
+
+    async def _hold(self, session: AsyncSession, row: CommitRow) -> None:
+        if not await commits.held(session, row.id, self._membership.id):
+            raise TakenOver(f"the delivery {row.id} is another sidecar's")
+
+    def _allow(self, row: CommitRow) -> None:
+        """Look again, at the last moment: by the clock, which goes on while a process is stopped."""
+        if row.owner != self._membership.id or not self.may_send:
+            raise TakenOver(f"the delivery {row.id} may be another sidecar's: the lease runs out")

@@ -123,7 +123,7 @@ class Membership:
             return
         async with self._database.write() as session:
             await sidecars.hold(session, self.id)
-            taken = await sidecars.take_over(session, self.id, others)
+            taken = await sidecars.take_over(session, self.id, others, self._clock())
         if taken.sidecars:
             _log.warning("sidecars_taken_over", **taken._asdict())
             self._took_over(taken)

@@ -25,9 +25,12 @@ from slipstream.capture.intake import Intake
 from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
+from slipstream.capture.room import TICK as ROOM_TICK
+from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
+from slipstream.committer import Committer
 from slipstream.config.settings import Settings
-from slipstream.delivery import Committer
+from slipstream.delivery import Delivery
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
 from slipstream.membership import RENEWALS, Membership
@@ -103,11 +106,13 @@ class Sidecar:
         )
         self._rewards = RewardModel(settings.rewards)
         self._backlog = Backlog(settings.capture.backlog_bytes)
+        self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
         self.intake = Intake(
             self.database,
             self._backlog,
             Keeper(self.redactor, settings.capture.max_body),
             self.metrics,
+            store_full=lambda: self.room.full,
             limit_bytes=settings.capture.queue_bytes,
             written=lambda: self._recording.wake(),
             wake=lambda: self._taking.wake(),
@@ -162,20 +167,29 @@ class Sidecar:
         )
         url = settings.explorer.history_url
         self._history = None if url is None else TrinityHistory(url)
-        self.committer = Committer(
+        delivery = Delivery(
             self.database,
             self.explorer,
             self.metrics,
+            self.membership,
             history=self._history,
             max_generations=settings.runs.max_attempts,
             webhook_runs=settings.runs.mode == "webhook",
-            group_size=settings.facade_group_size,
-            group_idle=settings.facade.group_idle,
             clock=time.time,
             planned=self._planned,
         )
+        self.committer = Committer(
+            self.database,
+            self.explorer,
+            delivery,
+            self.metrics,
+            self.membership,
+            group_size=settings.facade_group_size,
+            group_idle=settings.facade.group_idle,
+            clock=time.time,
+        )
         self._triggers = CommitTriggers(
-            self.database, self.committer, settings.commit, wake=lambda: self._committing.wake()
+            self.database, self.committer, settings.commit, clock=time.time, wake=lambda: self._committing.wake()
         )
         self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
         self.replays = Replays(
@@ -184,6 +198,7 @@ class Sidecar:
             self.chats,
             self.redactor,
             self.metrics,
+            self.membership,
             timeout=settings.runs.replay_timeout,
             grace=settings.rewards.grace,
             clock=time.time,
@@ -197,6 +212,7 @@ class Sidecar:
                 self.replays,
                 settings,
                 self.metrics,
+                self.membership,
                 ready=lambda: self.watch.up is True,
                 clock=time.time,
                 rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
@@ -220,6 +236,7 @@ class Sidecar:
             self._scoring,
             self._committing,
             Worker("replays", self.replays.step, _TICK),
+            Worker("room", self.room.step, ROOM_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
         )
@@ -231,7 +248,8 @@ class Sidecar:
         await self.database.open()
         await self.membership.start()
         self._renewing.start()
-        await self.replays.prepare(planned=self._webhook is not None)
+        if self._webhook is None:
+            await self.replays.give_up_planned()
         for worker in self._workers:
             worker.start()
         self._triggers.start()
@@ -315,6 +333,9 @@ class Sidecar:
         self._planned()
         self.decide()
         self.rescore()
+        self.metrics.runs.labels("failed").inc(taken.replays)
+        if taken.deliveries:
+            self._triggers.was_left()
 
     def _planned(self) -> None:
         self._calling.wake()

@@ -1,36 +1,55 @@
-"""When what is ready goes out: the timer ran out, enough has gathered, or the sidecar ends."""
+"""When what is ready goes out: the timer ran out, enough has gathered, or the sidecar ends.
+
+Sidecars that share a store have a timer each, and one interval: it begins with the last delivery of any of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
+from slipstream.committer import Committer
 from slipstream.config.settings import Commit
-from slipstream.delivery import Committer
+from slipstream.delivery import Delivered
 from slipstream.errors import ExplorerError
 from slipstream.store import commits
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
+_EARLY = 0.01
+"""Seconds by which a timer may run out before the interval has: it is set in another clock's ticks."""
+
 
 class CommitTriggers:
     """Asks for commits that nobody asked for.
 
     Args:
+        clock: Unix seconds.
         wake: called when the timer runs out, so that `step` is.
     """
 
-    def __init__(self, database: Database, committer: Committer, settings: Commit, *, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        committer: Committer,
+        settings: Commit,
+        *,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
         self._database = database
         self._committer = committer
         self._settings = settings
+        self._clock = clock
         self._wake = wake
         self._scheduler = AsyncIOScheduler(timezone="UTC")
         self._timer_ran_out = False
+        self._was_left = False
 
     def start(self) -> None:
         """Start the timer."""
@@ -54,18 +73,38 @@ class CommitTriggers:
         job = self._scheduler.get_job("commit")
         return job.next_run_time.timestamp() if job is not None and job.next_run_time is not None else None
 
+    def was_left(self) -> None:
+        """A sidecar that is gone has left a delivery, which is to be ended now."""
+        self._was_left = True
+        self._wake()
+
     async def step(self) -> bool:
-        """Commit because the timer ran out, or because enough is ready."""
+        """Commit because the timer ran out, or because enough is ready; end a delivery that one left which is gone."""
+        await self._committer.let_go()
+        if self._was_left:
+            self._was_left = False
+            await self._done("left", self._committer.resume())
         if self._timer_ran_out:
             self._timer_ran_out = False
-            await self._commit("interval", self._settings.min_experiences)
+            await self._on_time()
         limit = self._settings.max_pending
         if limit is not None:
             async with self._database.read() as session:
                 ready = await commits.ready_experiences(session)
             if ready >= limit:
-                await self._commit("size", limit)
+                await self._done("size", self._committer.commit("size", limit, wait=False))
         return False
+
+    async def _on_time(self) -> None:
+        async with self._database.read() as session:
+            last = await commits.last(session)
+        now, interval = self._clock(), self._settings.interval
+        # a clock that was set back by more than that says nothing of when it was
+        if last is not None and abs(now - last.started_at) < interval - _EARLY:
+            due_at = min(last.started_at, now) + interval
+            self._scheduler.modify_job("commit", next_run_time=datetime.fromtimestamp(due_at, UTC))
+        else:
+            await self._done("interval", self._committer.commit("interval", self._settings.min_experiences, wait=False))
 
     async def last(self, seconds: float) -> None:
         """Commit because the sidecar ends, if that is wanted and done in time."""
@@ -73,7 +112,7 @@ class CommitTriggers:
             return
         try:
             async with asyncio.timeout(seconds):
-                await self._commit("shutdown", 1)
+                await self._done("shutdown", self._committer.commit("shutdown"))
         except TimeoutError:
             _log.warning("commit_left_for_the_next_start")
 
@@ -81,8 +120,8 @@ class CommitTriggers:
         self._timer_ran_out = True
         self._wake()
 
-    async def _commit(self, trigger: str, minimum: int) -> None:
+    async def _done(self, trigger: str, delivering: Awaitable[Delivered]) -> None:
         try:
-            await self._committer.commit(trigger, minimum)
+            await delivering
         except ExplorerError as error:
             _log.warning("commit_postponed", trigger=trigger, reason=str(error))

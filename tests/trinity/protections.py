@@ -56,6 +56,7 @@ def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
 
 
 DELIVERY, EXPLORER, SHADOW, RUNS = "delivery.py", "runs/explorer.py", "runs/shadow.py", "store/runs.py"
+COMMITTER = "committer.py"
 FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
 GROUPS, CHATS, RELOAD = "test_trinity_groups.py", "test_trinity_chats.py", "test_trinity_reload.py"
 FACADE, FACADE_STORE, FACADE_CHATS = "test_trinity_facade.py", "store/facade.py", "facade/chats.py"
@@ -77,17 +78,17 @@ PROTECTIONS = (
     _out(
         "duplicates at the same time race on SQLite",
         f"{FEEDBACK}::test_commits_at_the_same_time_do_not_hand_over_a_reward_twice",
-        (DELIVERY, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
+        (COMMITTER, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
     ),
     _out(
         "duplicates have no effect, and get 200",
         f"{FEEDBACK}::test_a_delivery_that_is_repeated_after_a_cut_arrives_once",
-        (DELIVERY, "            unknown, partial = [], []  # a resumed", "            pass  # a resumed"),
+        (DELIVERY, "            unknown, in_part = [], []  # a resumed", "            pass  # a resumed"),
     ),
     _out(
         "unknown ids have no effect, and get 200",
         f"{FEEDBACK}::test_answers_that_trinity_does_not_know_are_asked_for_anew",
-        (DELIVERY, "            if taken == 0:", "            if taken < 0:"),
+        (DELIVERY, "            elif taken == 0:", "            elif taken < 0:"),
     ),
     _out(
         "an empty list has no effect, and gets 200",
@@ -166,12 +167,12 @@ PROTECTIONS = (
     _out(
         "a commit whose answer is lost was carried out",
         f"{COMMITS}::test_a_commit_whose_answer_is_lost_is_not_made_again",
-        (DELIVERY, "if now.step > row.explorer_step:", "if False:"),
+        (DELIVERY, 'if row.state == "asked" and now.step > row.explorer_step:', "if False:"),
     ),
     _out(
         "an empty commit raises the step number",
         f"{COMMITS}::test_without_anything_ready_no_commit_is_sent",
-        (DELIVERY, "if ready < max(1, minimum):", "if ready < minimum - 1:"),
+        (COMMITTER, "ready < max(1, minimum):", "ready < minimum - 1:"),
     ),
     _out(
         "advantages are computed within one commit only",
@@ -294,7 +295,7 @@ PROTECTIONS = (
     _out(
         "clients of the facade: duplicates at the same time race on SQLite",
         f"{FACADE}::test_feedback_at_the_same_time_counts_once",
-        (DELIVERY, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
+        (COMMITTER, "self._one_at_a_time = asyncio.Lock()", "self._one_at_a_time = asyncio.Semaphore(99)"),
     ),
     _out(
         "clients of the facade: a restart or a failed commit loses the queue",

@@ -7,7 +7,7 @@ re-frame a stream that is to be passed on as it is, and takes five times as much
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl
@@ -40,14 +40,32 @@ class ExplorerHttp:
         self._prefix = url.path.rstrip("/").encode("ascii")
         self._host: Headers = [(b"host", url.netloc.encode("ascii"))]
 
-    async def send(self, method: bytes, target: bytes, headers: Headers, body: bytes) -> Response:
+    async def send(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        *,
+        allowed: Callable[[], None] | None = None,
+    ) -> Response:
         """Send a request and wait for the head of its answer, whose `close` must be called.
+
+        Args:
+            allowed: called at the last moment, with a connection at hand; what it raises keeps the request from being
+                sent.
 
         Raises:
             UpstreamError: there is no answer.
         """
         fields = b"".join(b"%b: %b\r\n" % field for field in [*self._host, *headers])
         connection = self._pool.kept() or await self._pool.opened()
+        if allowed is not None:
+            try:
+                allowed()
+            except BaseException:
+                connection.close()
+                raise
         response = Response(connection)
         connection.begin(response, bodiless=method == b"HEAD")
         connection.send(b"%b %b%b HTTP/1.1\r\n%b\r\n" % (method, self._prefix, target, fields), [body] if body else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +168,13 @@ class ExplorerClient:
             raise AnswerLost(f"the engine broke its answer off: {flaw}")
         return answer
 
-    async def feedback(self, *, msg_id: str, reward: float, task_id: str, run_id: int) -> None:
+    async def feedback(
+        self, *, msg_id: str, reward: float, task_id: str, run_id: int, allowed: Callable[[], None]
+    ) -> None:
         """Hand over one reward. One at a time: Trinity's table races on concurrent duplicates.
+
+        Args:
+            allowed: called right before it is sent; what it raises keeps it from being sent.
 
         Raises:
             ValueError: the reward is not finite. Trinity would take it and train on it.
@@ -177,11 +182,11 @@ class ExplorerClient:
         if not math.isfinite(reward):
             raise ValueError(f"reward {reward} of {msg_id} is not finite")
         body = {"msg_ids": [msg_id], "reward": reward, "task_id": task_id, "run_id": run_id}
-        await self._call("POST", "/feedback", _SHORT, body)
+        await self._call("POST", "/feedback", _SHORT, body, allowed)
 
-    async def commit(self) -> None:
-        """Hand the rewarded experiences to the Trainer."""
-        await self._call("POST", "/commit", self._commit_timeout, {})
+    async def commit(self, *, allowed: Callable[[], None]) -> None:
+        """Hand the rewarded experiences to the Trainer; `allowed` as in `feedback`."""
+        await self._call("POST", "/commit", self._commit_timeout, {}, allowed)
 
     async def counters(self) -> ExplorerCounters:
         body = await self._call("GET", "/metrics", _SHORT)
@@ -213,13 +218,18 @@ class ExplorerClient:
         return sum(counts) if counts else None
 
     async def _call(
-        self, method: str, path: str, seconds: float, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        body: Mapping[str, Any] | None = None,
+        allowed: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         content = b"" if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
         about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))] if content else []
         try:
             async with asyncio.timeout(seconds):
-                response = await self._http.send(method.encode(), path.encode(), about, content)
+                response = await self._http.send(method.encode(), path.encode(), about, content, allowed=allowed)
                 try:
                     answered = await _body(response)
                 finally:

@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from slipstream.config.settings import Settings
 from slipstream.errors import RequestError
+from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
-from slipstream.store import webhook
+from slipstream.store import sidecars, webhook
 from slipstream.store.bodies import unpack
 from slipstream.store.database import Database
 from slipstream.store.webhook import ClaimedReplay
@@ -45,7 +46,8 @@ class WebhookCaller:
 
     Args:
         settings: whose `runs` say where the endpoint is, and how many runs may be open at the same time, those
-            included whose end is still to come.
+            included whose end is still to come, and those that other sidecars told of.
+        membership: in whose name runs are told of.
         ready: whether the Explorer answers; nothing is begun while it does not.
         clock: Unix seconds.
         wake: called when there may be room for another run.
@@ -57,6 +59,7 @@ class WebhookCaller:
         ends: Replays,
         settings: Settings,
         metrics: Metrics,
+        membership: Membership,
         *,
         ready: Callable[[], bool],
         clock: Callable[[], float],
@@ -72,6 +75,7 @@ class WebhookCaller:
         self._url = told.url
         self._key = signing_key(told.secret.get_secret_value())
         self._metrics = metrics
+        self._membership = membership
         self._base_url = told.base_url or settings.listen.url
         self._concurrency = settings.runs.concurrency
         self._open_for = max(settings.runs.replay_timeout, told.timeout)
@@ -89,9 +93,14 @@ class WebhookCaller:
         if not self._ready():
             return False
         now = self._clock()
-        async with self._database.write() as session:
+        async with self._database.read() as session:
+            if not await webhook.waiting(session, now):
+                return False
+        async with self._database.write() as session:  # alone: there is room for so many, of all sidecars together
+            await sidecars.hold(session, self._membership.id)
             room = self._concurrency - await webhook.begun(session)
-            claimed = await webhook.claim(session, room, now, now + self._open_for) if room > 0 else []
+            until = now + self._open_for
+            claimed = await webhook.claim(session, room, now, until, self._membership.id) if room > 0 else []
         self._metrics.replays.labels("opened").inc(len(claimed))
         for run in claimed:
             task = asyncio.create_task(self._run(run), name=f"webhook {run.group_id}/{run.run_id}")
@@ -129,6 +138,8 @@ class WebhookCaller:
                 if status == 429 or status >= 500:
                     await self._again(run, f"HTTP {status}")
                 elif status == 202:
+                    async with self._database.write(alone=False) as session:
+                        await webhook.accepted(session, run.pk)
                     _log.info("webhook_accepted")  # it says itself when the run ends
                 elif status == 200:
                     await self._end(run, answer)
@@ -168,7 +179,7 @@ class WebhookCaller:
         if attempts < self._settings.max_attempts:
             backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
             async with self._database.write() as session:
-                if await webhook.postpone(session, run.pk, attempts, self._clock() + backoff):
+                if await webhook.postpone(session, run, attempts, self._clock() + backoff):
                     self._metrics.run_retries.inc()
                     _log.info("run_postponed", attempts=attempts, error=why)
                     return
@@ -176,7 +187,7 @@ class WebhookCaller:
 
     async def _fail(self, run: ClaimedReplay, why: str) -> None:
         _log.warning("webhook_failed", reason=why)
-        await self._ends.give_up(run.pk, f"the webhook: {why}")
+        await self._ends.give_up(run.pk, f"the webhook: {why}", told_by=run.owner)
 
 
 def _body(run: ClaimedReplay, base_url: str) -> bytes:

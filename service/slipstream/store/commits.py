@@ -13,6 +13,8 @@ from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
 from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
 
+_UNFINISHED = ("sending", "asked")
+
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
@@ -38,12 +40,46 @@ async def ready_experiences(session: AsyncSession) -> int:
 
 async def unfinished(session: AsyncSession) -> CommitRow | None:
     """The delivery that was begun and whose end is not known, if there is one."""
-    begun = select(CommitRow).where(CommitRow.state.in_(("sending", "asked")))
+    begun = select(CommitRow).where(CommitRow.state.in_(_UNFINISHED))
     return await session.scalar(begun.order_by(CommitRow.id))
 
 
-async def begin(session: AsyncSession, commit: CommitRow) -> list[ReadyGroup]:
-    """Take every ready group into a commit: from here on their rewards do not change."""
+async def last(session: AsyncSession) -> CommitRow | None:
+    """The delivery that was begun last, if there was one."""
+    return await session.scalar(select(CommitRow).order_by(CommitRow.id.desc()).limit(1))
+
+
+async def take(session: AsyncSession, commit_id: int, sidecar: int) -> CommitRow | None:
+    """Take an unfinished delivery, so that this sidecar ends it; None where another is at it, or has ended it."""
+    commit = await session.get_one(CommitRow, commit_id, populate_existing=True)
+    if commit.state not in _UNFINISHED or commit.owner not in (None, sidecar):
+        return None
+    commit.owner = sidecar
+    return commit
+
+
+async def held(session: AsyncSession, commit_id: int, sidecar: int) -> bool:
+    """Whether an unfinished delivery is this sidecar's."""
+    query = select(CommitRow.id).where(CommitRow.id == commit_id, CommitRow.owner == sidecar)
+    return await session.scalar(query.where(CommitRow.state.in_(_UNFINISHED))) is not None
+
+
+async def let_go(session: AsyncSession, *sidecars: int) -> int:
+    """Leave the unfinished delivery of these sidecars, if there is one, to whoever is next. Returns how many it is."""
+    theirs = update(CommitRow).where(CommitRow.state.in_(_UNFINISHED), CommitRow.owner.in_(sidecars))
+    left = await session.execute(theirs.values(owner=None).execution_options(synchronize_session=False))
+    return left.rowcount  # type: ignore[attr-defined,no-any-return]
+
+
+async def begin(session: AsyncSession, commit: CommitRow, after: int | None) -> list[ReadyGroup] | None:
+    """Take every ready group into a commit: from here on their rewards do not change.
+
+    Args:
+        after: the last commit when the Explorer's counters were read. None is begun where another came since, for they
+            say nothing then.
+    """
+    if await session.scalar(select(func.max(CommitRow.id))) != after:
+        return None
     session.add(commit)
     await session.flush()
     for group in (await session.scalars(select(GroupRow).where(GroupRow.state == "ready"))).all():
@@ -74,9 +110,10 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     return shadow + await replay_deliveries.of_commit(session, commit_id) + await facade.of_commit(session, commit_id)
 
 
-async def ask(session: AsyncSession, commit_id: int) -> None:
-    """The Explorer is about to be asked to commit: from here on it may have done so."""
-    (await session.get_one(CommitRow, commit_id)).state = "asked"
+async def ask(session: AsyncSession, commit_id: int, step: int) -> None:
+    """The Explorer, at this step number, is about to be asked to commit: from here on it may have done so."""
+    commit = await session.get_one(CommitRow, commit_id)
+    commit.state, commit.explorer_step = "asked", step
 
 
 async def end(

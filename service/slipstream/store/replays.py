@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import feedback, tasks
+from slipstream.store import calling, feedback, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.runs import end_groups, suffixed
 from slipstream.store.tables import GroupRow, RunCallRow, RunRow, TaskRow
@@ -18,6 +18,11 @@ KIND = "agent_replay"
 
 REPLAYED = "replayed by its client"
 """Why a task that was never captured is not selected."""
+
+_INTERRUPTED = "the sidecar was started again amid the run: an answer of it may not have reached its agent"
+
+_BATCH = 200
+"""Runs given up by one statement."""
 
 UNDER_WAY = ("running", "ready", "committing")
 """The states of a group in which another one of its task must not be opened."""
@@ -37,12 +42,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A run as it is at the moment. `called`: it has begun a call."""
+    """A run as it is at the moment.
+
+    Attributes:
+        called: it has begun a call.
+        last_began: when the last one began of the calls that are kept, Unix seconds; None where there is none.
+    """
 
     pk: int
     state: str
     reason: str | None
     called: bool
+    last_began: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +153,14 @@ async def open_runs(
 
 async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None:
     """A run by its address."""
+    last_began = select(func.max(RunCallRow.started_at)).where(RunCallRow.run_pk == RunRow.id).scalar_subquery()
     query = (
-        select(RunRow.id, RunRow.state, RunRow.reason, RunRow.called)
+        select(RunRow.id, RunRow.state, RunRow.reason, RunRow.called, last_began)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .where(GroupRow.task_id == task_id, GroupRow.kind == KIND, RunRow.run_id == run_id)
     )
     row = (await session.execute(query)).one_or_none()
     return None if row is None else Known(*row)
-
-
-async def begin_call(session: AsyncSession, pk: int) -> bool:
-    """A run begins a call. Returns False where it is not open."""
-    begun = update(RunRow).where(RunRow.id == pk, RunRow.state == "open").values(called=True)
-    return bool((await session.execute(begun)).rowcount)  # type: ignore[attr-defined]
 
 
 async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: float, now: float) -> bool:
@@ -186,7 +192,7 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
         return None
     calls = select(RunCallRow.msg_id, RunCallRow.policy_version).where(RunCallRow.run_pk == pk)
     made = (await session.execute(calls.order_by(RunCallRow.started_at, RunCallRow.id))).all()
-    run.ending, run.updated_at = dict(ending.said), now
+    run.ending, run.owner, run.updated_at = dict(ending.said), None, now
     run.policy_version = made[-1].policy_version if made else None
     error = ending.error if made or ending.error is not None else "the agent ended without a call of the policy model"
     if error is not None:
@@ -196,36 +202,49 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
         if ending.reward is not None:
             run.state, run.reward, run.breakdown = "scored", ending.reward, dict(ending.breakdown)
     await session.flush()
+    await calling.end_of_runs(session, [pk])
     await end_groups(session, [run.group_id], now)
     return Ended(run.state, tuple(call.msg_id for call in made), run.policy_version)
 
 
-async def fail(session: AsyncSession, pks: Collection[int], reason: str, now: float) -> int:
-    """Give up runs that have not ended; returns how many had not. Their groups go on with the others."""
+async def fail(
+    session: AsyncSession, pks: Collection[int], reason: str, now: float, *, told_by: int | None = None
+) -> int:
+    """Give up runs that have not ended; returns how many had not. Their groups go on with the others.
+
+    Args:
+        told_by: only those that this sidecar has told an endpoint of, and waits for.
+    """
     query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state.in_(("pending", "open")))
+    if told_by is not None:
+        query = query.where(RunRow.owner == told_by)
     found = (await session.execute(query)).all()
     reason = reason.encode("utf-8", "replace").decode()
     failed = update(RunRow).where(RunRow.id.in_([pk for pk, _ in found]))
-    failed = failed.values(state="failed", due_at=now, reason=reason, updated_at=now)
+    failed = failed.values(state="failed", owner=None, due_at=now, reason=reason, updated_at=now)
     await session.execute(failed.execution_options(synchronize_session=False))
+    await calling.end_of_runs(session, [pk for pk, _ in found])
     await end_groups(session, {group for _, group in found}, now)
     return len(found)
 
 
-async def due(session: AsyncSession, limit: int, now: float) -> list[int]:
-    """Open runs that nothing was heard of for too long, the longest first."""
-    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now)
+async def interrupt(session: AsyncSession, sidecars: Collection[int], now: float) -> int:
+    """Give up the open runs that these sidecars, which are gone, may have cut a call of. Returns how many."""
+    left = await calling.left_by(session, sidecars)
+    batches = (left[at : at + _BATCH] for at in range(0, len(left), _BATCH))
+    return sum([await fail(session, batch, _INTERRUPTED, now) for batch in batches])
+
+
+async def due(session: AsyncSession, limit: int, now: float, sidecar: int) -> list[int]:
+    """Open runs that nothing was heard of for too long, the longest first, without those that another sidecar than this
+    one has a call of."""
+    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now, ~calling.elsewhere(sidecar))
     return list(await session.scalars(query.order_by(RunRow.due_at).limit(limit)))
 
 
 async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: float) -> None:
     """Something is heard of these runs."""
     await update_rows(session, RunRow, ("due_at",), [(expires_at, pk) for pk in pks])
-
-
-async def begun(session: AsyncSession) -> list[int]:
-    """Open runs that have begun a call."""
-    return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", RunRow.called)))
 
 
 async def pending(session: AsyncSession) -> list[int]:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import Double
 
+from slipstream.store import commits, replays, webhook
 from slipstream.store.tables import CapturedRow, RunRow, SidecarRow, TaskRow
 
 
@@ -53,12 +54,16 @@ class TakenOver(NamedTuple):
         exchanges: that they had captured and not read, now the other's.
         size: their bytes.
         runs: that were on their way, and are pending again.
+        replays: agents' runs that have failed, as one of their calls was cut.
+        deliveries: that were begun, and are to be ended.
     """
 
     sidecars: Sequence[int]
     exchanges: int = 0
     size: int = 0
     runs: int = 0
+    replays: int = 0
+    deliveries: int = 0
 
 
 async def register(session: AsyncSession, name: str, lease: float, *, now: float, alone: bool) -> int:
@@ -69,7 +74,7 @@ async def register(session: AsyncSession, name: str, lease: float, *, now: float
         alone: there can be no other sidecar: an earlier one's place is taken, with what is not read yet.
     """
     if alone and (earlier := await session.scalar(select(SidecarRow.id))) is not None:
-        await _free(session, [earlier])
+        await _free(session, [earlier], now)
         await session.execute(update(SidecarRow).values(name=name, started_at=now))
         return int(earlier)
     row = SidecarRow(name=name, started_at=now, lease_until=_now() + lease)
@@ -113,10 +118,13 @@ async def expired(session: AsyncSession, *, resigned: bool) -> Sequence[int]:
     return (await session.scalars(select(SidecarRow.id).where(over))).all()
 
 
-async def take_over(session: AsyncSession, sidecar: int, others: Sequence[int]) -> TakenOver:
+async def take_over(session: AsyncSession, sidecar: int, others: Sequence[int], now: float) -> TakenOver:
     """Take over from these sidecars where their leases have still run out, in a transaction that is alone.
 
     One that is writing something at this moment, beside others, is left for the next time.
+
+    Args:
+        now: Unix seconds.
     """
     over = select(SidecarRow.id).where(SidecarRow.id.in_(others), SidecarRow.id != sidecar)
     over = over.where(SidecarRow.lease_until < _now()).with_for_update(skip_locked=True)
@@ -128,13 +136,14 @@ async def take_over(session: AsyncSession, sidecar: int, others: Sequence[int]) 
     exchanges, size_ = (await session.execute(theirs)).one()
     adopted = update(CapturedRow).where(CapturedRow.owner.in_(found)).values(owner=sidecar)
     await session.execute(adopted.execution_options(synchronize_session=False))
-    runs = await _free(session, found)
+    freed = await _free(session, found, now)
     await session.execute(delete(SidecarRow).where(SidecarRow.id.in_(found)))
-    return TakenOver(found, int(exchanges or 0), int(size_ or 0), runs)
+    return TakenOver(found, int(exchanges or 0), int(size_ or 0), *freed)
 
 
-async def _free(session: AsyncSession, found: Sequence[int]) -> int:
-    """Whatever these sidecars were doing is to be done by any other. Returns how many runs were on their way."""
+async def _free(session: AsyncSession, found: Sequence[int], now: float) -> tuple[int, int, int]:
+    """Whatever these sidecars were doing is to be done by any other. Returns how many runs were on their way, how many
+    replays have failed by it, and how many deliveries are left."""
     quick = {"synchronize_session": False}
     sent = update(RunRow).where(RunRow.state == "running", RunRow.owner.in_(found)).values(state="pending", owner=None)
     runs: int = (await session.execute(sent.execution_options(**quick))).rowcount  # type: ignore[attr-defined]
@@ -142,4 +151,5 @@ async def _free(session: AsyncSession, found: Sequence[int]) -> int:
     await session.execute(answered.execution_options(**quick))
     undecided = update(TaskRow).where(TaskRow.decided.is_(False), TaskRow.owner.in_(found)).values(owner=None)
     await session.execute(undecided.execution_options(**quick))
-    return runs
+    await webhook.tell_again(session, found, now)
+    return runs, await replays.interrupt(session, found, now), await commits.let_go(session, *found)

@@ -189,7 +189,7 @@ class RunRow(Base):
     run_id: Mapped[int]
     state: Mapped[str] = mapped_column(String(16), default="pending")
     owner: Mapped[RowId | None]
-    """The sidecar that sends it (running) or scores it (answered)."""
+    """The sidecar that sends it (running), scores it (answered), or waits for its endpoint (open)."""
     attempts: Mapped[int] = mapped_column(default=0)
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
@@ -232,6 +232,21 @@ class RunCallRow(Base):
     started_at: Mapped[float]
 
 
+class CallUnderWayRow(Base):
+    """A call of an agent replay that may not have reached its agent yet: see `calling`."""
+
+    __tablename__ = "calls_under_way"
+
+    id: Mapped[RowId] = mapped_column(primary_key=True)
+    run_pk: Mapped[RowId] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    owner: Mapped[RowId]
+    """The sidecar that it came to."""
+    reading: Mapped[bool]
+    """A part of the answer has gone to the agent, or is about to."""
+
+    __table_args__ = (Index("ix_calls_under_way_run", "run_pk"),)
+
+
 class CommitRow(Base):
     """One delivery: the feedback of whole groups, then the Explorer's commit."""
 
@@ -240,13 +255,16 @@ class CommitRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     state: Mapped[str] = mapped_column(String(16), default="sending")
+    owner: Mapped[RowId | None]
+    """The sidecar that is at it, or that ended it."""
     trigger: Mapped[str] = mapped_column(String(16))
     groups: Mapped[int]
     experiences: Mapped[int]
     explorer_ready: Mapped[int]
     explorer_total: Mapped[int]
     explorer_step: Mapped[int]
-    """The Explorer's counters before the first feedback: how a restart, or a commit whose answer was lost, shows."""
+    """The Explorer's counters before the first feedback, and the step once more before the commit: how a restart, or a
+    commit whose answer was lost, shows."""
     delivered: Mapped[int | None]
     """Experiences delivered in all when it had ended, so that nobody has to add them up."""
     reason: Mapped[str | None] = mapped_column(Text)
@@ -315,6 +333,22 @@ class StoreKeyRow(Base):
     fingerprint: Mapped[str] = mapped_column(String(8), primary_key=True)
     used_until: Mapped[float | None]
     """When it was seen no more as the one that seals; null while it is that."""
+
+
+class ErasureRow(Base):
+    """A session or a task that was deleted on request: see `erasure`. Ids alone."""
+
+    __tablename__ = "erasures"
+
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """session_id or task_id."""
+    ref: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    at: Mapped[float]
+    """What began before this time is deleted."""
+    pending: Mapped[bool] = mapped_column(default=False)
+    """A part of it is being delivered, and is to be deleted when that has ended."""
+    told: Mapped[dict[str, Any]]
+    """What the Explorer had been given, so that asking again gives the same answer."""
 
 
 class MarkRow(Base):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
@@ -20,6 +20,7 @@ class ClaimedReplay:
     known of it."""
 
     pk: int
+    owner: int
     group_id: str
     run_id: int
     attempts: int
@@ -56,12 +57,19 @@ async def begun(session: AsyncSession) -> int:
     return await session.scalar(query.where(RunRow.state == "open", GroupRow.by_client.is_(False))) or 0
 
 
-async def claim(session: AsyncSession, limit: int, now: float, expires_at: float) -> list[ClaimedReplay]:
-    """Open pending runs, the longest due first, until this time."""
+async def waiting(session: AsyncSession, now: float) -> bool:
+    """Whether a run is to be told of."""
+    query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
+    query = query.where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
+    return await session.scalar(query.limit(1)) is not None
+
+
+async def claim(session: AsyncSession, limit: int, now: float, expires_at: float, sidecar: int) -> list[ClaimedReplay]:
+    """Open pending runs, the longest due first, until this time, for this sidecar to tell of."""
     query = (
         select(
-            RunRow.id, RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels, TaskRow.meta,
-            CallRow.request,
+            RunRow.id, literal(sidecar), RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels,
+            TaskRow.meta, CallRow.request,
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(TaskRow, TaskRow.id == GroupRow.task_id)
@@ -71,14 +79,27 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
         .limit(limit)
     )  # fmt: skip
     claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
-    opened = [("open", expires_at, now, run.pk) for run in claimed]
-    await update_rows(session, RunRow, ("state", "due_at", "updated_at"), opened)
+    opened = [("open", sidecar, expires_at, now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "owner", "due_at", "updated_at"), opened)
     return claimed
 
 
-async def postpone(session: AsyncSession, pk: int, attempts: int, due_at: float) -> bool:
-    """Tell the endpoint of a run again later. Returns False where it has begun a call, or has ended."""
-    again = update(RunRow).where(RunRow.id == pk, RunRow.state == "open", ~RunRow.called)
-    again = again.values(state="pending", attempts=attempts, due_at=due_at)
+async def accepted(session: AsyncSession, pk: int) -> None:
+    """The endpoint runs it on its own: nothing more comes to the sidecar that told it."""
+    await session.execute(update(RunRow).where(RunRow.id == pk, RunRow.state == "open").values(owner=None))
+
+
+async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float) -> None:
+    """Whoever told of these runs is gone, and may not have come to it: those without a call are told of again."""
+    left = update(RunRow).where(RunRow.state == "open", RunRow.owner.in_(sidecars), ~RunRow.called)
+    left = left.values(state="pending", owner=None, attempts=RunRow.attempts + 1, due_at=now)
+    await session.execute(left.execution_options(synchronize_session=False))
+
+
+async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, due_at: float) -> bool:
+    """Tell the endpoint of a run again later. Returns False where it has begun a call, has ended, or was told of by
+    another sidecar since."""
+    again = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", ~RunRow.called, RunRow.owner == run.owner)
+    again = again.values(state="pending", owner=None, attempts=attempts, due_at=due_at)
     done = await session.execute(again.execution_options(synchronize_session=False))
     return bool(done.rowcount)  # type: ignore[attr-defined]
