@@ -13,7 +13,9 @@ from typing import Any
 
 import httpx
 from serving import until
+from stores import stored_rows
 
+from chaos import explorers
 from chaos.agents import Agent
 from chaos.invariants import violations
 from chaos.schedule import Schedule, Step
@@ -21,6 +23,7 @@ from chaos.world import World
 
 _SETTLES = 60
 """Seconds after the last fault: the Explorer is asked again after 30 at the latest, as the training side is started."""
+_STILL = 0.5
 _AFTERWARDS = 1.0
 """Seconds that the agents go on after the last fault, so that what was healed has something to do."""
 
@@ -50,12 +53,16 @@ class Verdict:
         return asdict(self)
 
 
-async def judge(schedule: Schedule, folder: Path) -> Verdict:
-    """Run a schedule in an empty folder."""
+async def judge(schedule: Schedule, folder: Path, agent: type[Agent] = Agent) -> Verdict:
+    """Run a schedule in an empty folder.
+
+    Args:
+        agent: the kind that is at work.
+    """
     began, settled, found = time.monotonic(), None, []
     world = World(schedule, folder)
     async with world.running():
-        agents = [asyncio.create_task(Agent(world, number).live()) for number in range(schedule.agents)]
+        agents = [asyncio.create_task(agent(world, number).live()) for number in range(schedule.agents)]
         await asyncio.gather(*(_inject(world, step) for step in schedule.steps))
         healed = time.monotonic()
         await asyncio.sleep(_AFTERWARDS)
@@ -65,11 +72,13 @@ async def judge(schedule: Schedule, folder: Path) -> Verdict:
             world.ending.set()
             await asyncio.wait_for(asyncio.gather(*agents), 30)
             await until(lambda: _drained(world), _SETTLES)
+            await asyncio.sleep(_STILL)  # between two stages a task is in neither
+            await until(lambda: _drained(world), _SETTLES)
             settled = time.monotonic() - healed
         except TimeoutError:
             found.append(f"it did not settle: {await _state(world)}")
-        for agent in agents:
-            agent.cancel()
+        for task in agents:
+            task.cancel()
         ended = await asyncio.gather(*agents, return_exceptions=True)
         found += [repr(one) for one in ended if isinstance(one, Exception)]
         world.note("the sidecars are ended in order")
@@ -79,6 +88,7 @@ async def judge(schedule: Schedule, folder: Path) -> Verdict:
         codes = [await sidecar.ended() for sidecar in world.sidecars]
         found += [f"a sidecar ended with {code}" for code in codes if code]
         found += await violations(world)
+        counts = await _counts(world)
     return Verdict(
         seed=schedule.seed,
         schedule=str(schedule),
@@ -86,7 +96,7 @@ async def judge(schedule: Schedule, folder: Path) -> Verdict:
         settled=settled,
         struck=dict(world.struck),
         impossible=dict(world.impossible),
-        counts=_counts(world),
+        counts=counts,
         violations=found,
         timeline=world.timeline,
     )
@@ -103,6 +113,8 @@ async def _inject(world: World, step: Step) -> None:
         await asyncio.sleep(step.lasts)
     world.note(f"{name} is healed")
     if step.fault.production:
+        for url in world.urls:  # a worker says so itself; one that was killed has to start first
+            await until(explorers.answers(f"{url}/healthz"), _SETTLES)
         world.harmful.remove((begun, float("inf")))
         world.harmful.append((begun, time.monotonic()))
 
@@ -136,6 +148,7 @@ async def _drained(world: World) -> bool:
             or {"pending", "running", "open", "answered"} & set(status["runs"])
             or {"open", "ready", "committing"} & set(status["facade"]["groups"])
             or status["runs_active"]
+            or status["capture"]["waiting"]
         )
         if under_way:
             return False
@@ -155,16 +168,21 @@ async def _state(world: World) -> str:
     return str(states)[:1500]
 
 
-def _counts(world: World) -> dict[str, int]:
-    record = world.record
+async def _counts(world: World) -> dict[str, int]:
+    record, effects = world.record, world.explorer.effects()
+    stored = {row[0] for row in await stored_rows(world.store_url, "SELECT msg_id FROM calls")}
+    whole = [answer for answer in record.answers if answer.whole and answer.status == 200]
     counts = Counter(
         answers=len(record.answers),
-        whole=sum(answer.whole for answer in record.answers),
+        whole=len(whole),
+        not_captured=sum(f"prod-{answer.number}" not in stored for answer in whole),
+        elsewhere=record.elsewhere,
         feedback=len(record.feedback),
         marks=len(record.marks),
         finished=len(record.finished),
         facade=len(record.facade),
-        experiences=len(world.explorer.effects()),
+        experiences=len(effects),
+        groups=len({effect.group_id for effect in effects}),
         refused=sum(count for (_, status), count in record.statuses.items() if status >= 500),
     )
     return dict(counts)

@@ -52,6 +52,7 @@ class Record:
         broken: runs of which an agent missed an answer, by (task, run): never to be trained on.
         facade: answers whose reward the facade acknowledged, by msg_id.
         statuses: of control requests, by path and status.
+        elsewhere: requests that were asked again, of another sidecar.
         wrong: what was seen to be wrong at once.
     """
 
@@ -63,6 +64,7 @@ class Record:
     facade: dict[str, float] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
+    elsewhere: int = 0
     wrong: list[str] = field(default_factory=list)
 
 

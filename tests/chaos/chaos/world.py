@@ -22,13 +22,14 @@ from serving import until
 
 from chaos import explorers, sandbox
 from chaos.explorers import SUPPORT, Explorer
+from chaos.faults.clock import CLOCK_IS_READ
 from chaos.postgres import Postgres
 from chaos.processes import Process, free_port
 from chaos.record import Record
 from chaos.sandbox import Sandbox
 from chaos.schedule import Schedule
 
-_STARTS = 60
+_STARTS = 120
 """Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
 
 
@@ -164,7 +165,7 @@ class World:
             environment = {
                 "LD_PRELOAD": str(faketime()),
                 "FAKETIME_TIMESTAMP_FILE": str(self.clock),
-                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_CACHE_DURATION": str(CLOCK_IS_READ),
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # a clock that is set is not the one that only goes on
                 "FAKETIME_DISABLE_SHM": "1",
                 "NO_FAKE_STAT": "1",
