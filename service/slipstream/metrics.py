@@ -21,6 +21,7 @@ class Metrics:
             "slipstream_dropped", "Work dropped because something was full, by cause", ["cause"], registry=registry
         )
         self.capture_queue = Gauge("slipstream_capture_queue", "Calls waiting to be stored", registry=registry)
+        self.store_bytes = Gauge("slipstream_store_bytes", "Bytes of the store in use", registry=registry)
         self.decisions = Counter(
             "slipstream_selection_decisions",
             "Tasks decided, by result and reason",

@@ -27,6 +27,8 @@ from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
 from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
+from slipstream.capture.room import TICK as ROOM_TICK
+from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.committer import Committer
 from slipstream.config.settings import Settings
@@ -107,11 +109,13 @@ class Sidecar:
         self._rewards = RewardModel(settings.rewards)
         self._backlog = Backlog(settings.capture.backlog_bytes)
         self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
+        self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
         self.intake = Intake(
             self.database,
             self._backlog,
             Keeper(self.redactor, settings.capture.max_body),
             self.metrics,
+            store_full=lambda: self.room.full,
             store_full=lambda: self.room.full,
             limit_bytes=settings.capture.queue_bytes,
             written=lambda: self._recording.wake(),
@@ -236,6 +240,7 @@ class Sidecar:
             self._scoring,
             self._committing,
             Worker("replays", self.replays.step, _TICK),
+            Worker("room", self.room.step, ROOM_TICK),
             Worker("room", self.room.step, ROOM_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),

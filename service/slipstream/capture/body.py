@@ -30,6 +30,7 @@ Reason = Literal[
     "error_in_stream",
     "truncated_stream",
     "redaction_failed",
+    "store_full",
     "unreadable",
 ]
 """Why an exchange is not captured; the values are metric labels."""

@@ -41,6 +41,7 @@ class Intake:
     """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them.
 
     Args:
+        store_full: whether nothing new is to be kept.
         limit_bytes: of bodies that are enough to be waiting here.
         written: called when there is something to be read.
         wake: called when there is something to be written.
@@ -53,6 +54,7 @@ class Intake:
         keeper: Keeper,
         metrics: Metrics,
         *,
+        store_full: Callable[[], bool] = lambda: False,
         limit_bytes: int,
         written: Callable[[], None],
         wake: Callable[[], None],
@@ -61,6 +63,7 @@ class Intake:
         self._backlog = backlog
         self._keeper = keeper
         self._metrics = metrics
+        self._store_full = store_full
         self._limit_bytes = limit_bytes
         self._written = written
         self._wake = wake
@@ -142,8 +145,9 @@ class Intake:
         return [*parcels, (len(some), pack_kept(some))] if some else parcels
 
     def _kept(self, exchange: Exchange) -> Kept | None:
+        kept: Kept | NotCaptured
         try:
-            kept = self._keeper.keep(exchange)
+            kept = NotCaptured("store_full") if self._store_full() else self._keeper.keep(exchange)
         except Exception:  # noqa: BLE001 - the others of its batch are kept all the same
             _log.exception("capture_unreadable")
             kept = NotCaptured("unreadable")
