@@ -22,7 +22,7 @@ FULL_INSTALLED := $(FULL_VENV)/.installed
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak constraints clean
+.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak-cluster soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -95,6 +95,10 @@ JOBS ?= 4
 
 chaos: $(INSTALLED)  ## break everything on purpose, on 200 seeded schedules, into docs/reliability.md: 20 minutes
 	PYTHONPATH=tests/chaos:tests/support:tests/trinity:benchmarks $(BIN)/python -m chaos --seeds $(SEEDS) --jobs $(JOBS) \
+		$(or $(ARGS),--write docs/reliability.md)
+
+soak-cluster: $(INSTALLED)  ## two sidecars on one PostgreSQL, one killed every few seconds, into docs/reliability.md: 7 minutes
+	PYTHONPATH=tests/chaos:tests/support:tests/trinity:benchmarks $(BIN)/python -m chaos.in_turns \
 		$(or $(ARGS),--write docs/reliability.md)
 
 soak: $(INSTALLED)  ## half an hour of load with faults, into docs/reliability.md: does anything grow?

@@ -24,10 +24,8 @@ _EACH = 5.0
 _WAITING = 1000
 """Calls that may wait for the store while the capacity is measured: less than a second's."""
 _FIRST_RATE, _FASTER, _SLOWER = 800.0, 1.06, 0.94
-_STARTED, _ENDED = 3.0, 100.0
-"""Seconds that the sidecar has before its first figures are taken, and that the last streams have at the end."""
-_CLOSED = 12.0
-"""Seconds after the last connection's end, for what is kept a while to be let go of."""
+_CLOSED = 8.0
+"""Seconds after the agents' end, for what is kept a while to be let go of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,6 @@ async def _measure(plan: Plan, rig: Rig) -> Measured:
     await rig.start()
     try:
         faults = Faults(rig.start_explorer, rig.sidecar.pid, rig.store)
-        await asyncio.sleep(_STARTED)
         measured.before = (await _look(rig)).held
         rig.order(f"streams {plan.streams}")
         await rig.streams_open(plan.streams)
@@ -143,9 +140,6 @@ async def _measure(plan: Plan, rig: Rig) -> Measured:
         measured.seconds = [each for each in rig.seconds if each.at > measured.began]
         breaking.cancel()
         await asyncio.gather(breaking, return_exceptions=True)
-        rig.order("rate 0")
-        rig.order("streams 0")
-        await rig.streams_ended(_ENDED)
         await rig.stop()
         await asyncio.sleep(_CLOSED)
         measured.after = (await _look(rig)).held

@@ -15,8 +15,8 @@ import uvloop
 from soak.asked import CUT, Asked, answer, pieces, read
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-_IDLE = 5.0
-"""Seconds after which a connection without a request is closed, as uvicorn and so vLLM does."""
+_IDLE = 30.0
+"""Seconds after which a connection without a request is closed: longer than the slowest reader takes to get there."""
 _RESET = struct.pack("ii", 1, 0)
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _JSON = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"

@@ -18,8 +18,12 @@ import yaml
 from bench.machine import Cores
 from bench.processes import Process, Unavailable, free_port
 
+from soak.watched import said
+
 _HERE = Path(__file__).parent
 _PATHS = {"PYTHONPATH": str(_HERE.parent)}
+_START = 60
+"""Seconds that the sidecar may take to start, on a machine that is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,13 @@ class Rig:
         self.store = self.folder / "store" / "slipstream.db"
 
     async def start(self) -> None:
-        """Start production, the sidecar and the agents; the Explorer has `start_explorer`."""
-        self._module("production", str(self._production)).listen(self._production)
+        """Start production, the sidecar and the agents; the Explorer has `start_explorer`.
+
+        Raises:
+            Unavailable: one of them does not start.
+        """
+        self._model = self._module("production", str(self._production))
+        self._model.listen(self._production)
         config = self.folder / "sidecar.yaml"
         config.write_text(
             yaml.safe_dump(settings(self.port, self._production, self._explorer, self.store, self.retention))
@@ -91,7 +100,7 @@ class Rig:
         serve = [sys.executable, "-m", "slipstream", "serve", "--config", str(config)]
         self.sidecar = Process(serve, self.cores.proxy, self.folder / "sidecar.log", {})
         self.processes.append(self.sidecar)
-        self.sidecar.listen(self.port)
+        await self._serves()
         self._load = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "soak.load", str(self.port), str(self.seed)),
             stdin=subprocess.PIPE,
@@ -101,11 +110,12 @@ class Rig:
         self._reading = asyncio.create_task(self._read())
 
     async def stop(self) -> None:
-        """End the agents; what is in `processes` is not ended here."""
+        """End the agents, all at once and in the middle of what they do, and production."""
         self._reading.cancel()
         if self._load.returncode is None:
             self._load.kill()
         await self._load.wait()
+        await asyncio.to_thread(self._model.end)
 
     def start_explorer(self) -> int:
         """Start the Explorer on its port; returns its process's id."""
@@ -131,13 +141,6 @@ class Rig:
             await asyncio.sleep(0.2)
         raise Unavailable(f"fewer than {count} streams are open: {self.sidecar.said()}")
 
-    async def streams_ended(self, patience: float) -> None:
-        """Wait until none is open."""
-        for _ in range(round(patience / 0.2)):
-            if self.seconds and not self.seconds[-1].streams:
-                return
-            await asyncio.sleep(0.2)
-
     def seen(self, since: float, until: float | None = None) -> Counter[str]:
         """What came between two Unix times."""
         total: Counter[str] = Counter()
@@ -145,6 +148,13 @@ class Rig:
             if since < second.at <= (until or time.time()):
                 total.update(second.counts)
         return total
+
+    async def _serves(self) -> None:
+        for _ in range(_START * 5):
+            if await asyncio.to_thread(said, self.port):
+                return
+            await asyncio.sleep(0.2)
+        raise Unavailable(f"the sidecar does not start: {self.sidecar.said()}")
 
     def _module(self, name: str, *arguments: str) -> Process:
         command = [sys.executable, "-m", f"soak.{name}", *arguments]
