@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 DEFAULT_URL = "http://127.0.0.1:8100"
 """Where `slipstream serve` listens unless it is told otherwise."""
 
+KEY_HEADER = "x-slipstream-key"
+KEY_PREFIX = "slp_"
+"""What the sidecar's own keys begin with."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -16,8 +20,9 @@ class Settings:
 
     Attributes:
         url: of the sidecar, without `/v1` and without a slash at its end.
-        api_key: a Bearer token for the client's own requests to the sidecar (`facade.api_key`, or what a gateway in
-            front of it asks for). It never goes with calls of the agent: their key is the production model's.
+        api_key: one of the sidecar's `access.keys`, `slp_...`: it goes to the sidecar with everything, the agent's
+            calls included, beside the production model's own key. Any other is a Bearer token for the client's own
+            requests (`facade.api_key`, or what a gateway in front of the sidecar asks for), and goes with no call.
         timeout: seconds that a feedback, a mark or a run's report may take. Calls of the agent are not meant.
         named: whether somebody said the URL; else it is the default.
     """
@@ -26,6 +31,17 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
     timeout: float = 5.0
     named: bool = False
+
+    @property
+    def call_headers(self) -> dict[str, str]:
+        """What goes with each call of the agent to the sidecar."""
+        key = self.api_key
+        return {KEY_HEADER: key} if key is not None and key.startswith(KEY_PREFIX) else {}
+
+    @property
+    def own_headers(self) -> dict[str, str]:
+        """What goes with the client's own requests to the sidecar."""
+        return self.call_headers or ({"authorization": f"Bearer {self.api_key}"} if self.api_key else {})
 
     @property
     def base_url(self) -> str:
@@ -63,9 +79,12 @@ def settings() -> Settings:
 def _read(url: str | None, api_key: str | None, timeout: float | None) -> Settings:
     name = "url" if url is not None else "SLIPSTREAM_URL"
     said = url if url is not None else os.environ.get("SLIPSTREAM_URL") or None
+    key = api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY")
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise ValueError("api_key: expected printable ASCII characters without a line break, found others")
     found = Settings(
         url=DEFAULT_URL if said is None else _address(said, name),
-        api_key=api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY"),
+        api_key=key,
         named=said is not None,
     )
     if timeout is None:

@@ -30,6 +30,7 @@ MAX_HEADER = 4096
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
+_ROOT = "/v1"
 _LOOKUPS = {"/embeddings", "/moderations", "/rerank"}
 """What a replay asks production for, as it runs tools that only read: the policy model has no answer to it."""
 
@@ -134,23 +135,32 @@ def _carry(request: Any, context: Context) -> None:
     before = request.extensions.pop(_OURS, ())  # redirected: what was right for the sidecar goes nowhere else
     if before:
         _replace_headers(request, before, {})
-    path = _path_at_sidecar(request.url)
-    if path is None:
+    below = _path_at_sidecar(request.url)
+    if below is None:
+        return
+    headers = {name.encode(): value.encode() for name, value in settings().call_headers.items()}
+    path = below.removeprefix(_ROOT) if below == _ROOT or below.startswith(f"{_ROOT}/") else None
+    if path is None:  # such as a run's own address
+        _set_headers(request, headers)
         return
     if context.replay is not None:
-        _replace_headers(request, _HEADERS, {})
+        _set_headers(request, headers, instead_of=_HEADERS)
         if path in _LOOKUPS:
             return
         query = request.url.query
         target = f"{urlsplit(settings().url).path}{context.replay.path}{path}".encode("ascii")
         request.url = request.url.copy_with(raw_path=target + b"?" + query if query else target)
         return
-    headers = headers_of(context)
-    if headers:
-        _replace_headers(request, headers, headers)
-        request.extensions = {**request.extensions, _OURS: tuple(headers)}
+    _set_headers(request, headers | headers_of(context))
     if context.block is not None:
         context.block.carried_by(context.task_id)
+
+
+def _set_headers(request: Any, headers: Mapping[bytes, bytes], *, instead_of: Iterable[bytes] = ()) -> None:
+    if headers or instead_of:
+        _replace_headers(request, {*headers, *instead_of}, headers)
+    if headers:
+        request.extensions = {**request.extensions, _OURS: tuple(headers)}
 
 
 def _replace_headers(request: Any, names: Iterable[bytes], headers: Mapping[bytes, bytes]) -> None:
@@ -181,7 +191,7 @@ def _as_json(value: Any) -> str:
 
 
 def _path_at_sidecar(url: Any) -> str | None:
-    """What follows `/v1` in a URL of the sidecar, percent-encoded as it is; None for any other URL."""
+    """What follows the sidecar's address in a URL, percent-encoded as it is; None for any other URL."""
     sidecar = urlsplit(settings().url)
     port = sidecar.port or (443 if sidecar.scheme == "https" else 80)
     if url.scheme != sidecar.scheme or (url.port or (443 if url.scheme == "https" else 80)) != port:
@@ -189,5 +199,4 @@ def _path_at_sidecar(url: Any) -> str | None:
     if url.host != sidecar.hostname and not {url.host, sidecar.hostname} <= _LOOPBACK:
         return None
     path: str = url.raw_path.split(b"?", 1)[0].decode("ascii")
-    base = f"{sidecar.path}/v1"
-    return path[len(base) :] if path == base or path.startswith(base + "/") else None
+    return path.removeprefix(sidecar.path) if path.startswith(f"{sidecar.path}/") else None

@@ -16,6 +16,9 @@ from slipstream_client.errors import SidecarAway, SidecarRefused, SlipstreamErro
 
 T = TypeVar("T")
 
+_NO_KEY = "set SLIPSTREAM_API_KEY, or configure(api_key=...), to one of the sidecar's access.keys"
+_WRONG_KEY = "the key is SLIPSTREAM_API_KEY's, or that of configure(api_key=...)"
+
 
 @dataclass(frozen=True)
 class Request(Generic[T]):
@@ -224,7 +227,7 @@ class AsyncService:
 
 def _options(at: Settings) -> dict[str, Any]:
     return {
-        "headers": {"authorization": f"Bearer {at.api_key}"} if at.api_key else {},
+        "headers": at.own_headers,
         # loading the certificates takes a tenth of a second of the interpreter, which no http:// address needs
         "verify": at.url.startswith("https:"),
     }
@@ -256,6 +259,8 @@ def _answer(request: Request[T], response: httpx.Response, at: Settings) -> T:
         error = content.get("error") if isinstance(content, dict) else None
         error = error if isinstance(error, dict) else {}
         message = f"{what}: {status} {error.get('message') or response.reason_phrase}"
+        if status in (401, 403):
+            message += f" ({_WRONG_KEY if at.api_key else _NO_KEY})"
         if status >= 500 or status in (408, 429):
             raise SidecarAway(message, status=status, received=True)
         raise SidecarRefused(message, status=status, code=error.get("code"), param=error.get("param"))

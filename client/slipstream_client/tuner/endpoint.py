@@ -23,11 +23,12 @@ class Endpoint:
 
     Attributes:
         url: of the Explorer or of a facade, without `/v1`.
+        headers: that go with each request to it.
         check: raises TunerError when nothing more is to be expected from it.
     """
 
     url: str
-    api_key: str | None
+    headers: Mapping[str, str]
     auxiliary: Mapping[str, Upstream]
     check: Callable[[], None]
 
@@ -90,8 +91,8 @@ def endpoint(
     elsewhere = {name: served(model) for name, model in auxiliary.items() if model.base_url}
     if url is not None:
         sidecar = settings()
-        api_key = sidecar.api_key if url.startswith(f"{sidecar.url}/") else None
-        yield Endpoint(url, api_key, elsewhere, lambda: None)
+        headers = sidecar.own_headers if url.startswith(f"{sidecar.url}/") else {}
+        yield Endpoint(url, headers, elsewhere, lambda: None)
         return
     frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
     with local_engine(plan, frozen, seed, lock) as engine:
@@ -99,7 +100,7 @@ def endpoint(
             name: Upstream(f"{engine.auxiliary[name]}/v1", engine.models[name], defaults(model))
             for name, model in frozen.items()
         }
-        yield Endpoint(engine.url, None, {**elsewhere, **here}, engine.check)
+        yield Endpoint(engine.url, {}, {**elsewhere, **here}, engine.check)
 
 
 def defaults(model: TunerModelConfig | None) -> dict[str, Any]:

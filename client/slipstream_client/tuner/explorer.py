@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
@@ -49,13 +50,13 @@ class Explorer:
 
     Args:
         url: without `/v1`; credentials in it are used.
-        api_key: a Bearer token, for a facade with a key.
+        headers: that go with each request, for a facade with a key.
     """
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._url = url.rstrip("/")
         self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))  # without its credentials
-        self.headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self.headers = dict(headers or {})
         self._client = httpx.AsyncClient(
             headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10), mounts=DIRECT
         )

@@ -151,7 +151,7 @@ def tune(
         )
 
         async def work() -> None:
-            async with Explorer(engine.url, engine.api_key) as explorer:
+            async with Explorer(engine.url, engine.headers) as explorer:
                 policy = Upstream(f"{engine.url}/v1", await explorer.model(), defaults(planned.model), explorer.headers)
                 rollouts = Rollouts(
                     workflow_func, judge_func, gateway, policy, engine.auxiliary, concurrency, run_timeout

@@ -32,7 +32,8 @@ _CHALLENGE = b'www-authenticate: Bearer, Basic realm="slipstream"\r\n'
 
 _MISSING = (
     "Slipstream: this sidecar asks for a key of its own, slp_..., in the header x-slipstream-key (or, where that is "
-    "absent, as the Bearer token). The production model's key stays in Authorization."
+    "absent, as the Bearer token); slipstream-client sends that of SLIPSTREAM_API_KEY. The production model's key "
+    "stays in Authorization."
 )
 _UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
 _SEVERAL = "Slipstream: two different keys in one request; send one."
