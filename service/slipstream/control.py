@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from slipstream import __version__
 from slipstream.errors import RequestError, error_body
-from slipstream.routes import commit, facade, feedback, marks, observe, runs
+from slipstream.routes import commit, data, facade, feedback, marks, observe, runs
 from slipstream.routes.body import Refusal
 from slipstream.sidecar import Sidecar
 
@@ -29,7 +29,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
     control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
     control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, observe, runs, facade):
+    for module in (feedback, marks, commit, data, observe, runs, facade):
         control.include_router(module.router)
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)

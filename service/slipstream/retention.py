@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.metrics import Metrics
-from slipstream.store import facade, feedback, tasks
+from slipstream.store import erasure, facade, feedback, tasks
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -37,17 +37,24 @@ class Retention:
         async with self._database.write() as session:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
-            deleted = await tasks.delete_older(session, now - self._retention, _BATCH)
+            erased = await erasure.go_on(session)
+            await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
+            deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
             posts = await feedback.delete_older(session, now - self._retention, _BATCH)
             passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
         self._metrics.groups.labels("dropped").inc(dropped)
+        self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
+        self._metrics.groups.labels("expired").inc(expired)
         self._deleted_tasks += deleted
         self._deleted_feedback += posts
         if dropped:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
+        if expired:
+            _log.warning("groups_expired", groups=expired)
         more = _BATCH in (deleted, marks, posts, passed)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0
+            await self._database.scrub()
         return more

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
-from slipstream.store import feedback
+from slipstream.store import erasure, feedback
 from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.tables import CallRow, MarkRow, TaskRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
@@ -55,7 +55,10 @@ class Added:
 
 
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
-    """Store calls, each at the end of its task, with the marks and the feedback that waited for them."""
+    """Store calls, each at the end of its task, with the marks and the feedback that waited for them. Those of what was
+    deleted since they began are not stored."""
+    if erased := await erasure.standing(session):
+        calls = [call for call in calls if not _is_erased(call, erased)]
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
@@ -167,6 +170,11 @@ async def _match_feedback(
             rescore |= await feedback.match_waiting(session, names, now, call.started_at + call.latency)
             await session.flush()
     return rows[done:], rescore
+
+
+def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float]) -> bool:
+    names = ("session_id", call.session_id), ("task_id", call.task_id)
+    return any(call.started_at <= erased.get(name, call.started_at - 1) for name in names)
 
 
 def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:

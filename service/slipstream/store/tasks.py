@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
@@ -115,8 +115,8 @@ async def record_decisions(
     return held
 
 
-async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
-    """Delete tasks untouched since this time, with their calls, groups and runs; returns how many.
+async def delete_older(session: AsyncSession, before: float, limit: int) -> tuple[int, int]:
+    """Delete tasks untouched since this time, with their calls, groups and runs.
 
     A group that is being committed at this moment keeps its task until the next sweep, and so does a replay that began
     since then.
@@ -126,8 +126,10 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(select(GroupRow.task_id).where(kept)))
     due = due.order_by(TaskRow.updated_at).limit(limit)
     ids = (await session.scalars(due)).all()
+    undelivered = select(func.count()).where(GroupRow.task_id.in_(ids), GroupRow.state.in_(("running", "ready")))
+    expired = await session.scalar(undelivered) or 0
     await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))
-    return len(ids)
+    return len(ids), expired
 
 
 async def delete_older_marks(session: AsyncSession, before: float, limit: int) -> int:

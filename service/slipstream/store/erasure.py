@@ -1,0 +1,241 @@
+"""Everything about a session or a task is deleted, and what cannot be taken back is written down.
+
+What was captured before and would be stored after it, because it waited in a queue or to be read, is refused by the row
+that the deletion leaves (`standing`), in the transaction that would store it. That row holds ids alone. A group that is
+being delivered goes out whole: its task stays until that has ended, and `go_on` deletes it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Select, delete, func, or_, select, union_all, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.replays import KIND
+from slipstream.store.tables import (
+    CallRow,
+    CapturedRow,
+    ErasureRow,
+    FacadeAnswerRow,
+    FacadeGroupRow,
+    FeedbackRow,
+    FeedbackTargetRow,
+    GroupRow,
+    MarkRow,
+    RunCallRow,
+    RunRow,
+    TaskRow,
+    VersionRow,
+)
+
+Kind = Literal["session_id", "task_id"]
+
+_AT_ONCE = 500
+"""Names in one statement: databases bound its parameters."""
+
+_NUMBERS = 2**32
+"""Of the parcels of one sidecar; see `captured`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What a deletion did.
+
+    Attributes:
+        rows: deleted now, by what they were.
+        pending_groups: that are being delivered, and stay until that has ended.
+        undelivered: groups among the rows that were still to be delivered.
+    """
+
+    rows: Mapping[str, int]
+    pending_groups: int
+    undelivered: int
+
+
+async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erased:
+    """Delete what there is of a session or a task, and remember that all from before this time is deleted.
+
+    Args:
+        at: Unix seconds. A task that began later stays: its user went on after the deletion.
+    """
+    row = await session.get(ErasureRow, (kind, ref))
+    if row is None:
+        row = ErasureRow(kind=kind, ref=ref, told={"delivered": [], "recorded": []})
+        session.add(row)
+    row.at = at
+    return await _erase(session, row)
+
+
+async def go_on(session: AsyncSession) -> list[Erased]:
+    """Delete what had to wait for a delivery."""
+    waiting = await session.scalars(select(ErasureRow).where(ErasureRow.pending))
+    return [await _erase(session, row) for row in waiting.all()]
+
+
+async def standing(session: AsyncSession) -> dict[tuple[str, str], float]:
+    """The deletions that are remembered: what was deleted, and everything from before when."""
+    rows = await session.execute(select(ErasureRow.kind, ErasureRow.ref, ErasureRow.at))
+    return {(kind, ref): at for kind, ref, at in rows}
+
+
+async def forget_older(session: AsyncSession, before: float) -> None:
+    """Forget deletions from before this time: whatever was captured before them is long stored or gone."""
+    old = delete(ErasureRow).where(ErasureRow.at < before, ~ErasureRow.pending)
+    await session.execute(old.execution_options(synchronize_session=False))
+
+
+async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
+    """What the Explorer had been given of it, now and in earlier deletions that are remembered: it cannot be taken
+    back. `versions` can have been trained on that."""
+    row = await session.get_one(ErasureRow, (kind, ref))
+    groups = row.told["delivered"]
+    commits = sorted({group["commit"] for group in groups})
+    later = select(VersionRow.version).where(VersionRow.last_commit_id >= min(commits, default=0))
+    return {
+        "delivered": {
+            "experiences": sum(len(group["msg_ids"]) for group in groups),
+            "commits": commits,
+            "versions": list(await session.scalars(later.order_by(VersionRow.version))) if commits else [],
+            "groups": groups,
+        },
+        "recorded": row.told["recorded"],
+    }
+
+
+async def unread(session: AsyncSession) -> list[tuple[int, int]]:
+    """The parcels that wait to be read at this moment: the first and the last number of each sidecar."""
+    ends = select(func.min(CapturedRow.id), func.max(CapturedRow.id))
+    return [(first, last) for first, last in await session.execute(ends.group_by(CapturedRow.id // _NUMBERS))]
+
+
+async def still_unread(session: AsyncSession, parcels: Sequence[tuple[int, int]]) -> int:
+    """Exchanges in those of these parcels that still wait."""
+    if not parcels:
+        return 0
+    among = or_(*(CapturedRow.id.between(first, last) for first, last in parcels))
+    return int(await session.scalar(select(func.sum(CapturedRow.exchanges)).where(among)) or 0)
+
+
+async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
+    named = TaskRow.session_id == row.ref if row.kind == "session_id" else TaskRow.id == row.ref
+    named &= TaskRow.created_at <= row.at
+    committing = GroupRow.state == "committing"
+    held = select(GroupRow.id).join(TaskRow, TaskRow.id == GroupRow.task_id).where(named, committing)
+    pending = len((await session.scalars(held)).all())
+    if pending:
+        named &= TaskRow.id.not_in(select(GroupRow.task_id).where(committing))
+    tasks = select(TaskRow.id).where(named)
+
+    row.told = await _with_what_was_told(session, row, tasks)
+    undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(("running", "ready")))
+    lost = await _count(session, undelivered)
+    counts = {
+        "calls": await _count(session, select(func.count()).where(CallRow.task_id.in_(tasks))),
+        "groups": await _count(session, select(func.count()).where(GroupRow.task_id.in_(tasks))),
+        "runs": await _count(session, _of_tasks(select(func.count()), tasks)),
+    }
+    counts["feedback"] = await _delete_feedback(session, row, tasks)
+    marks = delete(MarkRow).where(or_(_is(row, "task_id", MarkRow.task_id, tasks), MarkRow.msg_id.in_(_msg_ids(tasks))))
+    counts["marks"] = await _done(session, marks)
+    facade = delete(FacadeGroupRow).where(
+        _is(row, "task_id", FacadeGroupRow.task_id, tasks), FacadeGroupRow.state != "committing"
+    )
+    counts["facade_groups"] = await _done(session, facade)
+    counts["tasks"] = await _done(session, delete(TaskRow).where(TaskRow.id.in_(tasks)))
+    row.pending = pending > 0
+    return Erased(counts, pending, lost)
+
+
+def _of_tasks(query: Select[Any], tasks: Select[Any]) -> Select[Any]:
+    """A query about the runs of these tasks."""
+    return query.select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id).where(GroupRow.task_id.in_(tasks))
+
+
+def _is(row: ErasureRow, kind: Kind, column: Any, tasks: Select[Any]) -> ColumnElement[bool]:
+    """Whether a column names one of the tasks, or what is deleted: something may wait for a task that never came."""
+    among: ColumnElement[bool] = column.in_(tasks)
+    return among | (column == row.ref) if row.kind == kind else among
+
+
+def _msg_ids(tasks: Select[Any]) -> Any:
+    """The ids of all answers in these tasks, of production and of the policy."""
+    replayed = _of_tasks(select(RunCallRow.msg_id), tasks).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+    return union_all(
+        select(CallRow.msg_id).where(CallRow.task_id.in_(tasks), CallRow.msg_id.is_not(None)),
+        _of_tasks(select(RunRow.msg_id), tasks).where(RunRow.msg_id.is_not(None)),
+        replayed,
+    )
+
+
+async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> dict[str, Any]:
+    """What earlier deletions wrote down, and the policy's answers in these tasks: those that a commit took, by group,
+    and those that the Explorer has recorded and nobody took."""
+    rewarded_run = RunRow.reward.is_not(None)
+    of_group: tuple[Any, ...] = (GroupRow.id, GroupRow.task_id, GroupRow.state, GroupRow.commit_id, rewarded_run)
+    shadow = _of_tasks(select(*of_group, RunRow.msg_id), tasks).where(GroupRow.kind != KIND, RunRow.msg_id.is_not(None))
+    replays = _of_tasks(select(*of_group, RunCallRow.msg_id), tasks)
+    replays = replays.join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+    recorded: list[str] = list(row.told["recorded"])
+    groups: dict[str, dict[str, Any]] = {}
+    for query in (shadow, replays):
+        for group_id, task_id, state, commit_id, rewarded, msg_id in await session.execute(query):
+            if state == "delivered" and rewarded:
+                group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
+                groups.setdefault(group_id, group)["msg_ids"].append(msg_id)
+            else:
+                recorded.append(msg_id)
+    clients = (
+        select(FacadeGroupRow.id, FacadeGroupRow.task_id, FacadeGroupRow.commit_id, FacadeAnswerRow.msg_id)
+        .join(FacadeAnswerRow, FacadeAnswerRow.group_id == FacadeGroupRow.id)
+        .where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), FacadeGroupRow.state == "delivered")
+    )
+    for group_id, task_id, commit_id, msg_id in await session.execute(clients):
+        group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
+        groups.setdefault(group_id, group)["msg_ids"].append(msg_id)
+    return {"delivered": [*row.told["delivered"], *groups.values()], "recorded": recorded}
+
+
+async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> int:
+    """What is said of these answers, tasks and sessions. Of a post that names others too, what it says in words goes,
+    and its reward stays with those."""
+    names = [
+        (FeedbackTargetRow.kind == "task_id") & _is(row, "task_id", FeedbackTargetRow.ref, tasks),
+        (FeedbackTargetRow.kind == "msg_id") & FeedbackTargetRow.ref.in_(_msg_ids(tasks)),
+        FeedbackTargetRow.call_pk.in_(select(CallRow.id).where(CallRow.task_id.in_(tasks))),
+        FeedbackTargetRow.run_pk.in_(_of_tasks(select(RunRow.id), tasks)),
+    ]
+    if row.kind == "session_id":
+        names.append((FeedbackTargetRow.kind == "session_id") & (FeedbackTargetRow.ref == row.ref))
+    found: set[int] = set()
+    posts: set[str] = set()
+    for name in names:
+        before = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id)
+        before = before.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
+        for target, post in await session.execute(before.where(name, FeedbackRow.created_at <= row.at)):
+            found.add(target)
+            posts.add(post)
+    for some in _batches(sorted(found)):
+        await _done(session, delete(FeedbackTargetRow).where(FeedbackTargetRow.id.in_(some)))
+    for post_ids in _batches(sorted(posts)):
+        left = select(FeedbackTargetRow.feedback_id).where(FeedbackTargetRow.feedback_id.in_(post_ids))
+        mine = FeedbackRow.id.in_(post_ids)
+        await _done(session, delete(FeedbackRow).where(mine, FeedbackRow.id.not_in(left)))
+        await _done(session, update(FeedbackRow).where(mine).values(comment=None, source=None))
+    return len(posts)
+
+
+def _batches(names: Sequence[Any]) -> list[Sequence[Any]]:
+    return [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
+
+
+async def _count(session: AsyncSession, query: Select[Any]) -> int:
+    return await session.scalar(query) or 0
+
+
+async def _done(session: AsyncSession, statement: Any) -> int:
+    """How many rows a statement was about."""
+    done = await session.execute(statement.execution_options(synchronize_session=False))
+    return int(done.rowcount)  # type: ignore[attr-defined]
