@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import shutil
@@ -57,6 +58,10 @@ _COLLECT_STATEMENTS_AFTER = 20_000
 """Objects that a process makes and keeps before cycles are looked for among them: a worker of the proxy, and the
 training side. SQLAlchemy's statements are cycles and hold what they were to write: about 100 MB of them, at a
 worker's number."""
+
+_M_ARENA_MAX, _ARENAS = -8, 2
+"""For mallopt(3) of glibc, which gives each thread an arena of its own, up to eight for a core. What one thread takes and
+another lets go of leaves holes there: after some minutes of load half of a training side's arenas."""
 
 _COUNTED_EACH = 5.0
 """Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
@@ -123,6 +128,8 @@ def serve(settings: Settings) -> int:
             grace=_DRAIN,
             longest_delay=_TRAINING_AGAIN,
         )
+        with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
         host, port = sockets.agents[0].getsockname()[:2]
