@@ -60,7 +60,7 @@ training side. SQLAlchemy's statements are cycles and hold what they were to wri
 worker's number."""
 
 _M_ARENA_MAX, _ARENAS = -8, 2
-"""For mallopt(3) of glibc, which gives each thread an arena of its own, up to eight for a core. What one thread takes and
+"""For mallopt(3) of glibc, which gives each thread an arena of its own, up to eight a core. What one thread takes and
 another lets go of leaves holes there: after some minutes of load half of a training side's arenas."""
 
 _COUNTED_EACH = 5.0
