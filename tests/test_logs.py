@@ -51,14 +51,14 @@ def test_a_line_is_one_json_object_with_time_level_logger_and_the_ids_of_the_wor
 
 def test_libraries_and_warnings_go_through_the_same_form_from_warning_up() -> None:
     found = lines(
-        "for name in ('uvicorn.error', 'sqlalchemy.engine', 'apscheduler', 'aiohttp.client', 'httpx'):\n"
+        "for name in ('uvicorn.error', 'sqlalchemy.engine', 'asyncio', 'aiohttp.client', 'httpx'):\n"
         "    logging.getLogger(name).info('SELECT body FROM calls')\n"
         "    logging.getLogger(name).warning('%s of %s', 1, name)\n"
         "warnings.warn('old thing', DeprecationWarning)\n"
         "logging.getLogger('slipstream.plain').debug('shown')\n",
         level="debug",
     )
-    names = ["uvicorn.error", "sqlalchemy.engine", "apscheduler", "aiohttp.client", "httpx"]
+    names = ["uvicorn.error", "sqlalchemy.engine", "asyncio", "aiohttp.client", "httpx"]
     assert [line["event"] for line in found[:5]] == [f"1 of {name}" for name in names]
     assert [line["logger"] for line in found] == [*names, "py.warnings", "slipstream.plain"]
     assert "old thing" in found[5]["event"]

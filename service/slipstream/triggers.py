@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from slipstream.committer import Committer
 from slipstream.config.settings import Commit
@@ -27,6 +25,9 @@ _EARLY = 0.01
 
 class CommitTriggers:
     """Asks for commits that nobody asked for.
+
+    The timer is the event loop's, whose clock nobody sets: one by the time of day would wait for as long as the clock
+    was set back.
 
     Args:
         clock: Unix seconds.
@@ -47,31 +48,26 @@ class CommitTriggers:
         self._settings = settings
         self._clock = clock
         self._wake = wake
-        self._scheduler = AsyncIOScheduler(timezone="UTC")
+        self._timer: asyncio.TimerHandle | None = None
         self._timer_ran_out = False
         self._was_left = False
 
     def start(self) -> None:
         """Start the timer."""
-        self._scheduler.add_job(
-            self._on_timer,
-            "interval",
-            seconds=self._settings.interval,
-            id="commit",
-            coalesce=True,
-            misfire_grace_time=None,
-        )
-        self._scheduler.start()
+        self._set(self._settings.interval)
 
     def stop(self) -> None:
         """Stop the timer."""
-        self._scheduler.shutdown(wait=False)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     @property
     def next_at(self) -> float | None:
         """When the timer runs out, Unix seconds."""
-        job = self._scheduler.get_job("commit")
-        return job.next_run_time.timestamp() if job is not None and job.next_run_time is not None else None
+        if self._timer is None:
+            return None
+        return self._clock() + max(0.0, self._timer.when() - asyncio.get_running_loop().time())
 
     def was_left(self) -> None:
         """A sidecar that is gone has left a delivery, which is to be ended now."""
@@ -101,8 +97,7 @@ class CommitTriggers:
         now, interval = self._clock(), self._settings.interval
         # a clock that was set back by more than that says nothing of when it was
         if last is not None and abs(now - last.started_at) < interval - _EARLY:
-            due_at = min(last.started_at, now) + interval
-            self._scheduler.modify_job("commit", next_run_time=datetime.fromtimestamp(due_at, UTC))
+            self._set(min(last.started_at, now) + interval - now)
         else:
             await self._done("interval", self._committer.commit("interval", self._settings.min_experiences, wait=False))
 
@@ -116,8 +111,13 @@ class CommitTriggers:
         except TimeoutError:
             _log.warning("commit_left_for_the_next_start")
 
-    async def _on_timer(self) -> None:
+    def _set(self, seconds: float) -> None:
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
         self._timer_ran_out = True
+        self._set(self._settings.interval)
         self._wake()
 
     async def _done(self, trigger: str, delivering: Awaitable[Delivered]) -> None:
