@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import CHART, EXPLORER_ELSEWHERE, GPU, MATRIX, Manifest, Refused, merged, template
+from charts import CHART, EXPLORER_ELSEWHERE, GPU, KEYS, MATRIX, Manifest, Refused, merged, of_kind, template
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
@@ -47,9 +47,11 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"explorer": {"resources": {"limits": {"nvidia.com/gpu": 4}}}}, "explorer.gpus"),
         ({"agentExample": {"enabled": True}}, "sidecar.form: injected"),
         ({"autoscaling": {"enabled": True}}, "the store is SQLite"),
+        ({"sidecar": {"replicas": 2}}, "sidecar.replicas: the store is SQLite"),
         ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
         ({"sidecar": {"config": {"runs": {"webhook": {"secret": "sk-secret"}}}}}, "sidecar.config.runs.webhook.secret"),
         ({"networkPolicy": {"agents": []}}, "agents"),
+        ({"networkPolicy": {"enabled": False}}, "sidecar.secrets.access_keys"),
         ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"fullnameOverride": "9lives"}, "9lives"),
         ({"fullnameOverride": "n" * 30}, "fullnameOverride"),
@@ -70,8 +72,16 @@ def test_the_first_thing_that_is_missing_is_named(form: str) -> None:
         template({"sidecar": {"form": form}})
 
 
-def test_a_store_that_replicas_share_may_grow() -> None:
-    """The template is there for the day that the sidecar reads more than SQLite."""
+def test_replicas_share_a_postgresql() -> None:
+    shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}, "replicas": 3}}
+    kinds = {document["kind"]: document for document in template(merged(EXPLORER_ELSEWHERE, shared))}
+    assert kinds["Deployment"]["spec"]["replicas"] == 3
+    assert "strategy" not in kinds["Deployment"]["spec"], "one after the other"
+    assert "PersistentVolumeClaim" not in kinds, "pods on two nodes could not both have it"
+    assert "persistentVolumeClaim" not in str(kinds["Deployment"])
+
+
+def test_replicas_that_share_a_postgresql_may_grow() -> None:
     shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}}, "autoscaling": {"enabled": True}}
     kinds = {document["kind"]: document for document in template(merged(EXPLORER_ELSEWHERE, shared))}
     assert kinds["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "demo-slipstream"
@@ -121,3 +131,21 @@ def test_the_matrix_renders_with_every_switch() -> None:
             if tree is True:
                 on.add(path)
     assert switches - on == {("autoscaling", "enabled"), ("networkPolicy", "enabled")}, "refused; on by itself"
+
+
+def test_keys_come_from_a_secret_and_prometheus_has_one() -> None:
+    chosen = {"sidecar": {"secrets": KEYS}, "monitoring": {"serviceMonitor": {"enabled": True}}}
+    manifests = template(merged(EXPLORER_ELSEWHERE, chosen))
+    [config] = [text for name, text in of_kind(manifests, "ConfigMap").items() if name.endswith("-sidecar")]
+    settings = yaml.safe_load(config["data"]["sidecar.yaml"])
+    assert settings["access"] == {"keys_file": "/run/secrets/slipstream/access_keys"}
+    [monitor] = of_kind(manifests, "ServiceMonitor").values()
+    told = monitor["spec"]["endpoints"][0]["authorization"]["credentials"]
+    assert told == {"name": "slipstream-keys", "key": "metrics_key"}
+
+
+def test_without_keys_it_is_the_network_policy_that_keeps_others_out() -> None:
+    manifests = template(EXPLORER_ELSEWHERE)
+    [config] = [text for name, text in of_kind(manifests, "ConfigMap").items() if name.endswith("-sidecar")]
+    assert yaml.safe_load(config["data"]["sidecar.yaml"])["access"] == {"insecure": True}
+    assert any(name.endswith("-sidecar") for name in of_kind(manifests, "NetworkPolicy"))

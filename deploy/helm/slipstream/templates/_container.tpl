@@ -39,6 +39,12 @@ the same as explorer.yaml and trainer.yaml about the size of groups and batches.
 {{- $_ := set $given $section (dict "api_key" (printf "${file:/run/secrets/slipstream/%s}" $file)) -}}
 {{- end -}}
 {{- end -}}
+{{- if hasKey .Values.sidecar.secrets "access_keys" -}}
+{{- $_ := set $given "access" (dict "keys_file" "/run/secrets/slipstream/access_keys") -}}
+{{- else if not (hasKey .Values.sidecar.config "access") -}}
+{{- /* without keys the network policy is what keeps others out; checks.yaml sees to it that there is one */ -}}
+{{- $_ := set $given "access" (dict "insecure" true) -}}
+{{- end -}}
 {{- mergeOverwrite $given (deepCopy .Values.sidecar.config) | toYaml -}}
 {{- end }}
 
@@ -75,7 +81,9 @@ resources: {{- toYaml $sidecar.resources | nindent 2 }}
 securityContext: {{- include "slipstream.containerSecurity" $sidecar.user | nindent 2 }}
 volumeMounts:
   - {name: slipstream-config, mountPath: /etc/slipstream, readOnly: true}
+  {{- if hasPrefix "sqlite" (include "slipstream.store" .context) }}
   - {name: slipstream-store, mountPath: /var/lib/slipstream}
+  {{- end }}
   - {name: slipstream-tmp, mountPath: /tmp}
   {{- if $sidecar.secrets }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
@@ -85,8 +93,10 @@ volumeMounts:
 {{- define "slipstream.volumes" -}}
 - name: slipstream-config
   configMap: {name: {{ include "slipstream.fullname" . }}-sidecar}
+{{- if hasPrefix "sqlite" (include "slipstream.store" .) }}
 - name: slipstream-store
   persistentVolumeClaim: {claimName: {{ include "slipstream.storeClaim" . }}}
+{{- end }}
 - name: slipstream-tmp
   emptyDir: {sizeLimit: 1Gi}
 {{- if .Values.sidecar.secrets }}
