@@ -20,8 +20,9 @@ from slipstream.sidecar import Sidecar
 
 _log = structlog.get_logger(__name__)
 
-_RETRY_AFTER = "5"
-"""Seconds: a locked or full store is worth another try soon, and not in a tight loop."""
+_RETRY = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
+"""Seconds: a locked or full store is worth another try soon, and not in a tight loop; a budget is counted by the
+minute."""
 
 
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
@@ -44,7 +45,7 @@ async def _request_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     body = error_body(str(error), kind=kind, code=error.code, param=error.param)
-    return JSONResponse(body, error.status, headers={"Retry-After": _RETRY_AFTER} if error.status == 503 else None)
+    return JSONResponse(body, error.status, headers=_RETRY.get(error.status))
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
@@ -77,7 +78,7 @@ async def _store_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(
         error_body("the store does not take writes at the moment; try again", kind="server_error", code="store_failed"),
         503,
-        headers={"Retry-After": _RETRY_AFTER},
+        headers=_RETRY[503],
     )
 
 

@@ -38,6 +38,18 @@ class Metrics:
         self.replay_calls = Counter(
             "slipstream_replay_calls", "Policy calls of agent replays, whole or too late", ["state"], registry=registry
         )
+        self.budget = Gauge(
+            "slipstream_budget",
+            "What may be spent within an hour, by purpose and kind",
+            ["purpose", "kind"],
+            registry=registry,
+        )
+        self.budget_spent = Gauge(
+            "slipstream_budget_spent",
+            "What was spent within the last hour, by purpose and kind",
+            ["purpose", "kind"],
+            registry=registry,
+        )
         self.rewards = Histogram(
             "slipstream_reward",
             "Rewards given to runs",

@@ -27,8 +27,6 @@ from slipstream.capture.recorder import Recorder
 from slipstream.capture.retries import Retries
 from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
-from slipstream.capture.room import TICK as ROOM_TICK
-from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.committer import Committer
 from slipstream.config.settings import Settings
@@ -42,6 +40,8 @@ from slipstream.redaction import Redactor
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
 from slipstream.runs.breaker import CircuitBreaker
+from slipstream.runs.budget import TICK as BUDGET_TICK
+from slipstream.runs.budget import Budget
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.history import TrinityHistory
 from slipstream.runs.planning import Planner
@@ -109,13 +109,11 @@ class Sidecar:
         self._rewards = RewardModel(settings.rewards)
         self._backlog = Backlog(settings.capture.backlog_bytes)
         self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
-        self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
         self.intake = Intake(
             self.database,
             self._backlog,
             Keeper(self.redactor, settings.capture.max_body),
             self.metrics,
-            store_full=lambda: self.room.full,
             store_full=lambda: self.room.full,
             limit_bytes=settings.capture.queue_bytes,
             written=lambda: self._recording.wake(),
@@ -145,12 +143,29 @@ class Sidecar:
             clock=time.time,
             planned=self._planned,
         )
+        allowed = settings.runs.budget
+        self.budget = Budget(
+            self.database,
+            self.metrics,
+            "runs",
+            requests=allowed.requests_per_hour,
+            tokens=allowed.tokens_per_hour,
+            clock=time.time,
+        )
+        self.judging = Budget(
+            self.database,
+            self.metrics,
+            "judge",
+            requests=settings.rewards.judge_calls_per_hour,
+            clock=time.time,
+        )
         self.shadow = ShadowCaller(
             self.database,
             self.explorer,
             self.breaker,
             self.redactor,
             self.metrics,
+            self.budget,
             owner=self._id,
             concurrency=settings.runs.concurrency,
             max_attempts=settings.runs.max_attempts,
@@ -165,6 +180,8 @@ class Sidecar:
             self.database,
             self._rewards,
             self.metrics,
+            self.judging,
+            judges=settings.rewards.judges,
             owner=self._id,
             clock=time.time,
             scored=lambda: self._committing.wake(),
@@ -203,6 +220,7 @@ class Sidecar:
             self.redactor,
             self.metrics,
             self.membership,
+            self.budget,
             timeout=settings.runs.replay_timeout,
             grace=settings.rewards.grace,
             clock=time.time,
@@ -217,7 +235,7 @@ class Sidecar:
                 settings,
                 self.metrics,
                 self.membership,
-                ready=lambda: self.watch.up is True,
+                ready=lambda: self.watch.up is True and self.budget.open,
                 clock=time.time,
                 rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
                 wake=self._planned,
@@ -241,7 +259,8 @@ class Sidecar:
             self._committing,
             Worker("replays", self.replays.step, _TICK),
             Worker("room", self.room.step, ROOM_TICK),
-            Worker("room", self.room.step, ROOM_TICK),
+            Worker("budget", self.budget.step, BUDGET_TICK),
+            Worker("judging", self.judging.step, BUDGET_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
         )
@@ -267,7 +286,13 @@ class Sidecar:
             closing.callback(self.explorer.close)
             if self._history is not None:
                 closing.push_async_callback(self._history.aclose)
-            for close in (self.database.close, self._renewing.stop, self._rewards.aclose, self.shadow.stop):
+            for close in (
+                self.database.close,
+                self.membership.stop,  # once nothing more is done in its name
+                self._renewing.stop,
+                self._rewards.aclose,
+                self.shadow.stop,
+            ):
                 closing.push_async_callback(close)
             if self._webhook is not None:
                 closing.push_async_callback(self._webhook.aclose)
@@ -289,8 +314,6 @@ class Sidecar:
                 _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
             await self.shadow.stop()
             await self._triggers.last(_DRAIN)
-            await self._renewing.stop()
-            await self.membership.stop()
 
     async def facade_chat(self, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""

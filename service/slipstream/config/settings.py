@@ -180,6 +180,13 @@ class ReplayWebhook(_Section):
         return value
 
 
+class RunsBudget(_Section):
+    """What runs may cost in any hour, of all sidecars on one store together; null for no limit."""
+
+    requests_per_hour: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_hour: Annotated[int, Field(ge=1)] | None = None
+
+
 class Runs(_Section):
     """How selected tasks are run by the policy: each call of theirs, or their agent by its endpoint."""
 
@@ -191,6 +198,7 @@ class Runs(_Section):
     max_attempts: int = Field(default=3, ge=1)
     replay_timeout: PositiveDuration = 600.0
     webhook: ReplayWebhook = ReplayWebhook()
+    budget: RunsBudget = RunsBudget()
 
     @model_validator(mode="after")
     def _has_an_endpoint(self) -> Self:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from slipstream.config.units import Duration
 from slipstream.rewards.agent import DEFAULT_WEIGHTS, Agent
@@ -105,6 +105,7 @@ class RewardsSettings(BaseModel):
         calculators: what gives a run its reward, combined by weight; nothing can be scored while it is empty.
         clip: the range that a reward is cut to, lower and upper.
         grace: seconds that a run waits for feedback before the `feedback` calculator takes its default.
+        judge_calls_per_hour: questions to judges in any hour, of all sidecars on one store together; None for no limit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -112,3 +113,9 @@ class RewardsSettings(BaseModel):
     calculators: Annotated[tuple[CalculatorSpec, ...], AfterValidator(_different_components)] = ()
     clip: Annotated[tuple[float, float], AfterValidator(_range)] = (0.0, 1.0)
     grace: Duration = 0.0
+    judge_calls_per_hour: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def judges(self) -> int:
+        """How many calculators ask a judge."""
+        return sum(isinstance(spec.parameters, Judge) for spec in self.calculators)

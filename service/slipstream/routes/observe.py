@@ -81,6 +81,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
         },
         "capture": {"waiting": sidecar.waiting},
         "runs_active": sidecar.shadow.active,
+        "budget": {"runs": sidecar.budget.as_dict(), "judge": sidecar.judging.as_dict()},
         **found,
         "experiences_delivered": recently.delivered,
     }

@@ -20,6 +20,7 @@ from slipstream.facade.chats import Chats
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
+from slipstream.runs.budget import Budget
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.store import calling, replays, sidecars
@@ -66,6 +67,7 @@ class Replays:
 
     Args:
         membership: in whose name calls are made.
+        budget: what calls are counted in; at its end no further runs are opened.
         timeout: seconds after which a run that nothing is heard of is given up.
         grace: seconds that a run whose reward the calculators give waits for feedback.
         clock: Unix seconds.
@@ -80,6 +82,7 @@ class Replays:
         redactor: Redactor,
         metrics: Metrics,
         membership: Membership,
+        budget: Budget,
         *,
         timeout: float,
         grace: float,
@@ -93,6 +96,7 @@ class Replays:
         self._redactor = redactor
         self._metrics = metrics
         self._membership = membership
+        self._budget = budget
         self._timeout = timeout
         self._grace = grace
         self._clock = clock
@@ -140,8 +144,11 @@ class Replays:
         """Begin a group of so many runs of a task.
 
         Raises:
-            RequestError: 409, the task's last group is neither delivered nor dropped.
+            RequestError: 409, the task's last group is neither delivered nor dropped; 429, the budget is spent.
         """
+        if not self._budget.open:
+            text = "what runs may cost in an hour is spent (runs.budget); try again later"
+            raise RequestError(text, status=429, code="budget_spent")
         labels, metadata = self._redactor.redact(list(labels)), self._redactor.redact(dict(metadata))
         now = self._clock()
         async with self._database.write() as session:
@@ -306,6 +313,7 @@ class Replays:
         now = self._clock()
         async with self._database.write() as session:
             kept = await replays.add_call(session, pk, call, now + self._timeout, now)
+            await self._budget.spend(session, 1, call.tokens, now)
             if under is not None:  # its end follows, or all of it
                 await calling.note_reading(session, under.pk)
                 under.reading = True

@@ -14,6 +14,7 @@ from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Whole
 from slipstream.redaction import RedactionFailed, Redactor
+from slipstream.runs.budget import tokens_of
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.bodies import pack
 from slipstream.store.replays import NewCall
@@ -77,7 +78,9 @@ class ReplayChat:
         except RedactionFailed as error:
             await self._give_up(str(error))
             raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
-        await self._keep(NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began))
+        tokens = tokens_of(answer.completion)
+        call = NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began, tokens)
+        await self._keep(call)
 
     async def broken_off(self, answer: Answer) -> None:
         await self._give_up(f"an answer was not whole: {answer.flaw}")

@@ -10,6 +10,7 @@ import structlog
 from slipstream.errors import ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
+from slipstream.runs.budget import Budget
 from slipstream.store import pictures, runs, sidecars
 from slipstream.store.database import Database
 from slipstream.store.pictures import DueRun
@@ -29,6 +30,7 @@ class Scorer:
     weight among others (a `feedback` calculator).
 
     Args:
+        budget: of calls of judges, of which there are `judges`; at its end runs wait.
         owner: the id of this sidecar, which asks about its own runs and those that are nobody's.
         clock: Unix seconds.
         scored: called when a group may have become ready.
@@ -39,7 +41,9 @@ class Scorer:
         database: Database,
         model: RewardModel,
         metrics: Metrics,
+        budget: Budget,
         *,
+        judges: int,
         owner: Callable[[], int],
         clock: Callable[[], float],
         scored: Callable[[], None],
@@ -47,6 +51,8 @@ class Scorer:
         self._database = database
         self._model = model
         self._metrics = metrics
+        self._budget = budget
+        self._judges = judges
         self._owner = owner
         self._clock = clock
         self._scored = scored
@@ -54,6 +60,8 @@ class Scorer:
     async def step(self) -> bool:
         """Score a batch of runs. Returns True when more may be waiting."""
         owner, now = self._owner(), self._clock()
+        if not self._budget.open:
+            return False
         async with self._database.read() as session:
             unclaimed = await runs.unclaimed_answers(session, now)
         if unclaimed:
@@ -62,6 +70,7 @@ class Scorer:
                 await runs.claim_answers(session, owner, _BATCH, now)
         async with self._database.read() as session:
             due = await pictures.due_runs(session, owner, _BATCH, now)
+        due = due[: await self._affordable(len(due), now)]
         under_way = {asyncio.create_task(self._end(one)): one for one in due}
         errors: list[BaseException] = []
         try:
@@ -76,6 +85,15 @@ class Scorer:
         if errors:  # only now: each run of the batch has had its turn
             raise errors[0]
         return len(due) == _BATCH
+
+    async def _affordable(self, wanted: int, now: float) -> int:
+        """How many runs judges may be asked about; each of them once for a run, whatever comes of it."""
+        if not (self._judges and self._budget.limited and wanted):
+            return wanted
+        async with self._database.write() as session:
+            room = await self._budget.room(session, wanted * self._judges, now) // self._judges
+            await self._budget.spend(session, room * self._judges, 0, now)
+        return room
 
     async def _end(self, due: DueRun) -> Ended:
         run = due.run

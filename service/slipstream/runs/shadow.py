@@ -17,6 +17,7 @@ from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, Explore
 from slipstream.metrics import Metrics
 from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.breaker import CircuitBreaker
+from slipstream.runs.budget import Budget
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import runs, sidecars
 from slipstream.store.bodies import pack, unpack
@@ -47,6 +48,7 @@ class ShadowCaller:
     stored. What is stored of an answer is redacted, like all that is stored.
 
     Args:
+        budget: what may be spent; at its end runs wait.
         owner: the id of this sidecar, under which it takes runs.
         grace: seconds that an answer waits for feedback before it is scored.
         version: the policy version known at this moment.
@@ -62,6 +64,7 @@ class ShadowCaller:
         breaker: CircuitBreaker,
         redactor: Redactor,
         metrics: Metrics,
+        budget: Budget,
         *,
         owner: Callable[[], int],
         concurrency: int,
@@ -78,6 +81,7 @@ class ShadowCaller:
         self._breaker = breaker
         self._redactor = redactor
         self._metrics = metrics
+        self._budget = budget
         self._owner = owner
         self._concurrency = concurrency
         self._max_attempts = max_attempts
@@ -95,7 +99,7 @@ class ShadowCaller:
         step itself."""
         room = self._concurrency - len(self._active)
         admitted = self._breaker.admits()
-        take = max(0, room if admitted is None else min(room, admitted))
+        take = max(0, room if admitted is None else min(room, admitted)) if self._budget.open else 0
         if not take and not self._back:
             return False
         for run in await self._store(take):
@@ -158,7 +162,7 @@ class ShadowCaller:
         """Store the first of what came back, and claim runs, in one transaction."""
         back = [outcome for _, outcome in itertools.islice(self._back, count)]
         now = self._clock()
-        owner = self._owner()
+        owner, tokens = self._owner(), self._budget.unstored
         async with self._database.write(alone=bool(back)) as session:  # runs may be taken while others write
             answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
             failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
@@ -166,7 +170,11 @@ class ShadowCaller:
             claimed: list[ClaimedRun] = []
             if take:
                 await sidecars.hold(session, owner)
+                take = await self._budget.room(session, take, now)
+            if take:
                 claimed = await runs.claim(session, owner, take, now)
+            await self._budget.spend(session, len(claimed), tokens, now)
+        self._budget.unstored -= tokens
         for _ in back:
             self._back.popleft()
         self._metrics.runs.labels("answered").inc(answered)
@@ -197,6 +205,7 @@ class ShadowCaller:
                 self._breaker.failed()
                 return self._fail(run, f"could not be sent: {type(error).__name__}")
             self._breaker.succeeded()
+            self._budget.used(answer)
             latency, due_at = time.monotonic() - started, self._clock() + self._grace
             try:
                 packed = await _aside(len(run.request), lambda: self._packed(request, answer))

@@ -67,6 +67,7 @@ class NewCall:
     latency: float
     policy_version: int | None
     started_at: float
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,3 +402,16 @@ class FeedbackTargetRow(Base):
     """policy or production."""
     run_pk: Mapped[RowId | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
     call_pk: Mapped[RowId | None] = mapped_column(ForeignKey("calls.id", ondelete="SET NULL"), index=True)
+
+
+class SpentRow(Base):
+    """What was spent in a minute, of all sidecars together; rows of the last hour only."""
+
+    __tablename__ = "spent"
+
+    purpose: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """runs or judge."""
+    minute: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    """Since 1970."""
+    requests: Mapped[int] = mapped_column(BigInteger)
+    tokens: Mapped[int] = mapped_column(BigInteger)
