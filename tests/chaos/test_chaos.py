@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SEEDS = range(20)
+SEEDS = (0, 3, 4, 11, 17, 19, 25, 48, 58, 65, 72, 74, 83, 84, 122, 128, 130, 131, 139, 156)
+"""Each fault is in one of them, and both stores, two sidecars, and the scripted and the embedded Explorer."""
 AT_ONCE = 4
 """A schedule mostly waits: for timeouts, for what was killed to start."""
+PATHS = [HERE, HERE.parent / "support", HERE.parent / "trinity", HERE.parents[1] / "benchmarks"]
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +24,9 @@ def outcomes() -> Iterator[dict[int, Future[tuple[int, str]]]]:
     """By seed: the exit code of its schedule and what it said; several run at once."""
 
     async def run(seed: int) -> tuple[int, str]:
-        folders = (HERE, HERE.parent / "support", HERE.parent / "trinity", HERE.parents[1] / "benchmarks")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "chaos", "--seeds", str(seed)),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -41,3 +42,19 @@ def outcomes() -> Iterator[dict[int, Future[tuple[int, str]]]]:
 def test_nothing_is_lost_whatever_breaks(outcomes: dict[int, Future[tuple[int, str]]], seed: int) -> None:
     code, said = outcomes[seed].result()
     assert code == 0, said
+
+
+def test_each_fault_is_in_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in PATHS:
+        monkeypatch.syspath_prepend(path)
+    from chaos.faults import FAULTS
+    from chaos.schedule import schedule_of
+
+    schedules = [schedule_of(seed) for seed in SEEDS]
+    assert {step.fault.name for schedule in schedules for step in schedule.steps} == set(FAULTS)
+    assert {(schedule.store, schedule.sidecars) for schedule in schedules} == {
+        ("sqlite", 1),
+        ("postgresql", 1),
+        ("postgresql", 2),
+    }
+    assert {schedule.explorer for schedule in schedules} == {"scripted", "embedded"}

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench import region
@@ -48,7 +49,14 @@ def _seeds(text: str) -> list[int]:
 def _here(seed: int, result: Path, keep: Path | None) -> int:
     """One schedule in this process, which has the machine's namespaces or its own."""
     folder = Path(tempfile.mkdtemp())
-    verdict = asyncio.run(judge(schedule_of(seed), folder))
+    schedule = schedule_of(seed)
+    if not explorers.available(schedule.explorer):
+        schedule = replace(schedule, explorer="scripted")
+    try:
+        verdict = asyncio.run(judge(schedule, folder))
+    except AssertionError as error:  # it did not come up
+        print(error)
+        return 1
     result.write_text(json.dumps(verdict.as_dict()))
     if keep is not None:  # from in here: the store's disk is gone with this process
         shutil.copytree(folder, keep / f"seed-{seed}", dirs_exist_ok=True)

@@ -57,8 +57,8 @@ def schedule_of(seed: int) -> Schedule:
     names = list(FAULTS)
     first = FAULTS[names[seed % len(names)]]
     store = first.store or rng.choices(("sqlite", "postgresql"), (3, 1))[0]
-    explorer = first.explorer or rng.choices(("scripted", "embedded", "trinity"), (92, 5, 3))[0]
-    others = [one for one in FAULTS.values() if one.store in (None, store) and one.explorer in (None, explorer)]
+    explorer = rng.choices(("scripted", "embedded", "trinity"), (92, 5, 3))[0]
+    others = [one for one in FAULTS.values() if one is not first and one.store in (None, store)]
     faults = [first, *rng.sample(others, rng.randint(1, 3))]
     rng.shuffle(faults)
     return Schedule(

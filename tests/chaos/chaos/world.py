@@ -124,7 +124,7 @@ class World:
 
     def last_words(self) -> str:
         """The ends of the logs."""
-        return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.folder.glob("*.log"))
+        return "; ".join(f"{log.name}: {log.read_text()[-400:]!r}" for log in self.folder.glob("*[!n].log"))
 
     def _parts(self) -> dict[str, Process | Explorer]:
         sidecars = {f"sidecar {number}": one for number, one in enumerate(self.sidecars)}

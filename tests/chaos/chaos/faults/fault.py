@@ -27,7 +27,7 @@ class Fault:
         what: in words, for the table.
         break_: breaks it when it is entered, and heals it when it is left.
         production: answers of production may suffer meanwhile. Else none may.
-        store, explorer: the kind it needs, if any.
+        store: the kind it needs, if any.
         longest: seconds that it lasts, at most.
     """
 
@@ -36,7 +36,6 @@ class Fault:
     break_: Callable[[World, random.Random], AbstractAsyncContextManager[None]]
     production: bool = False
     store: str | None = None
-    explorer: str | None = None
     longest: float = LONG
 
 
@@ -52,13 +51,12 @@ def fault(
     *,
     production: bool = False,
     store: str | None = None,
-    explorer: str | None = None,
     longest: float = LONG,
 ) -> Callable[[_Function], _Function]:
     """Add a function to the faults; the arguments are those of `Fault`."""
 
     def add(function: _Function) -> _Function:
-        FAULTS[name] = Fault(name, what, asynccontextmanager(function), production, store, explorer, longest)
+        FAULTS[name] = Fault(name, what, asynccontextmanager(function), production, store, longest)
         return function
 
     return add
