@@ -106,7 +106,7 @@ async def test_a_large_body_is_captured_without_a_copy(framing: str, monkeypatch
     kept: list[Recording] = []
 
     class Keep:
-        def wants(self, *_: Any) -> bool:
+        def wants(self, *_: Any, **__: Any) -> bool:
             return True
 
         def record(self, recording: Recording) -> None:

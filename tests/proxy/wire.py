@@ -156,7 +156,7 @@ class ListTap:
     def __init__(self) -> None:
         self.exchanges: queue.Queue[Exchange] = queue.Queue()
 
-    def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> bool:
+    def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]], *, key: bool) -> bool:
         return method == "POST" and path == "/v1/chat/completions"
 
     def record(self, recording: Recording) -> None:

@@ -278,6 +278,10 @@ class Connection(asyncio.Protocol):
 
     # The parser's callbacks
 
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._surplus = True  # the beginning of an answer to no request, to which the next one would be joined
+
     def on_status(self, reason: bytes) -> None:
         if not self._complete:
             self.reason += reason  # it comes in the pieces in which it was read
@@ -291,7 +295,7 @@ class Connection(asyncio.Protocol):
             self._surplus = True  # a second answer, to no request
             return
         status = self._parser.get_status_code()
-        if status < 200 and status != 101:
+        if 100 <= status < 200 and status != 101:
             self._interim = True
             self.reason = b""
             self.headers = []
@@ -308,7 +312,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         if self._complete:
             self._surplus = True
-        else:
+        elif self.status:  # else the head is none, and what follows it must not reach the agent in the place of one
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:

@@ -14,7 +14,7 @@ from slipstream.errors import error_body
 from slipstream.proxy.connection import JOINED, Connection
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.gateway import Gateway, Route
-from slipstream.proxy.headers import answer_fields, content_length, has, has_body
+from slipstream.proxy.headers import UnknownCoding, answer_fields, content_length, has, has_body
 from slipstream.proxy.limits import PROGRESS, RETRY_AFTER, Refusal
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording
@@ -25,6 +25,8 @@ _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE
 
 _NO_WEBSOCKET = "Websockets are not passed on; connect to the production model directly."
 _NO_UPGRADE = "A request with a body cannot ask for an upgrade (with Java's HttpClient: set version(HTTP_1_1))."
+_UNKNOWN_CODING = Refusal(501, "unknown_coding", "A body may be sent in chunks, and in no other transfer coding.")
+_CHUNKS_OF_OLD = Refusal(400, "invalid_request", "HTTP/1.0 knows no transfer-encoding.")
 
 
 class Agent(Protocol):
@@ -77,6 +79,8 @@ class Forward:
     """The body, where it may have to be sent again."""
     _kept = False
     """The connection was used before, and may be closing."""
+    _request_head = b""
+    """As it leaves."""
     _chunked = False
     """The request's body leaves in chunks."""
     _framed = False
@@ -118,6 +122,16 @@ class Forward:
             return
         if (refusal := self._too_much()) is not None:
             self._decline(refusal)
+            return
+        try:
+            self._request_head, self._chunked = route.head(request)
+        except UnknownCoding:
+            request.keep_alive = False  # others may see another end of this request
+            self._decline(_UNKNOWN_CODING)
+            return
+        if self._chunked and not request.http11:
+            request.keep_alive = False
+            self._decline(_CHUNKS_OF_OLD)
             return
         route.metrics.begins()
         self._recording = self._gateway.recording(route, request, kept)
@@ -331,8 +345,7 @@ class Forward:
         request = self.request
         self._connection = connection
         connection.begin(self, bodiless=request.method == b"HEAD")
-        head, self._chunked = self._route.head(request)
-        connection.send(head, self._pieces())
+        connection.send(self._request_head, self._pieces())
         self._sent_or_waits(connection)
 
     def _pieces(self) -> list[bytes]:

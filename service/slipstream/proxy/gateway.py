@@ -12,7 +12,7 @@ import httptools
 import structlog
 
 from slipstream.access.guard import Guard
-from slipstream.proxy.limits import AgentLimits, Limit
+from slipstream.proxy.limits import AgentLimits, Limit, Refusal
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.pool import Pool
 from slipstream.proxy.request import Request
@@ -28,6 +28,8 @@ microsecond for each ten or so."""
 
 _LOOK = 0.1
 """Seconds until idle ones are looked for again where there was none."""
+
+_NO_PATH = Refusal(400, "invalid_request", "The request's target is neither a path nor an http(s) URL.")
 
 ROOT = b"/v1"
 """What is production's begins with it."""
@@ -124,7 +126,10 @@ class Gateway:
         """Whose request this is; its target is in origin form from here on."""
         target = request.target
         if not target.startswith(b"/"):
-            target = request.target = _origin_form(target)
+            path = _origin_form(target)
+            if path is None and request.method != b"CONNECT":
+                request.odd, request.refusal, request.keep_alive = True, _NO_PATH, False
+            target = request.target = path or b"/"
         return self._production if _is_productions(target) else self._control
 
     def is_productions(self, request: Request) -> bool:
@@ -225,10 +230,12 @@ def _is_productions(target: bytes) -> bool:
     return target.startswith((b"/v1/", b"/v1?")) or target == ROOT
 
 
-def _origin_form(target: bytes) -> bytes:
+def _origin_form(target: bytes) -> bytes | None:
     """The path and query of an absolute URL, which a server must take as well (RFC 9112, section 3.2.2)."""
     try:
         url = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError:
-        return b"/"
+        return None
+    if url.schema is None or url.schema.lower() not in (b"http", b"https"):
+        return None
     return (url.path or b"/") + (b"?" + url.query if url.query else b"")

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from slipstream.errors import SlipstreamError
+
 Headers = list[tuple[bytes, bytes]]
 """Header fields in the order in which they came."""
+
+
+class UnknownCoding(SlipstreamError):
+    """A request's body is in a transfer coding that is not undone here: where it ends others might see differently."""
+
 
 OWN_PREFIX = b"x-slipstream-"
 
@@ -88,6 +95,9 @@ def request_fields(
 
     Returns:
         The fields' lines in parts, to be joined; whether the body leaves in chunks.
+
+    Raises:
+        UnknownCoding: `transfer-encoding` is not `chunked` alone.
     """
     lines: list[bytes] = []
     chunked, host_missing = False, host is not None
@@ -104,6 +114,8 @@ def request_fields(
                         continue  # said twice: production gets one
                     value, host_missing = host, False
             elif kind is _TRANSFER_ENCODING:
+                if chunked or value.strip().lower() != b"chunked":
+                    raise UnknownCoding
                 chunked = True
             elif (
                 kind is _HOP_BY_HOP
