@@ -150,11 +150,11 @@ class Rig:
         return total
 
     async def _serves(self) -> None:
-        for _ in range(_START * 5):
-            if await asyncio.to_thread(said, self.port):
-                return
+        deadline = time.monotonic() + _START
+        while not await asyncio.to_thread(said, self.port):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the sidecar does not start: {self.sidecar.said()}")
             await asyncio.sleep(0.2)
-        raise Unavailable(f"the sidecar does not start: {self.sidecar.said()}")
 
     def _module(self, name: str, *arguments: str) -> Process:
         command = [sys.executable, "-m", f"soak.{name}", *arguments]

@@ -19,7 +19,8 @@ from chaos.world import World
 _WITHOUT_EFFECT = {
     "feedback": "SELECT feedback_id FROM feedback_targets WHERE state = 'waiting' AND (kind = 'msg_id' AND ref IN "
     "(SELECT msg_id FROM calls) OR kind = 'task_id' AND ref IN (SELECT task_id FROM calls))",
-    "mark": "SELECT id FROM marks WHERE state = 'waiting' AND task_id IN (SELECT task_id FROM calls)",
+    "mark": "SELECT m.id, m.created_at, m.expires_at, t.created_at FROM marks m JOIN tasks t ON t.id = m.task_id "
+    "WHERE m.state = 'waiting' AND t.created_at < m.expires_at",
 }
 """What was said of an answer and did not find it, though both are stored."""
 _AFTER = 2.5
@@ -103,7 +104,7 @@ async def _acknowledged(world: World) -> list[str]:
         stored = {row[0] for row in await stored_rows(world.store_url, f"SELECT id FROM {table}")}
         found += [f"{table} {one} was acknowledged and is lost" for one in ids if one not in stored]
     for one, query in _WITHOUT_EFFECT.items():
-        found += [f"{one} {row[0]} waits for what is there" for row in await stored_rows(world.store_url, query)]
+        found += [f"{one} {row} waits for what is there" for row in await stored_rows(world.store_url, query)]
     query = "SELECT g.task_id, r.run_id, r.state, r.reward FROM runs r JOIN groups g ON g.id = r.group_id"
     rows = await stored_rows(world.store_url, f"{query} WHERE g.kind = 'agent_replay'")
     runs = {(task, run): (state, reward) for task, run, state, reward in rows}
