@@ -49,7 +49,7 @@ class Budget:
         self._metrics = metrics
         self._purpose: Purpose = purpose
         self._clock = clock
-        self.limits = {"requests": requests, "tokens": tokens}
+        self.limits = {"requests": requests} | ({"tokens": tokens} if purpose == "runs" else {})
         self.limited = requests is not None or tokens is not None
         self.spent = Spent(0, 0)
         self.open = True
@@ -82,10 +82,6 @@ class Budget:
         """So many requests are made, and answers had so many tokens."""
         if self.limited and (requests or tokens):
             await budget.spend(session, self._purpose, requests, tokens, now)
-
-    async def forget(self, session: AsyncSession, now: float) -> None:
-        """Delete what no longer counts."""
-        if self.limited:
             await budget.forget(session, now)
 
     def used(self, answer: Mapping[str, Any]) -> None:
