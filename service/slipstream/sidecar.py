@@ -28,6 +28,8 @@ from slipstream.capture.retries import Retries
 from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
+from slipstream.clock import TICK as CLOCK_TICK
+from slipstream.clock import ClockWatch
 from slipstream.committer import Committer
 from slipstream.config.settings import Settings
 from slipstream.delivery import Delivery
@@ -241,6 +243,7 @@ class Sidecar:
                 wake=self._planned,
             )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
+        clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         self._taking = Worker("intake", self.intake.step, _TICK)
         self._recording = Worker("recorder", self.recorder.step, _TICK)
         self._planning = Worker("planner", self.planner.step, _TICK)
@@ -258,6 +261,7 @@ class Sidecar:
             self._scoring,
             self._committing,
             Worker("replays", self.replays.step, _TICK),
+            Worker("clock", clock.step, CLOCK_TICK),
             Worker("room", self.room.step, ROOM_TICK),
             Worker("budget", self.budget.step, BUDGET_TICK),
             Worker("judging", self.judging.step, BUDGET_TICK),

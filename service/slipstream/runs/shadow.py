@@ -166,7 +166,7 @@ class ShadowCaller:
         async with self._database.write(alone=bool(back)) as session:  # runs may be taken while others write
             answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
             failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
-            await runs.postpone(session, [one for one in back if isinstance(one, Postponed)])
+            await runs.postpone(session, [one for one in back if isinstance(one, Postponed)], now)
             claimed: list[ClaimedRun] = []
             if take:
                 await sidecars.hold(session, owner)

@@ -182,11 +182,11 @@ def _unclaimed_answers(now: float) -> tuple[ColumnElement[bool], ...]:
     return RunRow.state == "answered", RunRow.due_at <= now, RunRow.owner.is_(None)
 
 
-async def postpone(session: AsyncSession, postponed: Sequence[Postponed]) -> None:
+async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: float) -> None:
     """Send runs again later."""
     held = await _still_sent(session, postponed)
-    rows = [("pending", None, run.attempts, run.due_at, run.pk) for run in postponed if run.pk in held]
-    await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at"), rows)
+    rows = [("pending", None, run.attempts, run.due_at, now, run.pk) for run in postponed if run.pk in held]
+    await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at", "updated_at"), rows)
 
 
 async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> set[int]:

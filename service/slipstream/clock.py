@@ -1,0 +1,45 @@
+"""A clock that is set back while the sidecar runs, or was between two of its lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from slipstream.store.ahead import bring_back
+from slipstream.store.database import Database
+
+_log = structlog.get_logger(__name__)
+
+TICK = 1.0
+"""Seconds between two looks."""
+
+_TOLERATED = 5.0
+"""Seconds: the clocks of two machines differ, and so little is waited for."""
+
+
+class ClockWatch:
+    """Has what waits for a time of day wait no longer because the clock was set back.
+
+    Args:
+        clock: Unix seconds.
+        monotonic: seconds of a clock that nobody sets.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+        self._monotonic = monotonic
+        self._apart: float | None = None
+
+    async def step(self) -> bool:
+        """Look whether it was set back; at first, whether an earlier process was ahead."""
+        now = self._clock()
+        apart = now - self._monotonic()
+        if self._apart is None or apart < self._apart - _TOLERATED:
+            async with self._database.write() as session:
+                moved = await bring_back(session, now, _TOLERATED)
+            if moved:
+                _log.warning("clock_set_back", seconds=round((self._apart or apart) - apart, 1), moved=moved)
+        self._apart = apart
+        return False
