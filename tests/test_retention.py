@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from filled import fill
+from loops import Loop, RunLoop
+from on_disk import holds
 from prometheus_client import CollectorRegistry
+from serving import until
 from sqlalchemy import text
+from stores import ON_BOTH_STORES
 from structlog.testing import capture_logs
 
 from slipstream.metrics import Metrics
@@ -65,3 +69,53 @@ async def test_a_sweep_takes_any_amount_of_feedback(database: Database) -> None:
     assert await retention.step() is True
     assert await _count(database, "feedback") == before - 200
     await database.close()
+
+
+@ON_BOTH_STORES
+async def test_groups_that_are_deleted_before_they_were_delivered_are_counted(run_loop: RunLoop) -> None:
+    kept = {"runs": {"repeat_time": 2}, "commit": {"interval": "1h", "on_shutdown": False}}
+    async with run_loop(**kept) as loop:
+        await loop.chat("delivered", {"x-slipstream-task-id": "delivered"})
+        await until(lambda: loop.ready(2))
+        assert (await loop.commit())["groups"] == 1
+        await loop.chat("ready", {"x-slipstream-task-id": "ready"})
+        await until(lambda: loop.ready(2))
+    async with run_loop(**kept, capture={"retention": "10ms"}) as loop:
+        await until(lambda: _counted(loop, 'slipstream_groups_total{outcome="expired"} 1.0'))
+        await until(lambda: _nothing_left(loop))
+        assert await _counted(loop, 'slipstream_groups_total{outcome="expired"} 1.0'), "the other was delivered"
+
+
+async def test_no_byte_of_what_is_past_its_retention_is_left_in_the_files(run_loop: RunLoop, tmp_path: Path) -> None:
+    marker = "3f2c77-otter"
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        for number in range(20):  # pages are shared with what stays
+            for task_id, name in ((f"old-{number}", marker), (f"new-{number}", "somebody")):
+                headers = {"x-slipstream-task-id": task_id, "x-slipstream-metadata": f'{{"name": "{name} {number}"}}'}
+                answer = await loop.chat(f"I am {name} {number}, " * 20, headers)
+                said = {"msg_id": answer["id"], "thumbs": "up", "comment": f"thanks, says {name} {number}"}
+                assert (await loop.client.post("/feedback", json=said)).status_code == 202
+        await loop.chat(f"I am {marker}, " * 50_000, {"x-slipstream-task-id": "old-and-long"})
+        await until(lambda: loop.task("old-and-long"))
+        assert holds(tmp_path, f"I am {marker} 19")
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    long_ago = time.time() - 2 * 86400
+    async with database.write() as session:
+        await session.execute(text(f"UPDATE tasks SET updated_at = {long_ago} WHERE id LIKE 'old-%'"))
+        await session.execute(text(f"UPDATE feedback SET created_at = {long_ago} WHERE comment LIKE '%{marker}%'"))
+    retention = Retention(database, Metrics(CollectorRegistry()), retention=86400.0, clock=time.time)
+    while await retention.step():
+        pass
+    for sign in (f"I am {marker}", f"thanks, says {marker}", f'"{marker} 1'):
+        assert not holds(tmp_path, sign)
+    assert holds(tmp_path, "I am somebody 19")
+    assert await _count(database, "calls") == 20
+    await database.close()
+
+
+async def _counted(loop: Loop, line: str) -> bool:
+    return line in (await loop.client.get("/metrics")).text
+
+
+async def _nothing_left(loop: Loop) -> bool:
+    return (await loop.status())["groups"] == {}

@@ -1,0 +1,232 @@
+"""`DELETE /data`: everything about a session goes, its bytes too, and what cannot be taken back is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loops import Loop, RunLoop
+from on_disk import holds
+from scripted import ScriptedExplorer
+from serving import until
+from stores import ON_BOTH_STORES, stored_rows
+from structlog.testing import capture_logs
+
+MARKER = "3f2c77-otter"
+SESSION = "session-3f2c77-otter"
+
+TABLES = ("tasks", "calls", "groups", "runs", "run_calls", "feedback", "feedback_targets", "marks", "captured")
+
+
+async def conversation(loop: Loop, session: str = SESSION, task_id: str = "t", said: str = MARKER) -> dict[str, Any]:
+    """A call, feedback on it, a mark, and a run of its agent."""
+    headers = {
+        "x-slipstream-session-id": session,
+        "x-slipstream-task-id": task_id,
+        "x-slipstream-metadata": json.dumps({"name": said}),
+    }
+    answer = await loop.chat(f"I am {said}", headers)
+    await until(lambda: loop.task(task_id))
+    for about in ({"session_id": session}, {"task_id": task_id}, {"msg_id": answer["id"]}):
+        body = {**about, "thumbs": "up", "comment": f"thanks, says {said}"}
+        assert (await loop.client.post("/feedback", json=body)).status_code == 202
+    mark = {"msg_id": answer["id"], "metadata": {"reference": said}}
+    assert (await loop.client.post("/marks", json=mark)).status_code == 202
+    return answer
+
+
+async def replayed(loop: Loop, session: str, task_id: str, said: str = MARKER) -> None:
+    """A run of two agents that end."""
+    opened = {"runs": 2, "session_id": session, "metadata": {"name": said}}
+    assert (await loop.client.post(f"/runs/{task_id}", json=opened)).status_code < 300
+    chat = {"model": "policy", "messages": [{"role": "user", "content": f"I am {said}"}]}
+    for run_id in (0, 1):
+        asked = await loop.client.post(f"/runs/{task_id}/{run_id}/v1/chat/completions", json=chat)
+        assert asked.status_code == 200, asked.text
+        end = {"reward": run_id, "metadata": {"name": said}}
+        assert (await loop.client.post(f"/runs/{task_id}/{run_id}/finish", json=end)).status_code == 200
+
+
+async def erased(loop: Loop, **names: str) -> dict[str, Any]:
+    response = await loop.client.delete("/data", params=names)
+    assert response.status_code == 200, response.text
+    told: dict[str, Any] = response.json()
+    return told
+
+
+async def counts(store_url: str) -> dict[str, int]:
+    return {table: (await stored_rows(store_url, f"SELECT count(*) FROM {table}"))[0][0] for table in TABLES}
+
+
+@ON_BOTH_STORES
+async def test_everything_about_a_session_is_deleted_and_others_stay(run_loop: RunLoop, store_url: str) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await conversation(loop, "another", "another", "somebody")
+        await until(lambda: loop.ready(2))
+        before = await counts(store_url)
+        await conversation(loop)
+        await replayed(loop, SESSION, "replay")
+        await until(lambda: loop.ready(6))
+        other = await loop.client.post(
+            "/feedback", json={"msg_ids": ["prod-0", "prod-1"], "reward": 1, "comment": f"both, says {MARKER}"}
+        )
+        told = await erased(loop, session_id=SESSION)
+        assert told["deleted"] == {
+            "tasks": 2, "calls": 1, "groups": 2, "runs": 4, "feedback": 4, "marks": 1, "facade_groups": 0,
+        }  # fmt: skip
+        assert told["pending"] == {"groups": 0, "exchanges": 0}
+        assert told["explorer"]["delivered"] == {"experiences": 0, "commits": [], "versions": [], "groups": []}
+        assert len(told["explorer"]["recorded"]) == 4, "what the policy answered, and nobody will be rewarded for"
+        assert await loop.task("t") is None
+        after = await counts(store_url)
+        assert after == {
+            **before,
+            "feedback": before["feedback"] + 1,
+            "feedback_targets": before["feedback_targets"] + 1,
+        }
+        targets = (await loop.client.get(f"/feedback/{other.json()['id']}")).json()["targets"]
+        assert [target["msg_id"] for target in targets] == ["prod-0"], "what is said of somebody else's answer stays"
+        comments = await stored_rows(
+            store_url, "SELECT comment FROM feedback WHERE comment LIKE :like", like=f"%{MARKER}%"
+        )
+        assert comments == [], "without its words"
+        assert (await loop.commit())["experiences"] == 2, "the other session's"
+        assert MARKER not in str(loop.explorer.committed)
+
+
+async def test_no_byte_is_left_in_the_files(run_loop: RunLoop, tmp_path: Path) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        for number in range(10):  # so that pages are shared with others, split and merged
+            await conversation(loop, "another", f"another-{number}", f"somebody {number}")
+            await conversation(loop, SESSION, f"t-{number}", f"{MARKER} {number}")
+        await replayed(loop, SESSION, "replay")
+        await loop.chat(f"I am {MARKER} " * 5000, {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "long"})
+        await until(lambda: loop.ready(44))
+        assert holds(tmp_path, MARKER)
+        told = await erased(loop, session_id=SESSION)
+        assert told["deleted"]["tasks"] == 12
+        assert holds(tmp_path, "somebody 9")
+        assert not holds(tmp_path, f"I am {MARKER}"), "bodies"
+        assert not holds(tmp_path, f"thanks, says {MARKER}"), "comments"
+        assert not holds(tmp_path, f'"{MARKER} 1'), "metadata"
+
+
+@ON_BOTH_STORES
+async def test_what_was_delivered_is_told_now_and_when_asked_again(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await conversation(loop)
+        await until(lambda: loop.ready(2))
+        commit = (await loop.commit())["commit"]
+        loop.explorer.version = 3
+        await until(lambda: _version(loop, 3))
+        await loop.chat("and another thing", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "u"})
+        await until(lambda: loop.ready(2))
+        first = await erased(loop, session_id=SESSION)
+        delivered = first["explorer"]["delivered"]
+        [told] = loop.explorer.committed
+        assert delivered["experiences"] == 2
+        assert (delivered["commits"], delivered["versions"]) == ([commit], [3])
+        assert delivered["groups"] == [
+            {"group_id": "t.0", "task_id": "t", "commit": commit, "msg_ids": [one["msg_id"] for one in told]}
+        ]
+        assert len(first["explorer"]["recorded"]) == 2
+        again = await erased(loop, session_id=SESSION)
+        assert set(again["deleted"].values()) == {0}
+        assert again["explorer"] == first["explorer"]
+        assert (await loop.commit())["experiences"] == 0, "what was ready is not delivered any more"
+        metrics = (await loop.client.get("/metrics")).text
+        assert 'slipstream_groups_total{outcome="erased"} 1.0' in metrics
+
+
+async def _version(loop: Loop, version: int) -> bool:
+    return bool((await loop.status())["policy"]["version"] == version)
+
+
+@ON_BOTH_STORES
+async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_then(run_loop: RunLoop) -> None:
+    explorer = ScriptedExplorer()
+    async with run_loop(explorer, runs={"repeat_time": 2}) as loop:
+        await conversation(loop)
+        await until(lambda: loop.ready(2))
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        commit = explorer.commit_route
+
+        async def slow(request: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await commit(request)
+
+        explorer.commit_route = slow
+        committing = asyncio.create_task(loop.commit())
+        await asked.wait()
+        erasing = asyncio.create_task(erased(loop, session_id=SESSION))
+        await until(
+            lambda: _feedback(loop, 2), what="what was said of the session is gone, and the group is waited for"
+        )
+        assert await loop.task("t") is not None
+        go_on.set()
+        assert (await committing)["experiences"] == 2
+        told = await erasing
+        assert told["pending"]["groups"] == 0
+        assert told["explorer"]["delivered"]["experiences"] == 2
+        assert await loop.task("t") is None
+
+
+async def _feedback(loop: Loop, count: int) -> bool:
+    return sum((await loop.status())["feedback"].values()) == count
+
+
+async def test_runs_under_way_come_to_nothing(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        loop.explorer.hold.clear()
+        await loop.chat(f"I am {MARKER}", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "t"})
+        await until(lambda: len(loop.explorer.chats) == 2)
+        assert (await loop.client.post("/runs/replay", json={"runs": 1, "session_id": SESSION})).status_code < 300
+        assert (await erased(loop, session_id=SESSION))["deleted"]["runs"] == 3
+        loop.explorer.hold.set()
+        chat = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
+        assert (await loop.client.post("/runs/replay/0/v1/chat/completions", json=chat)).status_code in (404, 410)
+        await loop.chat("hello", {"x-slipstream-task-id": "later"})
+        await until(lambda: loop.ready(2))
+        assert (await loop.status())["runs"] == {"scored": 2}
+        assert (await loop.commit())["groups"] == 1
+
+
+async def test_what_was_captured_before_is_not_stored_after(run_loop: RunLoop, tmp_path: Path) -> None:
+    """A call that began before the deletion and ends after it; what the same user says later is captured again."""
+    async with run_loop() as loop:
+        headers = {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "before"}
+        body = {"model": "prod", "messages": [{"role": "user", "content": f"I am {MARKER}"}], "stream": True}
+        async with loop.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
+            assert response.status_code == 200
+            assert (await erased(loop, session_id=SESSION))["deleted"]["tasks"] == 0
+            await response.aread()
+        await loop.chat("I am back", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "after"})
+        await until(lambda: loop.task("after"))
+        assert await loop.task("before") is None
+        assert (await erased(loop, task_id="after"))["deleted"]["calls"] == 1
+        assert not holds(tmp_path, f"I am {MARKER}")
+
+
+async def test_each_deletion_is_in_the_log_without_content(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        await conversation(loop, "s", "t")
+        with capture_logs() as logs:
+            await erased(loop, session_id="s")
+        [line] = [line for line in logs if line["event"] == "data_erased"]
+        assert line["session_id"] == "s"
+        assert line["deleted"]["calls"] == 1
+        assert MARKER not in str(line)
+
+
+@pytest.mark.parametrize(
+    "names", [{}, {"session_id": "a", "task_id": "b"}, {"session_id": ""}, {"task_id": "x" * 65}], ids=str
+)
+async def test_what_is_to_be_deleted_must_be_clear(run_loop: RunLoop, names: dict[str, str]) -> None:
+    async with run_loop() as loop:
+        response = await loop.client.delete("/data", params=names)
+        assert response.status_code in (400, 422)
+        assert response.json()["error"]["message"]
