@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -66,6 +67,9 @@ another lets go of leaves holes there: after some minutes of load half of a trai
 _COUNTED_EACH = 5.0
 """Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
 
+_OTHER_FILES = 256
+"""Descriptors of a worker that are no agent's and no exchange's, and some to spare."""
+
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
 
@@ -109,6 +113,7 @@ def serve(settings: Settings) -> int:
         ConfigError: the address cannot be listened on, or production cannot be reached as configured.
     """
     workers = settings.proxy.workers
+    _open_as_many_files_as_allowed(settings)
     with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
         board = Board(workers)
         production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
@@ -135,6 +140,16 @@ def serve(settings: Settings) -> int:
         host, port = sockets.agents[0].getsockname()[:2]
         _log.info("listening", host=host, port=port, workers=workers)
         return prefork.run(proxy, [training], ending=sockets.refuse_agents)
+
+
+def _open_as_many_files_as_allowed(settings: Settings) -> None:
+    """Each exchange takes two descriptors, and many systems allow 1024 unless a process asks for what it may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    worker = AgentLimits.share(settings.limits, workers=settings.proxy.workers)
+    needed = worker.most_connections + worker.streams + _OTHER_FILES
+    if most != resource.RLIM_INFINITY and most < needed:
+        _log.warning("few_open_files", allowed=most, needed_at_the_limits=needed)
 
 
 @contextlib.contextmanager

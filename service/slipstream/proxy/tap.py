@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from slipstream.proxy.headers import Headers, own_field
@@ -119,7 +120,7 @@ class Recording:
     """The copy of an exchange that is passing by.
 
     Attributes:
-        size: bytes of both bodies, once it is over.
+        size: bytes of both bodies and heads, once it is over.
     """
 
     __slots__ = (
@@ -169,6 +170,8 @@ class Recording:
         if not request_whole:
             self.request.let_go()
         self.size = self.request.give_back() + self.response.give_back()
+        self.size += sum(map(len, chain.from_iterable(self.request_headers)))
+        self.size += sum(map(len, chain.from_iterable(self.response_headers)))
 
     @property
     def crowded_out(self) -> bool:
