@@ -26,6 +26,10 @@ GPU: Manifest = {
     "trinity": {"modelPath": "/models/policy", "models": {"existingClaim": "models"}},
     "postgresql": {"bundled": True},
 }
+KEYS: Manifest = {
+    "access_keys": {"existingSecret": "slipstream-keys", "key": "access_keys"},
+    "metrics_key": {"existingSecret": "slipstream-keys", "key": "metrics_key"},
+}
 
 
 def merged(*layers: Manifest) -> Manifest:
@@ -104,7 +108,7 @@ MATRIX: dict[str, Manifest] = {
             "podDisruptionBudget": {"enabled": True},
         },
     ),
-    "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
+    "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}, "sidecar": {"secrets": KEYS}}),
     "network policies of an injected one": merged(
         GPU,
         {"sidecar": {"form": "injected"}, "agentExample": {"enabled": True}},

@@ -15,7 +15,9 @@ from serving import serving, until
 from starlette.types import Receive, Scope, Send
 
 from slipstream import model
+from slipstream.access.keys import new_key
 
+KEY = new_key()
 TASKS = 6
 REPEAT_TIME = 4
 
@@ -48,7 +50,11 @@ async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path,
             compose_config("cpu", variables=variables),
             tmp_path,
             volumes={"models": models},
-            secrets={"production_api_key": "sk-production\n", "facade_api_key": "sk-facade\n"},
+            secrets={
+                "production_api_key": "sk-production\n",
+                "facade_api_key": "sk-facade\n",
+                "access_keys": f"[{{name: agents, roles: [proxy, feedback, admin], key: {KEY}}}]\n",
+            },
         )
         try:
             await services.start()
@@ -65,8 +71,8 @@ async def _train(services: Composed) -> None:
     """Drives traffic until two versions were trained and are served, and leaves one task to be delivered."""
     url = services.url(8100)
     async with (
-        httpx.AsyncClient(base_url=url, timeout=30) as control,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-agent") as agent,
+        httpx.AsyncClient(base_url=url, timeout=30, headers={"x-slipstream-key": KEY}) as control,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY) as agent,
     ):
 
         async def status() -> dict[str, Any]:

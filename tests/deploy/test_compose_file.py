@@ -15,6 +15,8 @@ import pytest
 from composed import ROOT, compose_config, compose_program, seconds
 from typer.main import get_command
 
+from slipstream.access.keyring import Keyring
+from slipstream.access.settings import Access
 from slipstream.cli import app
 from slipstream.embedded.config import load_config
 from slipstream.trinity.document import load_document
@@ -252,9 +254,13 @@ def test_secrets_are_made_once_and_others_on_the_machine_cannot_read_them(tmp_pa
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     made = {file.name: file.read_text() for file in folder.iterdir()}
     wanted = {name for model in ("cpu", "gpu") for name in MODELS[model]["secrets"]}
-    assert made.keys() == wanted - (set() if os.geteuid() == 0 else {"postgres_passfile"})
+    for_people = {"agent_key", "admin_key"}
+    assert made.keys() == wanted | for_people - (set() if os.geteuid() == 0 else {"postgres_passfile"})
     assert made["production_api_key"] == ""
     assert len({made["facade_api_key"], made["postgres_password"], made["grafana_password"]}) == 3
+    ring = Keyring(Access(keys_file=folder / "access_keys"))
+    roles = {name: ring.holder(made[name].encode()).roles for name in ("agent_key", "admin_key", "metrics_key")}
+    assert roles == {"agent_key": {"proxy", "feedback"}, "admin_key": {"admin"}, "metrics_key": {"metrics"}}
     if os.geteuid() == 0:
         assert made["postgres_passfile"].strip().endswith(f":{made['postgres_password']}")
         passfile = (folder / "postgres_passfile").stat()

@@ -31,14 +31,20 @@ from slipstream.trinity.document import load_document
 
 # What a user of the chart brings along, in the values of the matrix.
 BROUGHT = {
-    "Secret": {"llm": {"api-key"}, "facade": {"token"}, "buffer": {"dsn"}, "my-postgresql": {"password", "url"}},
+    "Secret": {
+        "llm": {"api-key"},
+        "facade": {"token"},
+        "buffer": {"dsn"},
+        "my-postgresql": {"password", "url"},
+        "slipstream-keys": {"access_keys", "metrics_key"},
+    },
     "PersistentVolumeClaim": {"models", "my-store", "my-checkpoints"},
 }
 
 ROLES = ("explorer", "trainer", "postgresql", "agent")
 
 # Warnings about addresses that other pods can reach, as a Service must; the network policies answer them.
-FOR_THE_NETWORK = {"files.explorer_listens_everywhere", "files.facade_without_key"}
+FOR_THE_NETWORK = {"files.explorer_listens_everywhere", "files.open_to_everybody"}
 
 
 @pytest.fixture(scope="module", params=MATRIX, ids=lambda name: name.replace(" ", "-"))

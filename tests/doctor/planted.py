@@ -158,7 +158,9 @@ MISTAKES = [
     Mistake("files.production_is_the_explorer", sidecar=sidecar("production", base_url="http://localhost:8010/v1/")),
     Mistake("files.too_many_concurrent_runs", sidecar=sidecar("runs", concurrency=200)),
     Mistake("files.explorer_gives_up_first", sidecar=sidecar("runs", timeout="20m")),
-    Mistake("files.facade_without_key", sidecar={"SLIPSTREAM_LISTEN": "0.0.0.0:8100"}),
+    Mistake(
+        "files.open_to_everybody", sidecar={"SLIPSTREAM_LISTEN": "0.0.0.0:8100", "SLIPSTREAM_ACCESS__INSECURE": "true"}
+    ),
     Mistake("files.retention_too_short", sidecar=sidecar("capture", retention="5m")),
     Mistake("files.nothing_selected", sidecar={"SLIPSTREAM_SELECTION": "{sampling: {rate: 0}}"}),
     Mistake("files.nothing_selected", sidecar=sidecar("capture", rate=0)),

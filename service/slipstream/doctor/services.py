@@ -85,6 +85,8 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
     with httpx.Client(timeout=_PATIENCE, trust_env=False) as client:
         metrics = ask(client, f"{explorer}/metrics")
         models = ask(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
+        key = os.environ.get("SLIPSTREAM_API_KEY")
+        client.headers.update({"x-slipstream-key": key} if key else {})
         status = ask(client, f"{local_url(listen.host, listen.port)}/status")
     port = files.explorer.whole("explorer.proxy_port")
     return Services(

@@ -94,6 +94,12 @@ CLOCK = Problem(
     why="The clocks of two hosts differ: ages of versions, feedback and experiences are wrong, in alerts too.",
     fix="NTP on both hosts.",
 )
+KEPT_OUT = Problem(
+    "running.doctor_kept_out",
+    "warning",
+    why="The running sidecar asks for a key, and did not take the doctor's: what it sees of itself is not looked at.",
+    fix="SLIPSTREAM_API_KEY, with a key that has the role `metrics` or `admin`.",
+)
 OTHER_SETTINGS = Problem(
     "running.sidecar_not_restarted",
     "warning",
@@ -180,6 +186,8 @@ def clocks(files: Files, machine: Machine, services: Services) -> Iterator[Findi
 def sidecars_own(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:
     """What the running sidecar tells of itself, and whether it runs with the file that was read."""
     status = services.status.body
+    if services.status.error in ("answers 401", "answers 403"):
+        yield KEPT_OUT.at(services.status.url, services.status.error)
     if services.status.error is not None:
         return
     for problem in services.status.objects("problems"):

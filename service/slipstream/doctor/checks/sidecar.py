@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import SplitResult, urlsplit
 
+from slipstream.access.settings import is_loopback
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
 
@@ -65,11 +66,12 @@ RETENTION = Problem(
     fix="A `capture.retention` well above capture.task_idle + rewards.grace + commit.interval.",
 )
 NO_KEY = Problem(
-    "files.facade_without_key",
+    "files.open_to_everybody",
     "warning",
-    why="The sidecar listens where other hosts can reach it, and the facade asks for no key: whoever reaches it can "
-    "chat with the policy and give rewards.",
-    fix="`facade.api_key`, mostly by FACADE_API_KEY, unless the network itself lets only your own clients in.",
+    why="The sidecar listens where other hosts can reach it, and asks for no key: whoever reaches it can use "
+    "production's key, chat with the policy, give rewards and read what is stored.",
+    fix="`access.keys` with a line of `slipstream key new --role proxy`, unless the network itself lets only your own "
+    "agents in.",
 )
 NOTHING_SELECTED = Problem(
     "files.nothing_selected",
@@ -139,8 +141,8 @@ def limits(files: Files) -> Iterator[Finding]:
 
 def access(files: Files) -> Iterator[Finding]:
     settings = files.sidecar
-    if settings.facade.api_key is None and not _is_loopback(settings.listen.host):
-        yield NO_KEY.at(files.in_sidecar("facade.api_key"), f"nothing, with listen: {settings.listen.host}")
+    if not settings.access.asked_for and not is_loopback(settings.listen.host):
+        yield NO_KEY.at(files.in_sidecar("access.insecure"), f"true, with listen: {settings.listen.host}")
 
 
 def retention(files: Files) -> Iterator[Finding]:
