@@ -1,94 +1,89 @@
-"""Several sidecars that share one PostgreSQL and one Explorer: in the test's event loop, or as processes."""
+"""Two sidecars as processes, on one PostgreSQL and one Explorer."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-from loops import Loop
 from scripted import ScriptedExplorer, production_app
-from serving import serving, sidecar
+from serving import serving, until
 from sidecar_process import SidecarProcess
 
-from slipstream.config.settings import Settings
-
-LEASE = 3.0
-"""Seconds: a sidecar that does not move for this long is taken for dead."""
-
-
-def sections(store_url: str, production_url: str, explorer_url: str, **more: Any) -> dict[str, Any]:
-    """Settings that select everything, give each run the reward 0.5, and commit on demand."""
-    return {
-        "selection": {"sampling": {"rate": 1.0}},
-        "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
-        "commit": {"interval": "1h"},
-        **more,
-        "production": {"base_url": f"{production_url}/v1"},
-        "explorer": {"base_url": explorer_url, "poll_interval": "50ms", **more.get("explorer", {})},
-        "store": {"url": store_url, "lease": LEASE, **more.get("store", {})},
-    }
-
-
-@asynccontextmanager
-async def sidecars(
-    store_url: str, explorer: ScriptedExplorer, count: int = 2, **more: Any
-) -> AsyncIterator[list[Loop]]:
-    """Whole sidecars, in the test's own event loop."""
-    async with AsyncExitStack() as stack:
-        production_url = await stack.enter_async_context(serving(production_app()))
-        explorer_url = await stack.enter_async_context(serving(explorer.app()))
-        loops = []
-        for _ in range(count):
-            settings = Settings.model_validate(sections(store_url, production_url, explorer_url, **more))
-            url = await stack.enter_async_context(sidecar(settings))
-            client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
-            loops.append(Loop(url, explorer, client))
-        yield loops
+REPEAT_TIME = 2
 
 
 @dataclass
-class Member:
-    """A sidecar of its own processes, and what is said to it."""
+class Cluster:
+    """Two sidecars, each with a client of it."""
 
-    process: SidecarProcess
-    loop: Loop
+    explorer: ScriptedExplorer
+    store_url: str
+    first: SidecarProcess
+    second: SidecarProcess
+    to_first: httpx.AsyncClient
+    to_second: httpx.AsyncClient
 
-    def stop_training(self) -> Callable[[], None]:
-        """SIGSTOP of what turns captures into experiences; its workers go on. Returns what has it go on."""
-        training = self.process.children()["training"]
-        os.kill(training, signal.SIGSTOP)
-        return lambda: os.kill(training, signal.SIGCONT)
+    async def ask(self, client: httpx.AsyncClient, task_id: str) -> str:
+        """A chat through one of them; returns the answer's id."""
+        body = {"model": "prod", "messages": [{"role": "user", "content": f"question of {task_id}"}]}
+        answer = await client.post("/v1/chat/completions", json=body, headers={"x-slipstream-task-id": task_id})
+        assert answer.status_code == 200, answer.text
+        msg_id: str = answer.json()["id"]
+        return msg_id
 
-    def kill(self) -> None:
-        """`kill -9` of all its processes at once, stopped or not."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+    async def delivered(self, groups: int, *, by: httpx.AsyncClient) -> None:
+        """Wait for so many groups, as one of them sees it."""
+
+        async def there() -> bool:
+            status = (await by.get("/status")).json()
+            return bool(status["groups"].get("delivered", 0) == groups)
+
+        await until(there, 40, f"{groups} groups")
+
+    def trained(self) -> dict[str, list[int]]:
+        """The run ids by group, of all that had effect. Fails where an answer had it twice."""
+        effects = [experience for commit in self.explorer.committed for experience in commit]
+        assert len({effect["msg_id"] for effect in effects}) == len(effects), "an answer had effect twice"
+        by_group: dict[str, list[int]] = {}
+        for effect in effects:
+            by_group.setdefault(effect["task_id"], []).append(effect["run_id"])
+        return {group: sorted(runs) for group, runs in by_group.items()}
 
 
 @asynccontextmanager
-async def sidecar_processes(
-    folder: Path, store_url: str, explorer: ScriptedExplorer, count: int = 2, **more: Any
-) -> AsyncIterator[list[Member]]:
-    """Whole sidecars, each with its processes. They are killed at the end, stopped or not."""
-    async with AsyncExitStack() as stack:
-        production_url = await stack.enter_async_context(serving(production_app()))
-        explorer_url = await stack.enter_async_context(serving(explorer.app()))
-        members = []
-        for number in range(count):
-            place = folder / f"sidecar-{number}"
-            place.mkdir()
-            about = sections(store_url, production_url, explorer_url, **more)
-            process = SidecarProcess(place, production_url, explorer_url, **about)
-            await process.start()
-            client = await stack.enter_async_context(httpx.AsyncClient(base_url=process.url, timeout=60))
-            members.append(Member(process, Loop(process.url, explorer, client)))
-            stack.push_async_callback(process.ended)
-            stack.callback(members[-1].kill)
-        yield members
+async def two_sidecars(store_url: str, folder: Path, **sections: Any) -> AsyncIterator[Cluster]:
+    """Start them together, on a database that is empty."""
+    explorer = ScriptedExplorer()
+    async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
+        settings: dict[str, Any] = {
+            "store": {"url": store_url, "lease": "2s"},
+            "selection": {"sampling": {"rate": 1.0}},
+            "runs": {"repeat_time": REPEAT_TIME, "concurrency": 8},
+            "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+            **sections,
+        }
+        sidecars = []
+        for name in ("first", "second"):
+            (folder / name).mkdir()
+            sidecars.append(SidecarProcess(folder / name, production_url, explorer_url, **settings))
+        first, second = sidecars
+        try:
+            await asyncio.gather(first.start(), second.start())
+            async with (
+                httpx.AsyncClient(base_url=first.url, timeout=30) as to_first,
+                httpx.AsyncClient(base_url=second.url, timeout=30) as to_second,
+            ):
+                yield Cluster(explorer, store_url, first, second, to_first, to_second)
+        finally:
+            explorer.hold.set()
+            for sidecar in sidecars:
+                with suppress(ProcessLookupError):
+                    os.killpg(sidecar.pid, signal.SIGCONT)
+                    await sidecar.end(signal.SIGTERM)
