@@ -146,7 +146,7 @@ class Agent:
                             pass
                     else:
                         await sdk.chat.completions.create(**call)
-            except (openai.APIError, httpx.HTTPError) as caught:
+            except (openai.APIError, httpx.HTTPError, ValueError) as caught:  # the last: what was garbled is no UTF-8
                 error = repr(caught)
                 self._record.broken.add((task, run["run_id"]))
             ending = {"reward": reward} if error is None else {"error": "a call failed"}

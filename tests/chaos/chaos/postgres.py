@@ -29,9 +29,13 @@ class Postgres:
 
     def kill(self) -> None:
         """All of its processes at once, as where a machine goes down."""
-        for process in self._processes():
+        processes = self._processes()
+        for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        psutil.wait_procs(
+            processes, 10
+        )  # in a sandbox they are this process's own by then, and zombies until asked for
 
     def signal(self, number: signal.Signals) -> None:
         for process in self._processes():

@@ -167,6 +167,7 @@ class World:
                 "FAKETIME_TIMESTAMP_FILE": str(self.clock),
                 "FAKETIME_CACHE_DURATION": str(CLOCK_IS_READ),
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # a clock that is set is not the one that only goes on
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with it, threads that wait for each other spin
                 "FAKETIME_DISABLE_SHM": "1",
                 "NO_FAKE_STAT": "1",
             }
