@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -31,7 +32,7 @@ from chaos.schedule import Schedule, Step
 from chaos.world import World
 
 SIDECARS = 2
-_BACK = 60.0
+_BACK = 120.0
 """Seconds that a sidecar may take to serve again, on a machine that is busy."""
 _PATIENCE = 60.0
 """Seconds until an agent gives up to ask."""
@@ -55,7 +56,10 @@ def _killed(victim: int) -> Fault:
         world.struck[f"sidecar {victim} killed"] += sidecar.alive
         await sidecar.kill()  # the world starts it again
         yield
-        await until(answers(f"{world.urls[victim]}/readyz"), _BACK)
+        try:
+            await until(answers(f"{world.urls[victim]}/readyz"), _BACK)
+        except TimeoutError:
+            world.record.wrong.append(f"sidecar {victim} did not serve again in {_BACK:.0f} s")
 
     name = f"sidecar {victim} killed"
     broken: partial[AbstractAsyncContextManager[None]] = partial(kill)
@@ -124,11 +128,17 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills (default: %(default)s)")
     parser.add_argument("--agents", type=int, default=8, help="at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="keep the logs and journals in this folder")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page")
     options = parser.parse_args()
     plan = schedule(options.minutes * 60, options.every, options.agents, options.seed)
-    with tempfile.TemporaryDirectory(prefix="turns-") as folder:
-        verdict = asyncio.run(judge(plan, Path(folder), agent=Persistent))
+    with tempfile.TemporaryDirectory(prefix="turns-") as name:
+        folder = Path(name)
+        try:
+            verdict = asyncio.run(judge(plan, folder, agent=Persistent))
+        finally:
+            if options.keep:
+                shutil.copytree(folder, options.keep, dirs_exist_ok=True, ignore_dangling_symlinks=True)
     text = table(verdict, options.minutes, "make soak-cluster")
     print(text)
     for violation in verdict.violations[:50]:
