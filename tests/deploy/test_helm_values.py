@@ -50,6 +50,11 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"sidecar": {"replicas": 2}}, "sidecar.replicas: the store is SQLite"),
         ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
         ({"sidecar": {"config": {"runs": {"webhook": {"secret": "sk-secret"}}}}}, "sidecar.config.runs.webhook.secret"),
+        ({"sidecar": {"config": {"store": {"encryption_key": "c2VjcmV0"}}}}, "sidecar.config.store.encryption_key"),
+        (
+            {"sidecar": {"config": {"store": {"encryption_key": ["${A}", "c2Vj"]}}}},
+            "sidecar.config.store.encryption_key",
+        ),
         ({"networkPolicy": {"agents": []}}, "agents"),
         ({"networkPolicy": {"enabled": False}}, "sidecar.secrets.access_keys"),
         ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),

@@ -83,12 +83,17 @@ async def test_nothing_that_quotes_a_user_is_stored_in_clear(run_loop: RunLoop, 
 @ON_BOTH_STORES
 async def test_a_store_that_was_plain_is_encrypted_from_then_on(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer()
-    async with run_loop(explorer, selection={"explicit_mark": {}}) as loop:
+    kept = {"commit": {"interval": "1h", "on_shutdown": False}}
+    async with run_loop(explorer, **kept) as loop:
         await _conversation(loop, "old")
-    async with run_loop(explorer, store=_store(store_url, KEY)) as loop:
+        await until(lambda: loop.ready(1))
+    async with run_loop(explorer, **kept, store=_store(store_url, KEY)) as loop:
         await _conversation(loop, "new")
-        await until(lambda: loop.ready(2), what="the old task, which its mark selects, and the new one")
-        assert (await loop.task("old") or {})["metadata"] == {"name": MARKER, "reference": MARKER}
+        mark = {"task_id": "old", "metadata": {"again": MARKER}}  # which has its run scored again: all of it is read
+        assert (await loop.client.post("/marks", json=mark)).status_code == 202
+        await until(lambda: loop.ready(2))
+        expected = {"name": MARKER, "reference": MARKER, "again": MARKER}
+        assert (await loop.task("old") or {})["metadata"] == expected
     packed = [request[:1] for (request,) in await stored_rows(store_url, "SELECT request FROM calls ORDER BY id")]
     assert packed == [b"\x78", b"\xc1"]
 
