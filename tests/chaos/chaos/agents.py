@@ -163,7 +163,7 @@ class Agent:
                 answer = await sdk.chat.completions.create(
                     model="any", messages=[{"role": "user", "content": f"{task} asks the policy"}]
                 )
-            except openai.APIError:
+            except (openai.APIError, ValueError):  # or what was garbled
                 return
             reward = self._rng.random()
             body = {"msg_ids": [answer.id], "reward": reward, "task_id": task, "run_id": run_id}
