@@ -35,6 +35,7 @@ class Metrics:
         self.replays = Counter(
             "slipstream_replays", "Runs of agent replays opened, and expired", ["state"], registry=registry
         )
+        self.replays_open = Gauge("slipstream_replays_open", "Runs of agent replays that are open", registry=registry)
         self.replay_calls = Counter(
             "slipstream_replay_calls", "Policy calls of agent replays, whole or too late", ["state"], registry=registry
         )

@@ -52,7 +52,7 @@ from slipstream.runs.scoring import Scorer
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
 from slipstream.selection import Selector
-from slipstream.store import commits, runs
+from slipstream.store import commits, replays, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
@@ -223,6 +223,7 @@ class Sidecar:
             self.metrics,
             self.membership,
             self.budget,
+            most_open=settings.runs.open,
             timeout=settings.runs.replay_timeout,
             grace=settings.rewards.grace,
             clock=time.time,
@@ -341,6 +342,7 @@ class Sidecar:
         self.metrics.tasks.set(len(asyncio.all_tasks()))
         async with self.database.read() as session:
             self.metrics.runs_waiting.set(await runs.waiting(session))
+            self.metrics.replays_open.set(await replays.open_now(session))
             self.metrics.experiences_ready.set(await commits.ready_experiences(session))
         self.metrics.runs_active.set(self.shadow.active)
         self.metrics.capture_queue.set(self.waiting)

@@ -116,3 +116,13 @@ async def test_calls_of_replays_count_and_what_has_begun_goes_on(run_loop: RunLo
 )
 def test_usage_that_is_no_count_counts_nothing(usage: Any, tokens: int) -> None:
     assert tokens_of({"usage": usage}) == tokens
+
+
+async def test_more_open_runs_than_there_may_be_are_refused_until_some_end(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"open": 3}) as loop:
+        await open_runs(loop, "t", runs=2)
+        refused = await loop.client.post("/runs/other", json={"runs": 2})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_open")
+        assert "slipstream_replays_open 2.0" in (await loop.client.get("/metrics")).text
+        await finish(loop, reward=1)
+        await open_runs(loop, "other", runs=2)

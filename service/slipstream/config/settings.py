@@ -197,6 +197,7 @@ class Runs(_Section):
     timeout: PositiveDuration = 300.0
     max_attempts: int = Field(default=3, ge=1)
     replay_timeout: PositiveDuration = 600.0
+    open: int = Field(default=10_000, ge=1)
     webhook: ReplayWebhook = ReplayWebhook()
     budget: RunsBudget = RunsBudget()
 

@@ -68,6 +68,7 @@ class Replays:
     Args:
         membership: in whose name calls are made.
         budget: what calls are counted in; at its end no further runs are opened.
+        most_open: runs that clients may have open at once.
         timeout: seconds after which a run that nothing is heard of is given up.
         grace: seconds that a run whose reward the calculators give waits for feedback.
         clock: Unix seconds.
@@ -84,6 +85,7 @@ class Replays:
         membership: Membership,
         budget: Budget,
         *,
+        most_open: int,
         timeout: float,
         grace: float,
         clock: Callable[[], float],
@@ -97,6 +99,7 @@ class Replays:
         self._metrics = metrics
         self._membership = membership
         self._budget = budget
+        self._most_open = most_open
         self._timeout = timeout
         self._grace = grace
         self._clock = clock
@@ -144,7 +147,8 @@ class Replays:
         """Begin a group of so many runs of a task.
 
         Raises:
-            RequestError: 409, the task's last group is neither delivered nor dropped; 429, the budget is spent.
+            RequestError: 409, the task's last group is neither delivered nor dropped; 429, the budget is spent, or too
+                many runs are open.
         """
         if not self._budget.open:
             text = "what runs may cost in an hour is spent (runs.budget); try again later"
@@ -159,6 +163,9 @@ class Replays:
                     status=409,
                     code="already_open",
                 )
+            if (others := await replays.open_now(session)) + runs > self._most_open:
+                text = f"{others} runs are open, and {self._most_open} may be (runs.open); end some, and try again"
+                raise RequestError(text, param="runs", status=429, code="too_many_open")
             await replays.note_task(session, task_id, session_id, labels, metadata, now)
             group = await replays.open_runs(
                 session, task_id, runs, now, state="open", by_client=True, due_at=now + self._timeout

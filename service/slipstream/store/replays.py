@@ -125,6 +125,11 @@ async def note_task(
     task.meta = {**task.meta, **metadata}
 
 
+async def open_now(session: AsyncSession) -> int:
+    """Runs that are open, of all groups."""
+    return await session.scalar(select(func.count()).where(RunRow.state == "open")) or 0
+
+
 async def open_runs(
     session: AsyncSession, task_id: str, count: int, now: float, *, state: str, by_client: bool, due_at: float,
     generation: int = 0,
