@@ -14,7 +14,7 @@ Fields = list[tuple[bytes, bytes]]
 State = Literal["clean", "partial", "bad"]
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~\w]+) +([^\x00-\x20\x7f]+) +(?:HTTP|RTSP|ICE)/(\d\.\d)")
-"""Several spaces are one to every reader that takes them at all. The other two protocols' messages are framed as HTTP's,
+"""Several spaces are one to every reader that takes them at all. The two other protocols are framed as HTTP is,
 and llhttp takes them for it."""
 
 _STATUS_LINE = re.compile(rb"HTTP/(\d\.\d) ([1-5]\d\d)(?: ([^\r\n]*))?")
@@ -31,6 +31,10 @@ CONNECTION_ALONE = frozenset(
     }
 )
 """What an intermediary keeps to itself, or writes anew."""
+
+
+UNREAD = b"?"
+"""The method of a request that could not be read to its end; it may have been a HEAD."""
 
 
 class Bad(Exception):
@@ -94,8 +98,7 @@ def read_requests(data: bytes) -> Row:
             message = Message((method, target), version, fields)
             if version not in (b"1.0", b"1.1") or method == b"CONNECT":
                 raise Bad(f"version {version!r}, method {method!r}")
-            chunked, length = _framing(message)
-            message.body, at = _body(data, at, chunked, length or 0)
+            message.body, at = _body(data, at, *_framing(message))
             tokens = {token.strip().lower() for value in message.values(b"connection") for token in value.split(b",")}
             message.kept = b"close" not in tokens and (version == b"1.1" or b"keep-alive" in tokens)
             row.messages.append(message)
@@ -128,16 +131,20 @@ def read_answers(data: bytes, methods: list[bytes], *, ended: bool) -> Row:
                 continue
             if len(row.messages) == len(methods):
                 raise Bad("an answer to no request")
-            chunked, length = _framing(message)
-            method = methods[len(row.messages)]
-            if method == b"HEAD" or status in (b"204", b"304"):
-                pass
-            elif not chunked and length is None:
-                message.body, at, message.kept = data[at:], len(data), False
+            method, rest = methods[len(row.messages)], data[at:]
+            if method == b"HEAD" or (method == UNREAD and ended and not rest) or status in (b"204", b"304"):
+                # a request that could not be read has no method: its refusal has a body
+                if status >= b"400" and message.values(b"content-length") == [b"%d" % len(rest)]:
+                    message.body, at = rest, len(data)
+            elif not message.values(b"content-length") and not _ends_in_chunks(message):
+                message.body, at, message.kept = rest, len(data), False
                 if not ended:
                     raise Partial
             else:
-                message.body, at = _body(data, at, chunked, length or 0)
+                if message.values(b"transfer-encoding"):  # nobody asked for others, so that they are noise
+                    message.fields = [pair for pair in message.fields if pair[0] != b"transfer-encoding"]
+                    message.fields.append((b"transfer-encoding", b"chunked"))
+                message.body, at = _body(data, at, *_framing(message))
             row.messages.append(message)
             if not message.kept or b"close" in message.values(b"connection"):
                 if at < len(data):
@@ -178,15 +185,20 @@ def _fields(data: bytes, at: int) -> tuple[Fields, int]:
         fields.append((match[1].lower(), match[2].strip(b" \t")))
 
 
-def _framing(message: Message) -> tuple[bool, int | None]:
-    """Whether the body is chunked, and its length where that is said."""
+def _ends_in_chunks(answer: Message) -> bool:
+    """Whether chunks are its last coding: an answer in another one ends with its connection."""
+    return b",".join(answer.values(b"transfer-encoding")).lower().rpartition(b",")[2].strip(b" \t") == b"chunked"
+
+
+def _framing(message: Message) -> tuple[bool, int]:
+    """Whether the body is chunked, and its length where it is not."""
     codings, lengths = message.values(b"transfer-encoding"), message.values(b"content-length")
     if codings:
         if lengths or message.version != b"1.1" or [coding.lower() for coding in codings] != [b"chunked"]:
             raise Bad(f"transfer-encoding {codings!r} beside content-length {lengths!r}")
-        return True, None
+        return True, 0
     if not lengths:
-        return False, None
+        return False, 0
     if len(set(lengths)) > 1 or not re.fullmatch(rb"[0-9]{1,19}", lengths[0]) or int(lengths[0]) >= 2**63:
         raise Bad(f"content-length {lengths!r}")
     return False, int(lengths[0])

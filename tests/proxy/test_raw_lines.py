@@ -465,6 +465,17 @@ def test_upgrade_tunnels_nothing(proxy: Rig, value: bytes, connection: bytes, bo
     is_one_or_none(proxy, b"POST /v1/x HTTP/1.1\r\nhost: s\r\n" + fields + body)
 
 
+@pytest.mark.parametrize("version", [b"", b" HTTP/0.9", b" HTTP/2.0"], ids=["0.9-bare", "0.9", "2.0"])
+@pytest.mark.parametrize("target", [b"/v1/x", b"/feedback"], ids=bytes.decode)
+def test_upgrade_does_not_let_another_version_in(proxy: Rig, target: bytes, version: bytes) -> None:
+    refused(proxy, b"GET " + target + version + b"\r\nhost: s\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+
+
+def test_upgrade_of_http_1_0_is_ignored(proxy: Rig) -> None:
+    struck = proxy.strike(b"GET /v1/x HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+    assert proxy.judged(struck) or b"chunked" not in struck.received
+
+
 @pytest.mark.parametrize(
     "value",
     named(

@@ -63,7 +63,7 @@ async def test_bodies_beyond_max_body_pass_and_are_not_copied() -> None:
 @pytest.mark.parametrize("call", ["wants", "record"])
 async def test_tap_that_raises_changes_nothing(call: str) -> None:
     class Broken(ListTap):
-        def wants(self, *args: Any) -> bool:
+        def wants(self, *args: Any, **_: Any) -> bool:
             if call == "wants":
                 raise RuntimeError("wants")
             return True

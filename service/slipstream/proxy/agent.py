@@ -52,6 +52,8 @@ _REASONS = {
 
 _BETWEEN = len(b": \r\n")
 
+_OTHER_VERSION = Refusal(505, "invalid_request", "HTTP/1.1 and HTTP/1.0 are spoken here.")
+
 _TOO_MANY_CONNECTIONS = Refusal(
     503,
     "too_many_connections",
@@ -288,7 +290,7 @@ class AgentConnection(asyncio.Protocol):
         """The parser takes what follows the last request's head for another protocol's."""
         self._parser = httptools.HttpRequestParser(self)
         request = self._requests[-1]
-        if any(name.lower() == b"upgrade" and value.strip().lower() == b"h2c" for name, value in request.headers):
+        if request.http11 and _offers_h2c(request):
             # Java's HttpClient offers HTTP/2 with each request by default. A server may ignore the offer (RFC 9110,
             # section 7.8); llhttp cannot, and the body would be lost. So the head is read again without it.
             self._requests.pop()
@@ -391,7 +393,9 @@ class AgentConnection(asyncio.Protocol):
             odd=parser.should_upgrade() or version not in ("1.1", "1.0"),
         )
         limits = self._limits
-        if len(self._headers) > limits.headers:
+        if request.odd and version not in ("1.1", "1.0"):
+            request.refusal, request.keep_alive = _OTHER_VERSION, False
+        elif len(self._headers) > limits.headers:
             request.odd, request.refusal = True, _too_many_headers(limits.headers)
         elif (self._fields_size > limits.header_bytes or self._last_read > limits.header_bytes) and (
             len(self._target) + sum(len(name) + len(value) + _BETWEEN for name, value in self._headers)
@@ -420,6 +424,10 @@ class AgentConnection(asyncio.Protocol):
         request.received_at = time.perf_counter()
         self._arriving = None
         self._fields_size = 0
+
+
+def _offers_h2c(request: Request) -> bool:
+    return any(name.lower() == b"upgrade" and value.strip().lower() == b"h2c" for name, value in request.headers)
 
 
 def _head_too_large(most: int) -> Refusal:

@@ -264,8 +264,6 @@ class Forward:
             return True
         if request.method == b"CONNECT":
             status, kind, message = 405, request_error, "This is no HTTP proxy."
-        elif not has(request.headers, b"upgrade"):
-            status, kind, message = 505, request_error, "HTTP/1.1 and HTTP/1.0 are spoken here."
         elif any(name.lower() == b"upgrade" and value.lower() == b"websocket" for name, value in request.headers):
             status, kind, message = 403, "websocket_unsupported", _NO_WEBSOCKET
         elif has_body(request.headers):
