@@ -90,4 +90,5 @@ async def test_what_was_acknowledged_goes_out_whole_and_once(tmp_path: Path) -> 
     assert not trained
     for task, run_id in ended:
         assert groups[task]["runs"][run_id]["state"] == "scored", "an acknowledged end was lost"
-    assert sum(group["state"] == "delivered" for group in groups.values()) > TASKS / 2
+    # each kill costs a run of each agent at most; a machine that is slow, some more by their timeout
+    assert sum(group["state"] == "delivered" for group in groups.values()) > TASKS / 4

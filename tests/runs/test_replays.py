@@ -630,7 +630,7 @@ async def test_any_number_of_planned_replays_ends(store_url: str) -> None:
 
 
 async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:
-    webhook = {"url": "http://127.0.0.1:9", "secret": "s", "max_attempts": 99}
+    webhook = {"url": "http://127.0.0.1:9", "secret": "s", "max_attempts": 99, "allow_private": True}
     async with run_loop(runs={"mode": "webhook", "webhook": webhook}) as loop:
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
 
