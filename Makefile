@@ -22,7 +22,7 @@ FULL_INSTALLED := $(FULL_VENV)/.installed
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-.PHONY: help install lint test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak-cluster soak constraints clean
+.PHONY: help install lint audit test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak-cluster soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -35,10 +35,13 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[openai,tuner]"
 	@touch $@
 
-lint: $(INSTALLED)  ## ruff (rules and format) and mypy --strict
+lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format), mypy --strict, the audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lists them; without a network it says so
+	$(BIN)/python deploy/audit.py constraints.txt
 
 # As many test processes as a small machine has cores; each test file runs in one of them, in order.
 WORKERS ?= 2
