@@ -33,9 +33,9 @@ class Agent:
         self._record.secrets.add(secret)
         self._secret = secret
         self._numbers = itertools.count()
-        self._recorded = httpx.AsyncClient(transport=Recording(self._record), timeout=10)
-        self._plain = httpx.AsyncClient(timeout=10)
-        self._control = httpx.AsyncClient(timeout=_PATIENCE)
+        self._recorded = httpx.AsyncClient(transport=Recording(self._record), timeout=10, headers=world.headers)
+        self._plain = httpx.AsyncClient(timeout=10, headers=world.headers)
+        self._control = httpx.AsyncClient(timeout=_PATIENCE, headers=world.headers)
 
     async def live(self) -> None:
         kinds: list[tuple[Callable[[str], Awaitable[None]], int]] = [

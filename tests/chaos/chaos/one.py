@@ -126,7 +126,7 @@ async def _production_answers(world: World) -> None:
 
         async def well(url: str = url) -> bool:
             try:
-                async with httpx.AsyncClient(timeout=5) as client:
+                async with httpx.AsyncClient(timeout=5, headers=world.headers) as client:
                     return (await client.post(f"{url}/v1/chat/completions", json=body)).status_code == 200
             except httpx.TransportError:
                 return False

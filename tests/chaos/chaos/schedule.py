@@ -28,6 +28,7 @@ class Schedule:
     Attributes:
         store: sqlite or postgresql.
         explorer: scripted, embedded or trinity.
+        keys: the sidecars ask for a key of theirs.
     """
 
     seed: int
@@ -37,9 +38,11 @@ class Schedule:
     explorer: str
     agents: int
     steps: tuple[Step, ...]
+    keys: bool = False
 
     def __str__(self) -> str:
         parts = f"{self.store}, sidecars: {self.sidecars}, workers: {self.workers}, explorer: {self.explorer}"
+        parts += ", keys" if self.keys else ""
         return f"{parts}; {', '.join(step.fault.name for step in self.steps)}"
 
     @property
@@ -72,4 +75,5 @@ def schedule_of(seed: int) -> Schedule:
             Step(round(rng.uniform(0, 2.0), 2), fault, round(rng.uniform(0.3, fault.longest), 2), rng.getrandbits(32))
             for fault in faults
         ),
+        keys=rng.random() < 0.3,
     )

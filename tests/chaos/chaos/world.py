@@ -28,6 +28,7 @@ from chaos.processes import Process, free_port
 from chaos.record import Record
 from chaos.sandbox import Sandbox
 from chaos.schedule import Schedule
+from slipstream.access.keys import as_hash
 
 _STARTS = 120
 """Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
@@ -42,6 +43,7 @@ class World:
         harmful: from when until when production's answers may suffer.
         struck: by fault, how often it really happened to something.
         timeline: what happened when, in seconds since the start.
+        headers: what every request to a sidecar carries: its key, where it asks for one.
     """
 
     def __init__(self, schedule: Schedule, folder: Path) -> None:
@@ -57,6 +59,11 @@ class World:
         self.impossible: Counter[str] = Counter()
         self.timeline: list[tuple[float, str]] = []
         self.ending = asyncio.Event()
+        self.headers: dict[str, str] = {}
+        if schedule.keys:
+            key = f"slp_{random.Random(schedule.seed).getrandbits(256):064x}"
+            self.record.secrets.add(key)
+            self.headers["x-slipstream-key"] = key
         self.sidecars: list[Process] = []
         self.urls: list[str] = []
         self.postgres: Postgres | None = None
@@ -158,6 +165,9 @@ class World:
         port, config = free_port(), self.folder / f"sidecar-{number}.yaml"
         production = f"http://{sandbox.HOST if self.sandbox else '127.0.0.1'}:{to_production}/v1"
         settings = _settings(port, production, f"http://127.0.0.1:{to_explorer}", self.store_url, self.schedule.workers)
+        if self.headers:
+            one = {"name": "everybody", "roles": ["admin"], "hash": as_hash(self.headers["x-slipstream-key"])}
+            settings["access"] = {"keys": [one]}
         config.write_text(yaml.safe_dump(settings))
         environment = {}
         if self.clock is not None:
@@ -183,7 +193,7 @@ class World:
         )
 
     async def status(self, number: int) -> dict[str, Any]:
-        async with httpx.AsyncClient(timeout=3) as client:
+        async with httpx.AsyncClient(timeout=3, headers=self.headers) as client:
             status: dict[str, Any] = (await client.get(f"{self.urls[number]}/status")).json()
             return status
 
@@ -205,7 +215,7 @@ def _settings(port: int, production: str, explorer: str, store_url: str, workers
             "connect_timeout": "500ms",
             "commit_timeout": "2s",
         },
-        "store": {"url": store_url},
+        "store": {"url": store_url, "lease": "2s"},
         "capture": {"task_idle": "500ms"},
         "selection": {"sampling": {"rate": 1.0}},
         "runs": {

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @fault("slow_loris", "fifty clients that send a request byte by byte and never end it")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: 100000\r\n\r\n" + b"{" * 1000
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n%bcontent-length: 100000\r\n\r\n" % _key(world)
+    head += b"{" * 1000
     ports = [int(url.rpartition(":")[2]) for url in world.urls]
 
     async def dawdle() -> None:
@@ -52,7 +53,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         writer = None
         with contextlib.suppress(OSError, TimeoutError):
             reader, writer = await asyncio.open_connection("127.0.0.1", rng.choice(ports))
-            writer.write(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+            writer.write(head + _key(world) + b"content-length: %d\r\n\r\n%b" % (len(body), body))
             async with asyncio.timeout(2):
                 await reader.readuntil(b"\r\n\r\n")
                 await reader.read(1)
@@ -66,3 +67,8 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     for client in clients:
         client.cancel()
     await asyncio.wait(clients)
+
+
+def _key(world: World) -> bytes:
+    """The line of a head that has the sidecars' key."""
+    return "".join(f"{name}: {value}\r\n" for name, value in world.headers.items()).encode()
