@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,18 @@ from on_disk import holds
 from scripted import ScriptedExplorer
 from serving import until
 from sidecar_process import SidecarProcess
+from sqlalchemy import select
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.errors import ConfigError
+from slipstream.store import feedback
 from slipstream.store.cipher import Cipher, Sealed, fingerprint, read_key
 from slipstream.store.database import Database
+from slipstream.store.feedback import NewFeedback
+from slipstream.store.tables import FeedbackRow
 
 KEY, OTHER, THIRD = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2, 3))
+NAME = fingerprint(read_key(KEY))
 MARKER = "3f2c77-otter"
 
 QUOTING = {
@@ -127,19 +134,20 @@ async def test_keys_are_rotated_and_no_start_is_made_without_one_that_is_needed(
     await database.close()
 
 
-async def test_a_sidecar_with_a_wrong_key_does_not_start(tmp_path: Path) -> None:
+async def test_a_sidecar_without_the_key_ends_with_what_is_wrong(tmp_path: Path) -> None:
     process = SidecarProcess(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9")
-    url = f"sqlite+aiosqlite:///{process.store}"
-    database = Database(url, Cipher([read_key(KEY)]))
+    database = Database(f"sqlite+aiosqlite:///{process.store}", Cipher([read_key(KEY)]))
     await database.open()
+    async with database.write() as session:
+        await feedback.add(session, NewFeedback("f", "msg_id", ("m",), 1.0, comment=MARKER), 1.0)
     await database.close()
-    from slipstream.store import feedback
-
-    async with (written := Database(url, Cipher([read_key(KEY)]))).write() as session:
-        await feedback.add(session, feedback.NewFeedback("f", "msg_id", ("m",), 1.0, comment=MARKER), 1.0)
-    await written.close()
-    with pytest.raises(ConfigError, match="found none"):
-        await Database(url).open()
+    serving = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "slipstream", "serve", "--config", str(process.config)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await serving.communicate()
+    assert serving.returncode == 2
+    assert f"store.encryption_key: expected among its keys the one with the fingerprint {NAME}" in said.decode()
     assert not holds(tmp_path, MARKER)
 
 
@@ -158,18 +166,13 @@ def test_a_value_comes_back_as_it_was_sealed(value: bytes) -> None:
 
 @pytest.mark.parametrize("comment", ["sealed:", "sealed:hello", "sealed:aGVsbG8=", "sealed:wQ=="])
 async def test_what_looks_like_it_was_sealed_is_text(tmp_path: Path, comment: str) -> None:
-    from sqlalchemy import select
-
-    from slipstream.store import feedback
-    from slipstream.store.tables import FeedbackRow
-
     url = f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"
     for cipher in (None, Cipher([read_key(KEY)])):
         database = Database(url, cipher)
         await database.open()
         async with database.write() as session:
             name = "plain" if cipher is None else "sealed"
-            new = feedback.NewFeedback(name, "msg_id", ("m",), 1.0, comment=comment)
+            new = NewFeedback(name, "msg_id", ("m",), 1.0, comment=comment)
             await feedback.add(session, new, 1.0)
         if cipher is not None:
             async with database.read() as session:
