@@ -114,8 +114,11 @@ def measure(plan: Plan) -> Measured:
     cores = split_cores()
     os.sched_setaffinity(0, cores.others)
     processes: list[Process] = []
-    with tempfile.TemporaryDirectory(prefix="slipstream-soak-") as name, ending(processes):
-        return asyncio.run(_measure(plan, Rig(Path(name), cores, processes, plan.seed, plan.retention)))
+    try:
+        with tempfile.TemporaryDirectory(prefix="slipstream-soak-") as name, ending(processes):
+            return asyncio.run(_measure(plan, Rig(Path(name), cores, processes, plan.seed, plan.retention)))
+    finally:
+        os.sched_setaffinity(0, cores.both)
 
 
 async def _measure(plan: Plan, rig: Rig) -> Measured:

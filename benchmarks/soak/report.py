@@ -187,11 +187,12 @@ def draw(measured: Measured, path: Path) -> None:
         color="tab:gray",
         linewidth=0.6,
     )
-    rate.set(ylabel="chats a second (grey)", ylim=(0, None))
-    memory.set(ylabel="MiB", ylim=(0, None), title="Memory by process")
+    rate.set(ylabel="chats a second (grey)", ylim=(0, 2 * measured.rate))
+    highest = max(held.rss for look in measured.looks for held in look.held.values())
+    memory.set(ylabel="MiB", ylim=(0, 1.4 * highest / _MIB), title="Memory by process")
     handles.set(ylabel="count", title="Descriptors, tasks and streams")
     handles.set_yscale("symlog", linthresh=10)
-    handles.set_ylim(0, None)
+    handles.set_ylim(0, 1e6)  # the legend is above
     store.set(ylabel="MiB", ylim=(0, None), title="The store, its log included")
     load.set(ylabel="ms", title="Time that chats took", xlabel="minutes under load")
     for place in axes:
@@ -200,7 +201,7 @@ def draw(measured: Measured, path: Path) -> None:
         for at in minutes(measured.killed):
             place.axvline(at, color="tab:red", linewidth=0.8, linestyle="--")
     for place in (memory, handles, load):
-        place.legend(fontsize=8, ncols=3, loc="best")
+        place.legend(fontsize=8, ncols=3, loc="upper left")
     figure.suptitle(
         f"{measured.plan.seconds / 60:.0f} minutes at {measured.plan.share:.0%} of capacity "
         "(green: judged; red: training side killed)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_delivered_twice_or_in_part(
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    table = dict(line.strip("| ").split(" | ") for line in ended.stdout.splitlines() if line.count("|") == 3)
+    table = dict(re.findall(r"^\| (.+) \| ([\d,]+) \|$", ended.stdout, re.MULTILINE))
     kills, groups, lost = (
         int(value.replace(",", ""))
         for what in ("kills", "groups", "acknowledged and lost")
