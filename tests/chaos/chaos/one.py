@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -114,7 +115,8 @@ async def _inject(world: World, step: Step) -> None:
     world.note(f"{name} is healed")
     if step.fault.production:
         for url in world.urls:  # a worker says so itself; one that was killed has to start first
-            await until(explorers.answers(f"{url}/healthz"), _SETTLES)
+            with contextlib.suppress(TimeoutError):  # it does not settle then either
+                await until(explorers.answers(f"{url}/healthz"), _SETTLES)
         world.harmful.remove((begun, float("inf")))
         world.harmful.append((begun, time.monotonic()))
 

@@ -63,6 +63,11 @@ class Process:
         return await asyncio.to_thread(self._process.wait, patience)
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -83,9 +83,11 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     sidecar = rng.choice(world.sidecars)
     world.struck["sidecar_stopped"] += sidecar.alive
     sidecar.signal(signal.SIGSTOP)
+    stopped = sidecar.pid  # by its end it may be another process, whose earlier children are still stopped
     yield
     await asyncio.sleep(LONG)
-    sidecar.signal(signal.SIGCONT)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(stopped, signal.SIGCONT)
 
 
 @fault("training_stopped", "SIGSTOP of a sidecar's training side, for longer than each timeout")
