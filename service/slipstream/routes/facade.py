@@ -24,9 +24,6 @@ router = APIRouter(prefix="/explorer", tags=["facade"])
 _LONGEST_RUN_ID = 256
 """Characters of a run's name in text, which is ours to number."""
 
-_LONGEST_FEEDBACK = 1024 * 1024
-"""Bytes: a thousand ids of full length, three times over."""
-
 _PATIENCE = 30.0
 _HEALTH_PATIENCE = 1.0
 """Seconds. Trinity's client waits 2 s for /health."""
@@ -136,17 +133,12 @@ async def post_commit(sidecar: SidecarDep) -> dict[str, Any]:
 
 async def _feedback(request: Request) -> ExplorerFeedback:
     """The body, whatever its content type: Trinity does not ask for one either."""
-    body = bytearray()
     try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _LONGEST_FEEDBACK:
-                text = f"the body: expected at most {_LONGEST_FEEDBACK} bytes"
-                raise RequestError(text, status=413, code="too_large")
+        body = await request.body()  # of at most `limits.control_body`, which the proxy sees to
     except ClientDisconnect as error:  # nobody reads this, and the log gets no traceback
         raise RequestError("the body: its end did not come", status=400, code="invalid_json") from error
     try:
-        return ExplorerFeedback.model_validate_json(bytes(body))
+        return ExplorerFeedback.model_validate_json(body)
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
         raise RequestValidationError(problems) from error
