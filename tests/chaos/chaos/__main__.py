@@ -13,8 +13,7 @@ from pathlib import Path
 
 from bench import region
 
-from chaos import explorers, report
-from chaos.one import judge
+from chaos import report
 from chaos.schedule import schedule_of
 
 _REGION = "chaos"
@@ -48,6 +47,9 @@ def _seeds(text: str) -> list[int]:
 
 def _here(seed: int, result: Path, keep: Path | None) -> int:
     """One schedule in this process, which has the machine's namespaces or its own."""
+    from chaos import explorers  # here, as all that a schedule needs: who only waits for them starts in no time
+    from chaos.one import judge
+
     folder = Path(tempfile.mkdtemp())
     schedule = schedule_of(seed)
     if not explorers.available(schedule.explorer):
@@ -65,7 +67,9 @@ def _here(seed: int, result: Path, keep: Path | None) -> int:
 
 async def _all(seeds: list[int], options: argparse.Namespace) -> int:
     if any(schedule_of(seed).explorer == "embedded" for seed in seeds):
-        explorers.prepare_tiny_model()
+        from chaos import explorers
+
+        await asyncio.to_thread(explorers.prepare_tiny_model)
     turn = asyncio.Semaphore(options.jobs)
 
     async def one(seed: int) -> report.Outcome:
