@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos import sandbox
-from chaos.faults import FAULTS
+from chaos.faults import FAULTS, Fault
 from chaos.schedule import schedule_of
 
 Outcome = dict[str, Any]
@@ -93,35 +93,33 @@ def failure(outcome: Outcome) -> str:
 
 def table(outcomes: list[Outcome], command: str) -> str:
     """How often each fault was injected, and what came of the schedules that had it."""
-    struck, schedules, lost = Counter[str](), Counter[str](), Counter[str]()
-    settled: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        for name, times in outcome["struck"].items():
-            if times:
-                struck[name] += times
-                schedules[name] += 1
-                lost[name] += len(outcome["violations"])
-                settled.setdefault(name, []).append(outcome["settled"] or 0.0)
-    counts = Counter[str]()
+    counts, failed = Counter[str](), sum(bool(outcome["violations"]) for outcome in outcomes)
     for outcome in outcomes:
         counts.update(outcome["counts"])
-    failed = sum(bool(outcome["violations"]) for outcome in outcomes)
     lines = [
-        f"`{command}`: {len(outcomes)} schedules, {failed} failed; {counts['answers']:,} answers of production "
-        f"compared byte by byte, {counts['feedback'] + counts['marks']:,} acknowledged feedbacks and marks, "
-        f"{counts['finished'] + counts['facade']:,} acknowledged ends of runs and rewards of the facade, "
-        f"{counts['experiences']:,} experiences trained on.",
+        f"`{command}`: {len(outcomes)} schedules, {failed} failed. {counts['answers']:,} answers of production were "
+        f"compared byte by byte, {counts['feedback'] + counts['marks']:,} acknowledged feedbacks and marks looked for, "
+        f"and {counts['finished'] + counts['facade']:,} acknowledged ends of runs and rewards of the facade; "
+        f"{counts['experiences']:,} experiences were trained on. {counts['refused']:,} requests to the control API were "
+        "refused with a 5xx, and sent again.",
         "",
         "| fault | injected | in schedules | what happened | what was lost |",
         "|---|---|---|---|---|",
     ]
-    for name, fault in FAULTS.items():
-        if not struck[name]:
-            lines.append(f"| {fault.what} | 0 | 0 | not on this machine | |")
-            continue
-        slowest = max(settled[name])
-        harm = "calls failed meanwhile" if fault.production else "production went on"
-        what = f"{harm}; all delivered or given up within {slowest:.0f} s after"
-        loss = "nothing" if not lost[name] else f"{lost[name]} violations"
-        lines.append(f"| {fault.what} | {struck[name]} | {schedules[name]} | {what} | {loss} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_row(fault, outcomes) for fault in FAULTS.values())])
+
+
+def _row(fault: Fault, outcomes: list[Outcome]) -> str:
+    having = [outcome for outcome in outcomes if outcome["struck"].get(fault.name)]
+    if not having:
+        why = (
+            "not possible on this machine" if any(fault.name in one["impossible"] for one in outcomes) else "not drawn"
+        )
+        return f"| {fault.what} | 0 | 0 | {why} | |"
+    harm = "calls failed meanwhile" if fault.production else "no call of production failed"
+    times = [outcome["settled"] for outcome in having]
+    settled = "not all was delivered or given up" if None in times else f"settled within {max(times):.0f} s"
+    lost = sum(len(outcome["violations"]) for outcome in having)
+    struck = sum(outcome["struck"][fault.name] for outcome in having)
+    loss = "nothing" if not lost else f"{lost} violations"
+    return f"| {fault.what} | {struck} | {len(having)} | {harm}; {settled} | {loss} |"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _on_a_link(link: str, way: str, what: str) -> None:
     name = f"{link}_link_{way}"
 
-    @fault(name, f"between sidecar and {link}: {what}", production=link == "production")
+    @fault(name, f"between sidecar and {link.replace('explorer', 'Explorer')}: {what}", production=link == "production")
     async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         between = world.to_production if link == "production" else world.to_explorer
         before = between.struck[way]
