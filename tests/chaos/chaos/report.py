@@ -100,8 +100,8 @@ def table(outcomes: list[Outcome], command: str) -> str:
         f"`{command}`: {len(outcomes)} schedules, {failed} failed. {counts['answers']:,} answers of production were "
         f"compared byte by byte, {counts['feedback'] + counts['marks']:,} acknowledged feedbacks and marks looked for, "
         f"and {counts['finished'] + counts['facade']:,} acknowledged ends of runs and rewards of the facade; "
-        f"{counts['experiences']:,} experiences were trained on. {counts['refused']:,} requests to the control API were "
-        "refused with a 5xx, and sent again.",
+        f"{counts['experiences']:,} experiences were trained on. {counts['refused']:,} requests to the control API "
+        "were refused with a 5xx, and sent again.",
         "",
         "| fault | injected | in schedules | what happened | what was lost |",
         "|---|---|---|---|---|",
@@ -112,11 +112,10 @@ def table(outcomes: list[Outcome], command: str) -> str:
 def _row(fault: Fault, outcomes: list[Outcome]) -> str:
     having = [outcome for outcome in outcomes if outcome["struck"].get(fault.name)]
     if not having:
-        why = (
-            "not possible on this machine" if any(fault.name in one["impossible"] for one in outcomes) else "not drawn"
-        )
+        impossible = any(fault.name in outcome["impossible"] for outcome in outcomes)
+        why = "not possible on this machine" if impossible else "not drawn"
         return f"| {fault.what} | 0 | 0 | {why} | |"
-    harm = "calls failed meanwhile" if fault.production else "no call of production failed"
+    harm = "calls failed meanwhile" if fault.production else "no call of production failed by it"
     times = [outcome["settled"] for outcome in having]
     settled = "not all was delivered or given up" if None in times else f"settled within {max(times):.0f} s"
     lost = sum(len(outcome["violations"]) for outcome in having)
