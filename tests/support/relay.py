@@ -94,17 +94,19 @@ class Relay:
     async def _requests(
         self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter, agent: asyncio.StreamWriter
     ) -> None:
+        lost = False  # once bytes are lost, none may follow them
         with contextlib.suppress(OSError):
             while data := await reader.read(16384):
-                if self.way in _REFUSALS:
+                if self.way in _REFUSALS and not lost:
                     self.struck[self.way] += 1
                     head = b"HTTP/1.1 %b\r\nretry-after: 0\r\n" % _REFUSALS[self.way]
                     agent.write(head + b"content-length: 0\r\nconnection: close\r\n\r\n")
                     agent.close()
                     break
-                if self.way == "black_hole" and not self.after:
-                    self.struck[self.way] += 1
+                if lost or (self.way == "black_hole" and not self.after):
+                    self.struck["black_hole"] += not lost
                     self._spoiled |= {upstream, agent}
+                    lost = True
                     continue
                 upstream.write(data)
                 await upstream.drain()
@@ -113,23 +115,23 @@ class Relay:
     async def _answers(
         self, reader: asyncio.StreamReader, agent: asyncio.StreamWriter, ends: set[asyncio.StreamWriter]
     ) -> None:
-        passed = 0
+        passed, spoiled = 0, None  # once it happened to a connection, it stays so until that is closed
         with contextlib.suppress(OSError):
             while data := await reader.read(16384):
-                way = self.way
-                if way in (None, "refused", *_REFUSALS) or passed + len(data) <= self.after:
-                    passed = 0 if way is None else passed + len(data)
-                    agent.write(data)
+                if spoiled is None:
+                    way = self.way
+                    if way in (None, "refused", *_REFUSALS) or passed + len(data) <= self.after:
+                        passed = 0 if way is None else passed + len(data)
+                        agent.write(data)
+                        await agent.drain()
+                        continue
+                    keep = max(0, self.after - passed)
+                    agent.write(data[:keep])
                     await agent.drain()
-                    continue
-                if not ends <= self._spoiled:
                     self.struck[way] += 1
                     self._spoiled |= ends
-                keep = max(0, self.after - passed)
-                passed += len(data)
-                agent.write(data[:keep])
-                await agent.drain()
-                if not await self._spoil(way, data[keep:], agent):
+                    spoiled, data = way, data[keep:]
+                if not await self._spoil(spoiled, data, agent):
                     break
         agent.close()
 
@@ -148,11 +150,10 @@ class Relay:
                 await asyncio.sleep(0.005)
         elif way == "endless":
             agent.write(data)
-            while self.way == "endless":
+            while True:
                 agent.write(self._rng.randbytes(1024))
                 await agent.drain()
                 await asyncio.sleep(0.002)
-            return False
         await agent.drain()
         return way != "truncated"
 

@@ -24,6 +24,8 @@ from chaos.world import World
 
 _SETTLES = 60
 """Seconds after the last fault: the Explorer is asked again after 30 at the latest, as the training side is started."""
+_AGENTS_END = 30
+"""Seconds until an agent's last request has come to its end."""
 _STILL = 0.5
 _AFTERWARDS = 1.0
 """Seconds that the agents go on after the last fault, so that what was healed has something to do."""
@@ -71,7 +73,8 @@ async def judge(schedule: Schedule, folder: Path, agent: type[Agent] = Agent) ->
             await until(world.serves, _SETTLES)
             await _production_answers(world)
             world.ending.set()
-            await asyncio.wait_for(asyncio.gather(*agents), 30)
+            if (await asyncio.wait(agents, timeout=_AGENTS_END))[1]:
+                raise TimeoutError
             await until(lambda: _drained(world), _SETTLES)
             await asyncio.sleep(_STILL)  # between two stages a task is in neither
             await until(lambda: _drained(world), _SETTLES)
