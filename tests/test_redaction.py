@@ -33,6 +33,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_X
         "AKIAIOSFODNN7EXAMPLE",
         "AIzaSyA-1234567890abcdefghijklmnopqrstu",
         "hf_abcdefghijklmnopqrstuvwxyz",
+        "slp_" + "aB1-_" * 8 + "xyz",
         "sk-lf-abcdefgh-ABCDEFGH",
         "xapp-1-A0123456789-1234567890-abcdef",
         "xai-" + "aB1" * 26,

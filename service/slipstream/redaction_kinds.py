@@ -44,6 +44,7 @@ _KEYS: tuple[tuple[str, ...], ...] = (
     # OpenAI, Anthropic, DeepSeek, OpenRouter, Langfuse; a digit or capital tells one from names such as "sk-learn-...".
     ("sk-", r"(?=[a-z_-]{0,64}[0-9A-Z])[A-Za-z0-9_-]{12,}+"),
     ("[rs]k_", r"(?:live|test)_[A-Za-z0-9]{16,}+"),  # Stripe
+    ("slp_", r"[A-Za-z0-9_-]{32,}+"),  # ours
     ("gsk_", r"[A-Za-z0-9]{20,}+"),  # Groq
     ("gh[opsur]_", r"[A-Za-z0-9]{30,}+"),
     ("github_pat_", r"[A-Za-z0-9_]{22,}+"),
