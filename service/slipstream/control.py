@@ -27,7 +27,9 @@ minute."""
 
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     """The control routes, with every error in OpenAI's format."""
-    refusals: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (400, 404, 422, 503)}
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal} for status in (400, 401, 403, 404, 409, 413, 422, 429, 503)
+    }
     control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
     control.state.sidecar = sidecar
     for module in (feedback, marks, commit, data, observe, runs, facade):
