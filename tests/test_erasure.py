@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
 from on_disk import holds
+from prometheus_client import CollectorRegistry
 from scripted import ScriptedExplorer
 from serving import until
+from sqlalchemy import text
 from stores import ON_BOTH_STORES, stored_rows
 from structlog.testing import capture_logs
+
+from slipstream.metrics import Metrics
+from slipstream.retention import Retention
+from slipstream.store import erasure
+from slipstream.store.database import Database
 
 MARKER = "3f2c77-otter"
 SESSION = "session-3f2c77-otter"
@@ -177,6 +185,29 @@ async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_the
 
 async def _feedback(loop: Loop, count: int) -> bool:
     return sum((await loop.status())["feedback"].values()) == count
+
+
+@ON_BOTH_STORES
+async def test_what_a_long_delivery_holds_is_deleted_by_a_later_sweep(run_loop: RunLoop, store_url: str) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await conversation(loop)
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+    database = Database(store_url)
+    await database.open()
+    retention = Retention(database, Metrics(CollectorRegistry()), retention=86400.0, clock=time.time)
+    async with database.write() as session:
+        await session.execute(text("UPDATE groups SET state = 'committing'"))  # as it was a moment ago
+        found = await erasure.erase(session, "session_id", SESSION, time.time())
+        assert (found.pending_groups, found.rows["tasks"]) == (1, 0)
+    for state, left in (("committing", 1), ("delivered", 0)):
+        async with database.write() as session:
+            await session.execute(text(f"UPDATE groups SET state = '{state}'"))
+        await retention.step()
+        assert (await counts(store_url))["calls"] == left
+    async with database.read() as session:
+        assert (await erasure.told(session, "session_id", SESSION))["delivered"]["experiences"] == 2
+    await database.close()
 
 
 async def test_runs_under_way_come_to_nothing(run_loop: RunLoop) -> None:
