@@ -20,8 +20,8 @@ from slipstream.config.settings import Settings
 @pytest.fixture(scope="session")
 def new_postgres() -> Iterator[Callable[[], str]]:
     """What makes a fresh database on a PostgreSQL server, and returns its URL."""
-    with postgres_server() as fresh:
-        yield fresh
+    with postgres_server() as server:
+        yield server.fresh
 
 
 @pytest.fixture(scope="session")

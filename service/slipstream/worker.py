@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
+from sqlalchemy.exc import OperationalError
 
 _log = structlog.get_logger(__name__)
 
@@ -60,15 +61,23 @@ class Worker:
             try:
                 more = await self._step()
                 pause = 0.0
-            except (Exception, asyncio.CancelledError):  # a stage outlives any error, for its work waits in the store
+            except (Exception, asyncio.CancelledError) as error:  # its work waits in the store: it outlives any error
                 if _cancelled():
                     raise
-                _log.exception("stage_failed", stage=self._name)
+                _tell(self._name, error)
                 more, pause = False, min(_LONGEST_PAUSE, max(1.0, pause * 2))
             if pause or not more:
                 waited_for = self._stopping if pause else self._wake
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waited_for.wait(), pause or self._interval)
+
+
+def _tell(stage: str, error: BaseException) -> None:
+    """Where the store is away, every stage fails, again and again; where in it that was says nothing."""
+    if isinstance(error, OperationalError):
+        _log.error("stage_failed", stage=stage, error=repr(error))
+    else:
+        _log.exception("stage_failed", stage=stage)
 
 
 def _cancelled() -> bool:

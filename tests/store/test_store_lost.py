@@ -1,0 +1,88 @@
+"""PostgreSQL goes away, or says nothing any more, under load: production does not notice, nothing is acknowledged that
+is not stored, and all goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loops import Loop, RunLoop
+from serving import until
+from stores import PostgresServer, postgres_server
+
+from slipstream.store import database
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """One that nobody else uses."""
+    with postgres_server() as own:
+        yield own
+
+
+def _refused(answer: Any) -> bool:
+    if answer.status_code == 202:
+        return False
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_failed"), answer.text
+    assert int(answer.headers["retry-after"]) > 0
+    return True
+
+
+async def _chats(loop: Loop, *names: str) -> None:
+    for name in names:
+        await asyncio.wait_for(loop.chat("hello", {"x-slipstream-task-id": name}), 5)
+
+
+async def _goes_on(loop: Loop, *names: str) -> None:
+    """Feedback is taken again, and each of these tasks is stored, run and delivered."""
+
+    async def taken() -> bool:
+        return not _refused(await loop.client.post("/feedback", json={"task_id": names[0], "thumbs": "up"}, timeout=60))
+
+    await until(taken, 60)
+
+    async def all_ready() -> bool:
+        return await loop.ready(len(names))
+
+    await until(all_ready, 90)
+    assert (await loop.commit())["experiences"] == len(names)
+    for name in names:
+        task = await loop.task(name)
+        assert task is not None
+        assert len(task["calls"]) == 1
+
+
+async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: RunLoop) -> None:
+    async with run_loop(store={"url": server.fresh(), "lease": "2s"}) as loop:
+        await _chats(loop, "before")
+        await until(lambda: loop.ready(1))
+        await asyncio.to_thread(server.stop)
+        await _chats(loop, "meanwhile", "more")
+        for path, said in (("/feedback", {"task_id": "before", "thumbs": "up"}), ("/marks", {"task_id": "before"})):
+            assert _refused(await loop.client.post(path, json=said))
+        assert (await loop.client.get("/readyz")).status_code == 503
+        assert (await loop.client.get("/healthz")).status_code == 200
+        await asyncio.to_thread(server.start)
+        await _goes_on(loop, "before", "meanwhile", "more")
+
+
+async def test_a_server_that_hangs(server: PostgresServer, run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
+        monkeypatch.setattr(database, name, 1.0)
+    async with run_loop(store={"url": server.fresh(), "lease": "60s"}) as loop:
+        await _chats(loop, "before")
+        await until(lambda: loop.ready(1))
+        server.send(signal.SIGSTOP)
+        try:
+            await _chats(loop, "meanwhile", "more")
+            said = {"task_id": "before", "thumbs": "up"}
+            answers = await asyncio.gather(*(loop.client.post("/feedback", json=said, timeout=20) for _ in range(5)))
+            assert all(map(_refused, answers))
+        finally:
+            server.send(signal.SIGCONT)
+        for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
+            monkeypatch.setattr(database, name, 30.0)
+        await _goes_on(loop, "before", "meanwhile", "more")
