@@ -1,0 +1,118 @@
+"""Sidecars that share a store know of each other by their leases, and take over from the dead."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from sqlalchemy import text
+
+from slipstream.membership import Membership
+from slipstream.store import captured, sidecars
+from slipstream.store.captured import Parcel
+from slipstream.store.database import Database
+from slipstream.store.sidecars import LeaseLost, TakenOver
+
+LEASE = 3600.0
+
+
+class Member:
+    """One of them, by a clock that the test sets."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.now = 0.0
+        self.ids: list[int] = []
+        self.taken: list[TakenOver] = []
+        self.membership = Membership(
+            database, name="test", lease=LEASE, clock=lambda: 1.0, monotonic=lambda: self.now,
+            registered=self._registered, took_over=self.taken.append,
+        )  # fmt: skip
+
+    async def _registered(self, sidecar: int) -> None:
+        self.ids.append(sidecar)
+
+    async def capture(self, number: int) -> None:
+        parcel = Parcel(captured.before_first(self.membership.id) + number, 3, b"packed")
+        async with self.database.write(alone=False) as session:
+            await sidecars.hold(session, self.membership.id)
+            await captured.add(session, self.membership.id, [parcel], again=False)
+
+    async def run_out(self) -> None:
+        """As if nothing had been heard of it for longer than its lease."""
+        async with self.database.write() as session:
+            await session.execute(text("UPDATE sidecars SET lease_until = 1.0 WHERE id = :id"), {"id": self.ids[-1]})
+
+
+@pytest.fixture
+async def two(new_postgres: Callable[[], str]) -> AsyncIterator[tuple[Member, Member]]:
+    url = new_postgres()
+    members = Member(Database(url)), Member(Database(url))
+    for member in members:
+        await member.database.open()
+        await member.membership.start()
+    yield members
+    for member in members:
+        await member.database.close()
+
+
+async def test_what_a_dead_sidecar_had_captured_is_read_by_the_other_in_its_order(two: tuple[Member, Member]) -> None:
+    dead, other = two
+    for number in (1, 2):
+        await dead.capture(number)
+    await other.capture(1)
+    await dead.run_out()
+    other.now = LEASE
+    await other.membership.step()
+    assert (other.taken[-1].sidecars, other.taken[-1].exchanges) == ([dead.ids[0]], 6)
+    async with other.database.read() as session:
+        parcels = await captured.oldest(session, other.membership.id, 100, 10**6)
+        assert (await captured.waiting(session, other.membership.id)).exchanges == 9
+    first, second = captured.before_first(dead.ids[0]), captured.before_first(other.ids[0])
+    assert [parcel.id for parcel in parcels] == [first + 1, first + 2, second + 1]
+
+
+async def test_a_sidecar_that_goes_on_after_its_lease_writes_nothing_under_it(two: tuple[Member, Member]) -> None:
+    stopped, other = two
+    await stopped.run_out()
+    other.now = LEASE
+    await other.membership.step()
+    with pytest.raises(LeaseLost):
+        await stopped.capture(1)
+    await stopped.membership.step()
+    assert len(stopped.ids) == 2
+    await stopped.capture(1)
+
+
+async def test_nobody_is_taken_over_by_one_that_could_not_renew_its_own_lease(two: tuple[Member, Member]) -> None:
+    """The store was away: all leases have run out, and all are alive."""
+    slow, quick = two
+    await slow.run_out()
+    quick.now = LEASE - 1
+    await quick.membership.step()
+    assert not any(taken.sidecars == slow.ids for taken in quick.taken)
+    await slow.membership.step()
+    assert len(slow.ids) == 1
+    quick.now = 2 * LEASE
+    await quick.membership.step()
+    assert not any(taken.sidecars == slow.ids for taken in quick.taken)
+
+
+async def test_one_that_has_ended_is_taken_over_at_once(two: tuple[Member, Member]) -> None:
+    ended, other = two
+    await ended.capture(1)
+    await ended.membership.stop()
+    await other.membership.step()
+    assert other.taken[-1].exchanges == 3
+
+
+async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_rest(two: tuple[Member, Member]) -> None:
+    one, _ = two
+    await one.capture(1)
+    first = captured.before_first(one.membership.id)
+    both = [Parcel(first + number, 3, b"packed") for number in (1, 2)]
+    with pytest.raises(LeaseLost):
+        async with one.database.write() as session:
+            await captured.drop(session, one.membership.id, both)
+    async with one.database.read() as session:
+        assert (await captured.waiting(session, one.membership.id)).exchanges == 3
