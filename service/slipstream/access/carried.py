@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slipstream.access.keys import KEY, PREFIX
 from slipstream.proxy.headers import Headers
 
 HEADER = b"x-slipstream-key"
+_BASIC = b"basic"
 
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key", b"proxy-authorization"})
 """Where OpenAI's, Azure's, Anthropic's and Google's clients put the key of a model, and ours where that is easier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """
+class Carried(NamedTuple):
+    """What a request carried.
+
     Attributes:
         keys: what is said to be a key of ours, each once.
         headers: the request's fields without those that carry one.
@@ -35,33 +36,34 @@ class Carried:
 
 def carried(headers: Headers) -> Carried | None:
     """What the fields carry; None where that is nothing, as is found out without a copy."""
-    places = [
-        place
-        for place, (name, value) in enumerate(headers)
-        if PREFIX in value or (len(name) == 16 and name.lower() == HEADER) or (len(name) == 13 and _basic(value))
+    suspects = [  # `find`, because `in` takes what it looks for for a number first, and is twice as slow
+        field
+        for field in headers
+        if field[1].find(PREFIX) >= 0
+        or (size := len(field[0])) == 16
+        or (size == 13 and field[1][:5].lower() == _BASIC)
     ]
-    if not places:
+    if not suspects:
         return None
-    keys, taken, credentials = set(), set(), False
-    for place in places:
-        name, value = headers[place][0].lower(), headers[place][1].strip()
+    keys, taken, credentials = [], [], False
+    for field in suspects:
+        name, value = field[0].lower(), field[1].strip()
         if name == HEADER:
-            keys.add(value)
+            keys.append(value)
         elif name in CREDENTIALS:
             key = _credential(value)
             if not key.startswith(PREFIX) and not KEY.search(key):
                 continue
-            keys.add(key)
+            keys.append(key)
             credentials = True
         elif not KEY.search(value):
             continue
-        taken.add(place)
-    left = [field for place, field in enumerate(headers) if place not in taken]
-    return Carried(
-        keys=frozenset(keys),
-        headers=left,
-        replaced=credentials and not any(name.lower() in CREDENTIALS for name, _ in left),
-    )
+        taken.append(field)
+    if not taken:
+        return None
+    left = [field for field in headers if field not in taken]
+    replaced = credentials and not any(name.lower() in CREDENTIALS for name, _ in left)
+    return Carried(frozenset(keys), left, replaced)
 
 
 def bearer(value: bytes) -> bytes | None:
@@ -82,7 +84,7 @@ def password(value: bytes) -> bytes | None:
 
 
 def _basic(value: bytes) -> bool:
-    return value[:5].lower() == b"basic"
+    return value[:5].lower() == _BASIC
 
 
 def _credential(value: bytes) -> bytes:
