@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 import httpx
 
 
+_LONGEST = 100_000
+"""Bytes after which an agent gives up an answer: it is one without an end."""
+
+
 @dataclass(slots=True)
 class Answer:
     """One answer of production as an agent got it.
@@ -103,10 +107,12 @@ class _Recorded(httpx.AsyncByteStream):
         try:
             async for piece in self._stream:
                 self._answer.body += piece
+                if len(self._answer.body) > _LONGEST:
+                    raise httpx.ReadError("longer than any answer")
                 yield piece
             self._answer.whole = True
         except BaseException as error:
-            self._answer.left = isinstance(error, GeneratorExit)
+            self._answer.left = isinstance(error, GeneratorExit) or len(self._answer.body) > _LONGEST
             self._answer.error = repr(error)
             raise
         finally:
