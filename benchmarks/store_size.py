@@ -124,7 +124,9 @@ async def _round(store: _Store, rng: random.Random) -> None:
         started_at=time.time(),
     )  # fmt: skip
     async with store.timed("begin a commit"), sidecar.database.write() as session:
-        begun = await commits.begin(session, commit)
+        newest = await commits.last(session)
+        begun = await commits.begin(session, commit, None if newest is None else newest.id)
+        assert begun is not None, "nobody else delivers"
     async with store.timed("end a commit"), sidecar.database.write() as session:
         await commits.deliver(session, commit.id, time.time())
         taken = sum(group.size for group in begun)
@@ -133,8 +135,8 @@ async def _round(store: _Store, rng: random.Random) -> None:
         await observe.metrics(sidecar)
     async with store.timed("GET /status"):
         await observe.status(sidecar, Response())
-    newest = await store.value("SELECT max(id) FROM calls")
-    for age, pk in (("new", newest - rng.randrange(_BATCH)), ("old", rng.randrange(store.calls // 10, store.calls))):
+    newest_call = await store.value("SELECT max(id) FROM calls")
+    for age, pk in (("new", newest_call - rng.randrange(_BATCH)), ("old", rng.randrange(store.calls // 10, store.calls))):
         task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=pk)
         msg_id = await store.value("SELECT msg_id FROM calls WHERE id = :id", id=pk)
         session_id = await store.value("SELECT session_id FROM tasks WHERE id = :id", id=task_id)
