@@ -82,6 +82,7 @@ class Faults:
 
     async def _kill_training(self, after: float) -> None:
         await asyncio.sleep(after)
-        os.kill(processes(self._sidecar)["training"], signal.SIGKILL)
-        self.killed.append(time.time())
-        self.done["training side killed by SIGKILL"] += 1
+        if training := processes(self._sidecar).get("training"):  # else the last kill's is still to start
+            os.kill(training, signal.SIGKILL)
+            self.killed.append(time.time())
+            self.done["training side killed by SIGKILL"] += 1

@@ -23,6 +23,10 @@ _EACH = 5.0
 """Seconds between two looks."""
 _WAITING = 1000
 """Calls that may wait for the store while the capacity is measured: less than a second's."""
+_LEAST = 50.0
+"""Chats a second, on a machine that is too busy for anything to be measured."""
+_LOOKS = 6
+"""At least, at what waits and what is stored."""
 _FIRST_RATE, _FASTER, _SLOWER = 800.0, 1.06, 0.94
 _CLOSED = 8.0
 """Seconds after the agents' end, for what is kept a while to be let go of."""
@@ -160,14 +164,14 @@ async def _capacity(rig: Rig, seconds: float) -> float:
     """
     rate, stored = _FIRST_RATE, list[tuple[float, float]]()
     ends = time.time() + seconds
-    while time.time() < ends:
+    while time.time() < ends or len(stored) < _LOOKS:
         rig.order(f"rate {rate}")
         await asyncio.sleep(1)
         now = await asyncio.to_thread(said, rig.port)
         stored.append((time.time(), now.get("slipstream_calls_captured_total", 0.0)))
         rate *= _FASTER if now.get("slipstream_capture_queue", _WAITING) < _WAITING else _SLOWER
     (then, before), (last, after) = stored[len(stored) // 2], stored[-1]
-    return (after - before) / (last - then)
+    return max(_LEAST, (after - before) / (last - then))
 
 
 async def _look(rig: Rig) -> Look:
