@@ -113,7 +113,8 @@ async def _round(store: _Store, rng: random.Random) -> None:
         claimed = await runs.claim(session, 0, _RUNS, time.time())
     now = time.time()
     answers = [
-        runs.Answered(run.pk, 0, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now) for run in claimed
+        runs.Answered(run.pk, 0, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now)
+        for run in claimed
     ]
     async with store.timed(f"answer {_RUNS} runs"), sidecar.database.write() as session:
         await runs.answer(session, answers, now)
@@ -124,8 +125,8 @@ async def _round(store: _Store, rng: random.Random) -> None:
         started_at=time.time(),
     )  # fmt: skip
     async with store.timed("begin a commit"), sidecar.database.write() as session:
-        newest = await commits.last(session)
-        begun = await commits.begin(session, commit, None if newest is None else newest.id)
+        before = await commits.last(session)
+        begun = await commits.begin(session, commit, None if before is None else before.id)
         assert begun is not None, "nobody else delivers"
     async with store.timed("end a commit"), sidecar.database.write() as session:
         await commits.deliver(session, commit.id, time.time())
@@ -135,8 +136,8 @@ async def _round(store: _Store, rng: random.Random) -> None:
         await observe.metrics(sidecar)
     async with store.timed("GET /status"):
         await observe.status(sidecar, Response())
-    newest_call = await store.value("SELECT max(id) FROM calls")
-    for age, pk in (("new", newest_call - rng.randrange(_BATCH)), ("old", rng.randrange(store.calls // 10, store.calls))):
+    newest = await store.value("SELECT max(id) FROM calls")
+    for age, pk in (("new", newest - rng.randrange(_BATCH)), ("old", rng.randrange(store.calls // 10, store.calls))):
         task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=pk)
         msg_id = await store.value("SELECT msg_id FROM calls WHERE id = :id", id=pk)
         session_id = await store.value("SELECT session_id FROM tasks WHERE id = :id", id=task_id)
