@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import httpx
 
-
 _LONGEST = 100_000
 """Bytes after which an agent gives up an answer: it is one without an end."""
 
