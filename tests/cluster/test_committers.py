@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import sidecar_processes, sidecars
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
+from sidecars_sharing import sidecar_processes, sidecars
 from starlette.requests import Request
 from starlette.responses import Response
 from stores import ON_BOTH_STORES, stored_rows

@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster import LEASE, sidecar_processes, sidecars
 from loops import Loop
 from replaying import finish, open_runs, replay
 from scripted import ScriptedExplorer
 from serving import serving, until
+from sidecars_sharing import LEASE, sidecar_processes, sidecars
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
