@@ -100,7 +100,8 @@ def read_requests(data: bytes) -> Row:
                 raise Bad(f"version {version!r}, method {method!r}")
             message.body, at = _body(data, at, *_framing(message))
             tokens = {token.strip().lower() for value in message.values(b"connection") for token in value.split(b",")}
-            message.kept = b"close" not in tokens and (version == b"1.1" or b"keep-alive" in tokens)
+            # an old client that says both is taken at its first word: what follows is its own in any case
+            message.kept = b"keep-alive" in tokens if version == b"1.0" else b"close" not in tokens
             row.messages.append(message)
             if not message.kept:
                 return row
@@ -119,7 +120,7 @@ def read_answers(data: bytes, methods: list[bytes], *, ended: bool) -> Row:
     """
     row, at = Row(), 0
     try:
-        while at < len(data):
+        while (at := _after_blank_lines(data, at, row)) < len(data):
             line, fields, at = _head(data, at)
             if not (match := _STATUS_LINE.fullmatch(line)):
                 raise Bad(f"status line {line[:60]!r}")
@@ -144,6 +145,7 @@ def read_answers(data: bytes, methods: list[bytes], *, ended: bool) -> Row:
                 if message.values(b"transfer-encoding"):  # nobody asked for others, so that they are noise
                     message.fields = [pair for pair in message.fields if pair[0] != b"transfer-encoding"]
                     message.fields.append((b"transfer-encoding", b"chunked"))
+                    message.version = b"1.1"  # chunks of an HTTP/1.0 server, whose connection ends behind them
                 message.body, at = _body(data, at, *_framing(message))
             row.messages.append(message)
             if not message.kept or b"close" in message.values(b"connection"):
@@ -183,6 +185,11 @@ def _fields(data: bytes, at: int) -> tuple[Fields, int]:
         if not (match := _FIELD.fullmatch(line)):
             raise Bad(f"field {line[:60]!r}")
         fields.append((match[1].lower(), match[2].strip(b" \t")))
+
+
+def _after_blank_lines(data: bytes, at: int, row: Row) -> int:
+    """Those before the first answer, and behind interim ones, are skipped by most readers, and hide nothing."""
+    return at if row.messages else _BLANK_LINES.match(data, at).end()  # type: ignore[union-attr]
 
 
 def _ends_in_chunks(answer: Message) -> bool:

@@ -191,7 +191,7 @@ def _path_of(target: bytes) -> bytes:
     rest = target.partition(b"#")[0].partition(b"://")[2]
     authority = len(rest.replace(b"?", b"/").split(b"/")[0])
     path = rest[authority:]
-    return path if path.startswith(b"/") else b"/" + path
+    return (path if path.startswith(b"/") else b"/" + path).removesuffix(b"?")  # an empty query is none
 
 
 def _without(fields: Fields, prefixes: tuple[bytes, ...]) -> Fields:
