@@ -53,6 +53,7 @@ from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
 from slipstream.selection import Selector
 from slipstream.store import commits, replays, runs
+from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
@@ -87,7 +88,8 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(board)
         self._dropped_before = 0
-        self.database = Database(settings.store.url, settings.store.cipher())
+        keys = settings.store.keys
+        self.database = Database(settings.store.url, Cipher(keys) if keys else None)
         self.breaker = CircuitBreaker(time.monotonic)
         self.selector = Selector(settings.selection, time.monotonic)
         self.explorer = ExplorerClient(

@@ -9,7 +9,6 @@ import pytest
 from framing import chunk, echo, get, kept_post, next_answer
 from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, until, upstream
 
-
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 

@@ -18,9 +18,10 @@ from sidecar_process import SidecarProcess
 from sqlalchemy import select
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.config.encryption_key import read_key
 from slipstream.errors import ConfigError
 from slipstream.store import feedback
-from slipstream.store.cipher import Cipher, Sealed, fingerprint, read_key
+from slipstream.store.cipher import Cipher, Sealed, fingerprint
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.tables import FeedbackRow

@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from slipstream.access.settings import Access, problem_of_exposure
+from slipstream.config.encryption_key import read_key
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.outgoing import AllowPrivate
 from slipstream.redaction import RedactRule
@@ -29,7 +30,6 @@ from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.runs.signature import signing_key
 from slipstream.selection import SelectionSettings
-from slipstream.store.cipher import Cipher, read_key
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
 
@@ -131,7 +131,7 @@ def _listed(value: Any) -> Any:
 
 
 class Store(_Section):
-    """Where things are kept. The first of `encryption_key` encrypts what can quote a user, and each of them decrypts."""
+    """Where things are kept. The first of `encryption_key` encrypts what can quote a user, and each of them opens it."""
 
     url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
     lease: Annotated[Duration, Field(ge=1)] = 15.0
@@ -144,10 +144,10 @@ class Store(_Section):
             read_key(value.get_secret_value())
         return values
 
-    def cipher(self) -> Cipher | None:
-        """What encrypts the store; None where it is not encrypted."""
-        keys = [read_key(key.get_secret_value()) for key in self.encryption_key]
-        return Cipher(keys) if keys else None
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the encryption, of 32 bytes each."""
+        return [read_key(key.get_secret_value()) for key in self.encryption_key]
 
 
 class Capture(_Section):

@@ -44,8 +44,8 @@ class ShadowCaller:
     meanwhile, or because nobody was there, costs its run no attempt: the Explorer's absence is no property of a run.
 
     What comes back is stored a batch at a time, in the transaction that claims the next runs: whatever came while the
-    one before was written. Where this sidecar's lease was lost meanwhile, its runs are another's, and nothing of them is
-    stored. What is stored of an answer is redacted, like all that is stored.
+    one before was written. Where this sidecar's lease was lost meanwhile, its runs are another's, and nothing of them
+    is stored. What is stored of an answer is redacted, like all that is stored.
 
     Args:
         budget: what may be spent; at its end runs wait.

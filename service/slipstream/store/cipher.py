@@ -11,8 +11,6 @@ third more room; AES-GCM-SIV, which takes any number of nonces, takes fourteen t
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import os
 from collections.abc import Sequence
@@ -34,21 +32,6 @@ _MOST = 2**32
 
 class Sealed(SlipstreamError):
     """A value that none of the keys opens, or that was changed."""
-
-
-def read_key(text: str) -> bytes:
-    """A key from its text.
-
-    Raises:
-        ValueError: it is not 32 bytes in base64.
-    """
-    try:
-        key = base64.b64decode(text.strip().replace("-", "+").replace("_", "/"), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) != 32:
-        raise ValueError("32 random bytes in base64, as `openssl rand -base64 32` makes them")
-    return key
 
 
 def fingerprint(key: bytes) -> str:
