@@ -131,7 +131,7 @@ def _listed(value: Any) -> Any:
 
 
 class Store(_Section):
-    """Where things are kept. What can quote a user is encrypted by the first `encryption_key`; each of them opens it."""
+    """Where things are kept. What can quote a user is encrypted by the first `encryption_key`; each opens it."""
 
     url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
     lease: Annotated[Duration, Field(ge=1)] = 15.0
