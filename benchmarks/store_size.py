@@ -113,7 +113,7 @@ async def _round(store: _Store, rng: random.Random) -> None:
         claimed = await runs.claim(session, 0, _RUNS, time.time())
     now = time.time()
     answers = [
-        runs.Answered(run.pk, 0, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, now)
+        runs.Answered(run.pk, 0, f"chatcmpl-{rng.getrandbits(128):032x}", REQUEST, ANSWER, 0.1, 1, 0.0)
         for run in claimed
     ]
     async with store.timed(f"answer {_RUNS} runs"), sidecar.database.write() as session:

@@ -78,3 +78,21 @@ async def test_an_earlier_process_may_have_been_ahead(store_url: str) -> None:
     await ClockWatch(database, clock=lambda: clocks.wall, monotonic=lambda: clocks.steady).step()
     assert (await times(store_url))[:2] == [4, 60]
     await database.close()
+
+
+async def test_what_is_written_late_by_one_who_had_asked_the_time_before_is_moved_too(store_url: str) -> None:
+    database, clocks = Database(store_url), Clocks()
+    await database.open()
+    watch = ClockWatch(database, clock=lambda: clocks.wall, monotonic=lambda: clocks.steady)
+    await watch.step()
+    asked_before = clocks.wall + HALF_AN_HOUR  # while it was ahead
+    clocks.wall += HALF_AN_HOUR
+    await watch.step()
+
+    clocks.wall -= HALF_AN_HOUR
+    await watch.step()
+    await write(database, asked_before)
+    clocks.pass_(1)
+    await watch.step()
+    assert (await times(store_url))[:2] == [5, 61]
+    await database.close()

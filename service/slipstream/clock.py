@@ -14,6 +14,9 @@ _log = structlog.get_logger(__name__)
 TICK = 1.0
 """Seconds between two looks."""
 
+_AFTERWARDS = 60.0
+"""Seconds of looks after one was set back: who had asked the time before, and waited for the store, writes later."""
+
 _TOLERATED = 5.0
 """Seconds: the clocks of two machines differ, and so little is waited for."""
 
@@ -31,15 +34,18 @@ class ClockWatch:
         self._clock = clock
         self._monotonic = monotonic
         self._apart: float | None = None
+        self._look_until = 0.0
 
     async def step(self) -> bool:
         """Look whether it was set back; at first, whether an earlier process was ahead."""
-        now = self._clock()
-        apart = now - self._monotonic()
+        now, steady = self._clock(), self._monotonic()
+        apart = now - steady
         if self._apart is None or apart < self._apart - _TOLERATED:
+            self._look_until = steady + _AFTERWARDS
+        if steady < self._look_until:
             async with self._database.write() as session:
                 moved = await bring_back(session, now, _TOLERATED)
             if moved:
-                _log.warning("clock_set_back", seconds=round((self._apart or apart) - apart, 1), moved=moved)
+                _log.warning("clock_set_back", moved=moved)
         self._apart = apart
         return False

@@ -138,7 +138,7 @@ class ShadowCaller:
     def _again(self, run: ClaimedRun, error: BaseException) -> Postponed:
         """What nobody foresaw came between: the run is sent again."""
         _log.error("run_interrupted", group_id=run.group_id, run_id=run.run_id, error=repr(error))
-        return Postponed(run.pk, run.owner, run.attempts, self._clock())
+        return Postponed(run.pk, run.owner, run.attempts, 0.0)
 
     async def _store(self, take: int) -> list[ClaimedRun]:
         """Store what came back, and claim so many runs. While the store is away, what came back stays here."""
@@ -206,12 +206,12 @@ class ShadowCaller:
                 return self._fail(run, f"could not be sent: {type(error).__name__}")
             self._breaker.succeeded()
             self._budget.used(answer)
-            latency, due_at = time.monotonic() - started, self._clock() + self._grace
+            latency = time.monotonic() - started
             try:
                 packed = await _aside(len(run.request), lambda: self._packed(request, answer))
             except RedactionFailed as error:
                 return self._fail(run, str(error))
-            return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, due_at)
+            return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, self._grace)
 
     def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
         return pack(request), pack(self._redactor.redact(answer, strict=True))
@@ -223,7 +223,7 @@ class ShadowCaller:
         self._metrics.run_retries.inc()
         _log.info("run_postponed", attempts=attempts, error=str(error))
         wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
-        return Postponed(run.pk, run.owner, attempts, self._clock() + wait)
+        return Postponed(run.pk, run.owner, attempts, wait)
 
     def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> Ended:
         """The reason goes to the log, which holds no bodies, and with what the Explorer said to the store."""

@@ -179,7 +179,7 @@ class WebhookCaller:
         if attempts < self._settings.max_attempts:
             backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
             async with self._database.write() as session:
-                if await webhook.postpone(session, run, attempts, self._clock() + backoff):
+                if await webhook.postpone(session, run, attempts, backoff, self._clock()):
                     self._metrics.run_retries.inc()
                     _log.info("run_postponed", attempts=attempts, error=why)
                     return

@@ -44,17 +44,18 @@ class CapturedCall:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """A run that is to be sent again, `due_at` Unix seconds."""
+    """A run that is to be sent again, so many seconds after this is stored: told so, a clock that is set meanwhile does
+    not matter."""
 
     pk: int
     owner: int
     attempts: int
-    due_at: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The policy's answer to a run; the bodies are packed. `due_at`: when it is to be scored, Unix seconds."""
+    """The policy's answer to a run; the bodies are packed. `grace`: seconds until it is to be scored."""
 
     pk: int
     owner: int
@@ -63,7 +64,7 @@ class Answered:
     answer: bytes
     latency: float
     policy_version: int | None
-    due_at: float
+    grace: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def _unclaimed_answers(now: float) -> tuple[ColumnElement[bool], ...]:
 async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: float) -> None:
     """Send runs again later."""
     held = await _still_sent(session, postponed)
-    rows = [("pending", None, run.attempts, run.due_at, now, run.pk) for run in postponed if run.pk in held]
+    rows = [("pending", None, run.attempts, now + run.after, now, run.pk) for run in postponed if run.pk in held]
     await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at", "updated_at"), rows)
 
 
@@ -214,7 +215,17 @@ async def answer(session: AsyncSession, answers: Sequence[Answered], now: float)
         RunRow,
         ("state", "due_at", "msg_id", "request", "answer", "latency", "policy_version", "updated_at"),
         [
-            ("answered", one.due_at, one.msg_id, one.request, one.answer, one.latency, one.policy_version, now, one.pk)
+            (
+                "answered",
+                now + one.grace,
+                one.msg_id,
+                one.request,
+                one.answer,
+                one.latency,
+                one.policy_version,
+                now,
+                one.pk,
+            )
             for one in kept
         ],
     )

@@ -96,10 +96,10 @@ async def tell_again(session: AsyncSession, sidecars: Collection[int], now: floa
     await session.execute(left.execution_options(synchronize_session=False))
 
 
-async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, due_at: float) -> bool:
-    """Tell the endpoint of a run again later. Returns False where it has begun a call, has ended, or was told of by
+async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, after: float, now: float) -> bool:
+    """Tell the endpoint of a run again, so many seconds later. Returns False where it has begun a call, has ended, or was told of by
     another sidecar since."""
     again = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", ~RunRow.called, RunRow.owner == run.owner)
-    again = again.values(state="pending", owner=None, attempts=attempts, due_at=due_at)
+    again = again.values(state="pending", owner=None, attempts=attempts, due_at=now + after, updated_at=now)
     done = await session.execute(again.execution_options(synchronize_session=False))
     return bool(done.rowcount)  # type: ignore[attr-defined]
