@@ -413,7 +413,7 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> Non
     sections = {"listen": f"127.0.0.1:{free_port()}", "production": {"base_url": f"{AWAY}/v1"}}
     code, said = failing_start(tmp_path, sections, TMPDIR=str(folder))
     assert code == 2
-    assert said.startswith("slipstream: TMPDIR: expected a folder"), said
+    assert said.splitlines()[-1].startswith("slipstream: TMPDIR: expected a folder"), said  # a warning may come before
     assert not list(folder.iterdir())
 
 

@@ -124,7 +124,8 @@ async def test_an_agent_behind_http_is_trained(run_loop: RunLoop) -> None:
 
     app = Starlette(routes=[Route("/replay", endpoint, methods=["POST"])])
     async with serving(app) as url:
-        runs = {"mode": "webhook", "repeat_time": 2, "webhook": {"url": f"{url}/replay", "secret": SECRET}}
+        webhook = {"url": f"{url}/replay", "secret": SECRET, "allow_private": ["127.0.0.1"]}
+        runs = {"mode": "webhook", "repeat_time": 2, "webhook": webhook}
         async with run_loop(runs=runs) as loop:
             slipstream.configure(loop.url)
 

@@ -70,11 +70,11 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
 
 
 async def test_a_server_that_hangs(server: PostgresServer, run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
-        monkeypatch.setattr(database, name, 1.0)
     async with run_loop(store={"url": server.fresh(), "lease": "60s"}) as loop:
         await _chats(loop, "before")
         await until(lambda: loop.ready(1))
+        for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
+            monkeypatch.setattr(database, name, 1.0)
         server.send(signal.SIGSTOP)
         try:
             await _chats(loop, "meanwhile", "more")

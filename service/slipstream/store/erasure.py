@@ -71,13 +71,14 @@ async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erase
 
 async def go_on(session: AsyncSession) -> list[Erased]:
     """Delete what had to wait for a delivery."""
-    waiting = await session.scalars(select(ErasureRow).where(ErasureRow.pending))
+    waiting = await session.scalars(select(ErasureRow).where(ErasureRow.pending.is_(True)))
     return [await _erase(session, row) for row in waiting.all()]
 
 
-async def standing(session: AsyncSession) -> dict[tuple[str, str], float]:
-    """The deletions that are remembered: what was deleted, and everything from before when."""
-    rows = await session.execute(select(ErasureRow.kind, ErasureRow.ref, ErasureRow.at))
+async def standing(session: AsyncSession, since: float) -> dict[tuple[str, str], float]:
+    """The deletions since this time: what was deleted, and everything from before when."""
+    columns = select(ErasureRow.kind, ErasureRow.ref, ErasureRow.at)
+    rows = await session.execute(columns.where(ErasureRow.at >= since))
     return {(kind, ref): at for kind, ref, at in rows}
 
 

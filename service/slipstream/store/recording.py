@@ -57,7 +57,8 @@ class Added:
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     """Store calls, each at the end of its task, with the marks and the feedback that waited for them. Those of what was
     deleted since they began are not stored."""
-    if erased := await erasure.standing(session):
+    first_start = min((call.started_at for call in calls), default=now)
+    if erased := await erasure.standing(session, first_start):
         calls = [call for call in calls if not _is_erased(call, erased)]
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)

@@ -343,12 +343,16 @@ class ErasureRow(Base):
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     """session_id or task_id."""
     ref: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    at: Mapped[float]
+    at: Mapped[float] = mapped_column(index=True)
     """What began before this time is deleted."""
     pending: Mapped[bool] = mapped_column(default=False)
     """A part of it is being delivered, and is to be deleted when that has ended."""
     told: Mapped[dict[str, Any]]
     """What the Explorer had been given, so that asking again gives the same answer."""
+
+    __table_args__ = (
+        Index("ix_erasures_pending", "kind", sqlite_where=pending.is_(True), postgresql_where=pending.is_(True)),
+    )
 
 
 class MarkRow(Base):

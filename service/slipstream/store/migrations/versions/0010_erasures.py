@@ -17,6 +17,9 @@ def upgrade() -> None:
         sa.Column("told", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("kind", "ref"),
     )
+    op.create_index("ix_erasures_at", "erasures", ["at"])
+    pending = sa.column("pending", sa.Boolean()).is_(True)
+    op.create_index("ix_erasures_pending", "erasures", ["kind"], sqlite_where=pending, postgresql_where=pending)
 
 
 def downgrade() -> None:
