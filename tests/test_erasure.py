@@ -254,9 +254,18 @@ async def test_each_deletion_is_in_the_log_without_content(run_loop: RunLoop) ->
 
 
 @pytest.mark.parametrize(
-    "names", [{}, {"session_id": "a", "task_id": "b"}, {"session_id": ""}, {"task_id": "x" * 65}], ids=str
+    "names",
+    [
+        {},
+        {"session_id": "a", "task_id": "b"},
+        {"session_id": ["a", "b"]},
+        {"session_id": "a", "task": "b"},
+        {"session_id": ""},
+        {"task_id": "x" * 65},
+    ],
+    ids=str,
 )
-async def test_what_is_to_be_deleted_must_be_clear(run_loop: RunLoop, names: dict[str, str]) -> None:
+async def test_what_is_to_be_deleted_must_be_clear(run_loop: RunLoop, names: dict[str, str | list[str]]) -> None:
     async with run_loop() as loop:
         response = await loop.client.delete("/data", params=names)
         assert response.status_code in (400, 422)

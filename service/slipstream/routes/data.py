@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from slipstream.errors import RequestError
 from slipstream.routes.context import SidecarDep
@@ -30,11 +30,14 @@ _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 
 
 @router.delete("/data")
-async def delete_data(sidecar: SidecarDep, session_id: _Name = None, task_id: _Name = None) -> dict[str, Any]:
+async def delete_data(
+    request: Request, sidecar: SidecarDep, session_id: _Name = None, task_id: _Name = None
+) -> dict[str, Any]:
     """Delete everything about a session or a task. Says what that was, what is still pending, and what the Explorer had
     been given before, which cannot be taken back. What is not known, or deleted already, is no error."""
-    if (session_id is None) == (task_id is None):
-        raise RequestError("give exactly one of session_id, task_id", param="session_id")
+    # What is named twice is not two sessions, and what is misspelt names nothing: neither may pass as deleted.
+    if (session_id is None) == (task_id is None) or len(request.query_params.multi_items()) != 1:
+        raise RequestError("give exactly one of session_id, task_id, once, and nothing else", param="session_id")
     kind: Kind = "task_id" if session_id is None else "session_id"
     ref = session_id or task_id or ""
     at, until = time.time(), time.monotonic() + _PATIENCE
