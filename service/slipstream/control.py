@@ -71,6 +71,8 @@ def _field(location: Sequence[Any]) -> str:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, RecursionError | UnicodeDecodeError):  # FastAPI's 400 for what json cannot read
+        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
     return JSONResponse(error_body(str(error.detail), code="http_error"), error.status_code, headers=error.headers)
 
 
