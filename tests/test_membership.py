@@ -24,12 +24,15 @@ class Member:
         self.now = 0.0
         self.ids: list[int] = []
         self.taken: list[TakenOver] = []
+        self.away = False
         self.membership = Membership(
             database, name="test", lease=LEASE, clock=lambda: 1.0, monotonic=lambda: self.now,
             registered=self._registered, took_over=self.taken.append,
         )  # fmt: skip
 
     async def _registered(self, sidecar: int) -> None:
+        if self.away:
+            raise ConnectionError("the store is away")
         self.ids.append(sidecar)
 
     async def capture(self, number: int) -> None:
@@ -65,10 +68,10 @@ async def test_what_a_dead_sidecar_had_captured_is_read_by_the_other_in_its_orde
     other.now = LEASE
     await other.membership.step()
     assert (other.taken[-1].sidecars, other.taken[-1].exchanges) == ([dead.ids[0]], 6)
-    async with other.database.read() as session:
-        parcels = await captured.oldest(session, other.membership.id, 100, 10**6)
-        assert (await captured.waiting(session, other.membership.id)).exchanges == 9
     first, second = captured.before_first(dead.ids[0]), captured.before_first(other.ids[0])
+    async with other.database.read() as session:
+        parcels = await captured.oldest(session, other.membership.id, 100, 10**6, up_to=second + 1)
+        assert (await captured.waiting(session, other.membership.id)).exchanges == 9
     assert [parcel.id for parcel in parcels] == [first + 1, first + 2, second + 1]
 
 
@@ -116,3 +119,35 @@ async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_re
             await captured.drop(session, one.membership.id, both)
     async with one.database.read() as session:
         assert (await captured.waiting(session, one.membership.id)).exchanges == 3
+
+
+async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to_be_read(
+    two: tuple[Member, Member],
+) -> None:
+    """The other one registered later, so that its parcels come after all of this one's."""
+    reader, dead = two
+    await reader.capture(1)
+    await dead.capture(1)
+    await dead.membership.stop()
+    await reader.membership.step()
+    first = captured.before_first(reader.membership.id)
+    async with reader.database.read() as session:
+        parcels = await captured.oldest(session, reader.membership.id, 100, 10**6, up_to=first + 1)
+    await reader.capture(2)
+    async with reader.database.write() as session:
+        assert await captured.drop(session, reader.membership.id, parcels)
+    async with reader.database.read() as session:
+        assert (await captured.waiting(session, reader.membership.id)).exchanges == 3
+
+
+async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[Member, Member]) -> None:
+    stopped, other = two
+    await stopped.run_out()
+    other.now = LEASE
+    await other.membership.step()
+    stopped.away = True
+    await stopped.membership.step()
+    stopped.away = False
+    await stopped.membership.step()
+    assert stopped.ids[1:] == [stopped.membership.id]
+    await stopped.capture(1)

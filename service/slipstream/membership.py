@@ -108,12 +108,13 @@ class Membership:
     async def _register(self) -> None:
         asked = self._monotonic()
         async with self._database.write() as session:
-            self.id = await sidecars.register(
+            registered = await sidecars.register(
                 session, self._name, self._lease, now=self._clock(), alone=not self._database.shared
             )
+        await self._registered(registered)  # where it fails, this start has not registered, and does so again
+        self.id = registered
         self._until = asked + self._lease
         self._steady_since = asked
-        await self._registered(self.id)
         _log.info("registered", sidecar=self.id, name=self._name)
 
     async def _take_over(self, *, resigned: bool) -> None:

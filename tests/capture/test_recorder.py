@@ -250,6 +250,21 @@ async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(
     assert recording.backlog.exchanges == 0
 
 
+async def test_what_may_be_written_again_is_not_read_before(recording: Recording) -> None:
+    await recording.take(exchange(asks("hi")))
+    with deaf(recording.database):
+        recording.intake.record(exchange(asks("ho")))
+        with pytest.raises(ConnectionError):
+            await recording.intake.step()
+    await recording.recorder.step()
+    await recording.backlog.recount(recording.database)
+    assert recording.backlog.exchanges == 0
+    await recording.record()
+    texts = [call.request["messages"][0]["content"] for call in await recording.calls()]
+    assert sorted(texts) == ["hi", "ho"]
+    assert await recording.kept() == []
+
+
 async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(recording: Recording) -> None:
     async with recording.database.write() as session:
         await captured.add(session, 0, [captured.Parcel(1, 3, b"of another release")], again=False)

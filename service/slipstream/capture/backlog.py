@@ -19,7 +19,7 @@ class Backlog:
         exchanges: that wait.
         size: their bytes.
         owner: the id of this sidecar; those of its parcels, and of those that it takes over.
-        last_id: the newest parcel's that it wrote, or what would be before the first.
+        last_id: the newest parcel's that it knows to be written, or what would be before the first.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -38,6 +38,16 @@ class Backlog:
         async with database.read() as session:
             self.last_id, self.exchanges, self.size = await captured.waiting(session, owner)
         self.owner = owner
+
+    async def recount(self, database: Database) -> None:
+        """Look how much there is, of what this sidecar knows to be written.
+
+        Raises:
+            SQLAlchemyError: the store cannot be read.
+        """
+        async with database.read() as session:
+            found = await captured.waiting(session, self.owner, up_to=self.last_id)
+        self.exchanges, self.size = found.exchanges, found.size
 
     @property
     def full(self) -> bool:

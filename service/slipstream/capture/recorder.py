@@ -104,9 +104,9 @@ class Recorder:
         batch, owner = self._unwritten, self._backlog.owner
         if batch is None or batch.owner != owner:  # what was another registration's is another sidecar's to read
             async with self._database.read() as session:
-                parcels = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES)
+                parcels = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES, up_to=self._backlog.last_id)
             if not parcels:  # somebody else took them out
-                await self._backlog.open(self._database, owner)
+                await self._backlog.recount(self._database)
                 return
             # parsing and packing are the costly part, and the control API shares this event loop
             batch = self._unwritten = _Batch(owner, parcels, await asyncio.to_thread(self._read, parcels))

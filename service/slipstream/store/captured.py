@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import insert_rows
@@ -55,14 +55,19 @@ def before_first(sidecar: int) -> int:
     return sidecar << _NUMBERS
 
 
-async def waiting(session: AsyncSession, sidecar: int) -> Waiting:
-    """What there is to be read by a sidecar; looks at every row of it."""
+async def waiting(session: AsyncSession, sidecar: int, *, up_to: int | None = None) -> Waiting:
+    """What there is to be read by a sidecar; looks at every row of it.
+
+    Args:
+        up_to: the newest of its own that it knows to be written; None takes what is there.
+    """
     before = before_first(sidecar)
     own = CapturedRow.id > before, CapturedRow.id < before_first(sidecar + 1)
     last_id = await session.scalar(select(func.max(CapturedRow.id)).where(*own))
-    query = select(func.sum(CapturedRow.exchanges), func.sum(_size)).where(CapturedRow.owner == sidecar)
+    up_to = last_id or before if up_to is None else up_to
+    query = select(func.sum(CapturedRow.exchanges), func.sum(_size)).where(*_readable(sidecar, up_to))
     exchanges, size = (await session.execute(query)).one()
-    return Waiting(last_id or before, int(exchanges or 0), int(size or 0))
+    return Waiting(up_to, int(exchanges or 0), int(size or 0))
 
 
 async def add(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel], *, again: bool) -> None:
@@ -78,10 +83,14 @@ async def add(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel], *,
     await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
 
 
-async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int) -> list[Parcel]:
+async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int, *, up_to: int) -> list[Parcel]:
     """The oldest parcels of a sidecar: the first, and those after it with which it stays within so many exchanges and
-    bytes."""
-    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(CapturedRow.owner == sidecar)
+    bytes.
+
+    Args:
+        up_to: the newest of its own that it knows to be written. One beyond it may be written again.
+    """
+    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(*_readable(sidecar, up_to))
     ids: list[int] = []
     for number, more, longer in await session.execute(query.order_by(CapturedRow.id).limit(exchanges)):
         exchanges -= more
@@ -92,7 +101,7 @@ async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int)
     if not ids:
         return []
     taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed)
-    taken = taken.where(CapturedRow.owner == sidecar, CapturedRow.id.between(ids[0], ids[-1]))
+    taken = taken.where(CapturedRow.id.in_(ids))
     return [Parcel(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
 
 
@@ -102,8 +111,13 @@ async def drop(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel]) -
     Raises:
         LeaseLost: some of them were: others are another's by now.
     """
-    theirs = CapturedRow.owner == sidecar, CapturedRow.id.between(parcels[0].id, parcels[-1].id)
+    # by name: between those of its own and those that it took over, others are written meanwhile
+    theirs = CapturedRow.owner == sidecar, CapturedRow.id.in_([parcel.id for parcel in parcels])
     gone = (await session.scalars(delete(CapturedRow).where(*theirs).returning(CapturedRow.id))).all()
     if gone and len(gone) != len(parcels):
         raise LeaseLost
     return bool(gone)
+
+
+def _readable(sidecar: int, up_to: int) -> tuple[ColumnElement[bool], ...]:
+    return CapturedRow.owner == sidecar, ~CapturedRow.id.between(up_to + 1, before_first(sidecar + 1))
