@@ -126,3 +126,10 @@ def test_the_console_form_is_coloured_on_a_terminal_only() -> None:
 )
 def test_secrets_are_masked_wherever_they_hide_and_the_rest_stays(name: str, value: object, shown: object) -> None:
     assert mask(logging.getLogger(), "info", {name: value}) == {name: shown}
+
+
+def test_an_id_with_control_characters_commands_no_terminal() -> None:
+    said = logged(r"log.info('first\nsecond', task_id='t\x1b[2J', session_id='s\n[error] lost')", form="console")
+    assert len(said.splitlines()) == 1
+    assert said.rstrip("\n").isprintable()
+    assert r"task_id=t\x1b[2J" in said

@@ -29,6 +29,7 @@ MASK = "***"
 
 _SECRET_KEYS = ("authorization", "api_key", "apikey", "token", "secret", "password", "credential", "cookie")
 _REDACTOR = Redactor([RedactRule(name="api_key")])
+_CONTROLS = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,64}):[^\s/@]{1,256}@")
 
 
@@ -39,14 +40,15 @@ def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: 
         level: the lowest level of our own events that is shown.
         format: `json` for machines, one object a line; `console` for people, coloured on a terminal only.
     """
-    renderer: Processor
+    renderer: list[Processor]
     if format == "json":
-        renderer = structlog.processors.JSONRenderer(ensure_ascii=False)
+        renderer = [structlog.processors.JSONRenderer(ensure_ascii=False)]
     else:
         # The formatter's own tracebacks would show local variables: bodies, headers, keys.
-        renderer = structlog.dev.ConsoleRenderer(
+        console = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
+        renderer = [on_one_line, console]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -58,7 +60,7 @@ def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: 
                 structlog.processors.format_exc_info,
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 mask,
-                renderer,
+                *renderer,
             ]
         )
     )
@@ -70,6 +72,14 @@ def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: 
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("slipstream").setLevel(level.upper())
     logging.captureWarnings(True)
+
+
+def on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """A structlog processor: an id that somebody chose can neither begin a line nor command a terminal."""
+    return {
+        name: value.translate(_CONTROLS) if isinstance(value, str) and name not in ("exception", "stack") else value
+        for name, value in event.items()
+    }
 
 
 def mask(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
