@@ -28,7 +28,7 @@ class Hours:
 
 async def spends(budget: Budget, database: Database, wanted: int, clock: Hours) -> int:
     """Spend as many of the requests as there is room for, as a sidecar does that claims runs; returns how many."""
-    async with database.write(alone=False) as session:
+    async with database.write() as session:
         room = await budget.room(session, wanted, clock())
         await budget.spend(session, room, 0, clock())
     return room

@@ -45,9 +45,11 @@ class Backlog:
         Raises:
             SQLAlchemyError: the store cannot be read.
         """
+        before = self.owner, self.last_id, self.exchanges
         async with database.read() as session:
             found = await captured.waiting(session, self.owner, up_to=self.last_id)
-        self.exchanges, self.size = found.exchanges, found.size
+        if before == (self.owner, self.last_id, self.exchanges):  # else it is of an earlier moment
+            self.exchanges, self.size = found.exchanges, found.size
 
     @property
     def full(self) -> bool:

@@ -68,10 +68,9 @@ class Budget:
         return False
 
     async def room(self, session: AsyncSession, wanted: int, now: float) -> int:
-        """How many of so many requests may be made. Until the transaction ends, no other sidecar asks."""
+        """How many of so many requests may be made, in a transaction that is alone: no other sidecar asks meanwhile."""
         if not self.limited or not wanted:
             return wanted
-        await budget.spend(session, self._purpose, 0, 0, now)
         found = await budget.spent(session, self._purpose, now)
         self._look(Spent(found.requests, found.tokens + self.unstored))
         requests = self.limits["requests"]

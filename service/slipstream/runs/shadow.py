@@ -163,7 +163,8 @@ class ShadowCaller:
         back = [outcome for _, outcome in itertools.islice(self._back, count)]
         now = self._clock()
         owner, tokens = self._owner(), self._budget.unstored
-        async with self._database.write(alone=bool(back)) as session:  # runs may be taken while others write
+        # runs may be taken while others write, but where a budget says how many all sidecars together may take
+        async with self._database.write(alone=bool(back) or self._budget.limited) as session:
             answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
             failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
             await runs.postpone(session, [one for one in back if isinstance(one, Postponed)], now)

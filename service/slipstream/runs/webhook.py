@@ -139,7 +139,7 @@ class WebhookCaller:
                     await self._again(run, f"HTTP {status}")
                 elif status == 202:
                     async with self._database.write(alone=False) as session:
-                        await webhook.accepted(session, run.pk)
+                        await webhook.accepted(session, run)
                     _log.info("webhook_accepted")  # it says itself when the run ends
                 elif status == 200:
                     await self._end(run, answer)

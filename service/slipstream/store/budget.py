@@ -33,7 +33,7 @@ async def spent(session: AsyncSession, purpose: Purpose, now: float) -> Spent:
 
 
 async def spend(session: AsyncSession, purpose: Purpose, requests: int, tokens: int, now: float) -> None:
-    """Spend so much. Until the transaction ends, nobody else spends for this purpose in this minute."""
+    """Spend so much."""
     insert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert(SpentRow)
     row = insert.values(purpose=purpose, minute=_minute(now), requests=requests, tokens=tokens)
     more = {

@@ -84,9 +84,10 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
     return claimed
 
 
-async def accepted(session: AsyncSession, pk: int) -> None:
+async def accepted(session: AsyncSession, run: ClaimedReplay) -> None:
     """The endpoint runs it on its own: nothing more comes to the sidecar that told it."""
-    await session.execute(update(RunRow).where(RunRow.id == pk, RunRow.state == "open").values(owner=None))
+    told = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", RunRow.owner == run.owner)
+    await session.execute(told.values(owner=None).execution_options(synchronize_session=False))
 
 
 async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float) -> None:
@@ -97,8 +98,8 @@ async def tell_again(session: AsyncSession, sidecars: Collection[int], now: floa
 
 
 async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, after: float, now: float) -> bool:
-    """Tell the endpoint of a run again, so many seconds later. Returns False where it has begun a call, has ended, or was told of by
-    another sidecar since."""
+    """Tell the endpoint of a run again, so many seconds later. Returns False where it has begun a call, has ended, or
+    was told of by another sidecar since."""
     again = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", ~RunRow.called, RunRow.owner == run.owner)
     again = again.values(state="pending", owner=None, attempts=attempts, due_at=now + after, updated_at=now)
     done = await session.execute(again.execution_options(synchronize_session=False))
