@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sqlalchemy import insert
+import pytest
+from sqlalchemy import insert, update
+from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.clock import ClockWatch
+from slipstream.store import budget, replays, webhook
+from slipstream.store.ahead import bring_back
 from slipstream.store.database import Database
 from slipstream.store.tables import FacadeGroupRow, GroupRow, RunRow, TaskRow
 
@@ -95,4 +100,47 @@ async def test_what_is_written_late_by_one_who_had_asked_the_time_before_is_move
     clocks.pass_(1)
     await watch.step()
     assert (await times(store_url))[:2] == [5, 61]
+    await database.close()
+
+
+async def _taken_over(session: AsyncSession, now: float) -> None:
+    """Its sidecar is gone, and the endpoint is told of it again at once."""
+    await webhook.tell_again(session, [7], now)
+
+
+async def _heard_of(session: AsyncSession, now: float) -> None:
+    """A call of it is under way, so that it stays open."""
+    await replays.keep_open(session, [1], now, now)
+
+
+@pytest.mark.parametrize("touch", [_taken_over, _heard_of])
+async def test_what_was_begun_before_and_touched_while_the_clock_was_ahead_is_moved(
+    store_url: str, touch: Callable[[AsyncSession, float], Awaitable[None]]
+) -> None:
+    database = Database(store_url)
+    await database.open()
+    await write(database, NOW)
+    async with database.write() as session:
+        await session.execute(update(RunRow).where(RunRow.id == 1).values(state="open", owner=7))
+        await touch(session, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW + 1, tolerated=5)
+    assert (await times(store_url))[0] == 1
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_was_spent_while_the_clock_was_ahead_is_of_this_hour_and_no_later_one(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        for at in (NOW, NOW + HALF_AN_HOUR, NOW + HALF_AN_HOUR + 60):
+            await budget.spend(session, "runs", 1, 10, at)
+        await budget.spend(session, "judge", 2, 0, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW, tolerated=5)
+    async with database.read() as session:
+        assert await budget.spent(session, "runs", NOW) == (3, 30)
+        assert await budget.spent(session, "judge", NOW) == (2, 0)
+        assert await budget.spent(session, "runs", NOW + 3600) == (0, 0)
     await database.close()

@@ -135,7 +135,7 @@ class Replays:
         async with self._database.write() as session:
             due = await replays.due(session, _BATCH, now, self._membership.id)
             busy = [pk for pk in due if self._calling[pk]]
-            await replays.keep_open(session, busy, now + self._timeout)
+            await replays.keep_open(session, busy, now + self._timeout, now)
             given_up = await replays.fail(session, [pk for pk in due if pk not in busy], reason, now)
         self._metrics.replays.labels("expired").inc(given_up)
         self._failed(given_up)

@@ -1,7 +1,8 @@
 """Rows that were written by a clock which was set back since.
 
 What waits for a time of that clock would wait for as long as it was ahead: a run for its next attempt, an answer for
-the end of its grace, a task for its idle time. Such rows are moved by as much as they are ahead.
+the end of its grace, a task for its idle time. Such rows are moved by as much as they are ahead. What was spent of a
+budget counts as spent now: else it would count for longer than an hour.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import budget
 from slipstream.store.tables import FacadeGroupRow, RunRow, TaskRow
 
 
@@ -16,10 +18,11 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     """Move what waits and was written later than `now` (Unix seconds) by more than `tolerated` seconds.
 
     Returns:
-        How many rows.
+        How many rows of what waits.
     """
     latest = now + tolerated
-    waiting = RunRow.state.in_(("pending", "answered", "open"))
+    await budget.bring_back(session, now, latest)
+    waiting = RunRow.state.in_(("pending", "running", "answered", "open"))
     runs = update(RunRow).where(waiting, RunRow.updated_at > latest)
     runs = runs.values(due_at=RunRow.due_at - (RunRow.updated_at - now), updated_at=now)
     tasks = update(TaskRow).where(TaskRow.state == "open", TaskRow.updated_at > latest).values(updated_at=now)

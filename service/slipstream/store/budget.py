@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -46,6 +46,15 @@ async def spend(session: AsyncSession, purpose: Purpose, requests: int, tokens: 
 async def forget(session: AsyncSession, now: float) -> None:
     """Delete what is older than an hour."""
     await session.execute(delete(SpentRow).where(SpentRow.minute <= _minute(now) - _HOUR))
+
+
+async def bring_back(session: AsyncSession, now: float, latest: float) -> None:
+    """What was spent later than `latest`, by a clock that was set back since, is spent now."""
+    for purpose in get_args(Purpose):
+        ahead = delete(SpentRow).where(SpentRow.purpose == purpose, SpentRow.minute > _minute(latest))
+        found = await session.execute(ahead.returning(SpentRow.requests, SpentRow.tokens))
+        for requests, tokens in found.all():
+            await spend(session, purpose, requests, tokens, now)
 
 
 def _minute(now: float) -> int:

@@ -227,7 +227,7 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     target.state = "matched"
     if run.state == "open":
         return False
-    run.due_at = now  # what the grace was for is here; feedback on production's answer does not end it
+    run.due_at = run.updated_at = now  # what the grace was for is here; feedback on production's answer does not end it
     return await _score_again(session, [run])
 
 

@@ -248,9 +248,9 @@ async def due(session: AsyncSession, limit: int, now: float, sidecar: int) -> li
     return list(await session.scalars(query.order_by(RunRow.due_at).limit(limit)))
 
 
-async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: float) -> None:
+async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: float, now: float) -> None:
     """Something is heard of these runs."""
-    await update_rows(session, RunRow, ("due_at",), [(expires_at, pk) for pk in pks])
+    await update_rows(session, RunRow, ("due_at", "updated_at"), [(expires_at, now, pk) for pk in pks])
 
 
 async def pending(session: AsyncSession) -> list[int]:

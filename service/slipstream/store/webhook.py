@@ -93,7 +93,7 @@ async def accepted(session: AsyncSession, run: ClaimedReplay) -> None:
 async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float) -> None:
     """Whoever told of these runs is gone, and may not have come to it: those without a call are told of again."""
     left = update(RunRow).where(RunRow.state == "open", RunRow.owner.in_(sidecars), ~RunRow.called)
-    left = left.values(state="pending", owner=None, attempts=RunRow.attempts + 1, due_at=now)
+    left = left.values(state="pending", owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now)
     await session.execute(left.execution_options(synchronize_session=False))
 
 
