@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 from framing import chunk, echo, get, kept_post, next_answer
+from network import full_listener
 from wire import LIMIT, Answer, Peer, Sidecar, answer, ask, dial, post, sidecar, until, upstream
 
 from slipstream.config.settings import Limits
@@ -258,6 +259,15 @@ async def test_upload_is_not_to_blame_for_a_production_that_does_not_take_it() -
         await asyncio.sleep(0.5)
         go_on.set()
         assert (await next_answer(client)).body == b"all of it"
+
+
+async def test_upload_is_not_to_blame_for_a_production_that_cannot_be_reached() -> None:
+    """Nothing is read from the agent while there is nobody to send it to."""
+    with full_listener() as (_, port):
+        async with sidecar(port, limits={"body_timeout": "100ms"}, connect_timeout="500ms") as side:
+            received = await ask(side.port, b"POST /v1/x HTTP/1.1\r\nhost: s\r\ncontent-length: 9\r\n\r\nx")
+            assert (received.status, received.json()["error"]["code"]) == (504, "connect_timeout")
+            assert refused(side, "body_timeout") == 0
 
 
 @pytest.mark.parametrize("endless", [True, False], ids=["endless", "ended"])

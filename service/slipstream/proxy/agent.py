@@ -274,7 +274,7 @@ class AgentConnection(asyncio.Protocol):
             self._forward = forward = Forward(self, request, self._gateway)
             forward.start()
             if not request.complete and self._forward is forward:
-                self._paused = False
+                self._paused = not self._reading  # while production is being connected to
                 self._wait()
         elif not forward.sent:
             forward.more()
