@@ -37,6 +37,11 @@ ALONE: dict[str, Callable[[bytes], list[bytes]]] = {
     "the whole authorization": lambda key: [b"AUTHORIZATION: " + key],
     "basic": lambda key: [b"authorization: Basic " + basic(key)],
     "basic in lower case": lambda key: [b"Authorization: basic  " + basic(key)],
+    "basic in the other alphabet": lambda key: [
+        b"authorization: Basic " + base64.urlsafe_b64encode(b"\xff\xfe>?:" + key).rstrip(b"=")
+    ],
+    "basic as the user": lambda key: [b"authorization: Basic " + base64.b64encode(key + b":")],
+    "basic alone": lambda key: [b"authorization: Basic " + base64.b64encode(key)],
     "api-key": lambda key: [b"Api-Key: " + key],
     "x-api-key": lambda key: [b"x-api-key: " + key],
     "x-goog-api-key": lambda key: [b"x-goog-api-key: " + key],
@@ -69,8 +74,9 @@ async def test_a_key_opens_and_stops_here(run_guarded: RunGuarded, spelling: str
         lambda one, two: [b"x-slipstream-key: " + one, b"x-slipstream-key:"],
         lambda one, two: [b"x-slipstream-key: " + one, b"x-slipstream-key: " + one + b", " + two],
         lambda one, two: [b"x-slipstream-key: " + one, b"authorization: Basic " + basic(two)],
+        lambda one, two: [b"x-slipstream-key: " + one, b"authorization: Basic " + base64.b64encode(two + b":")],
     ],
-    ids=["twice", "and bearer", "two bearers", "bearer and api-key", "one empty", "a list", "and basic"],
+    ids=["twice", "and bearer", "two bearers", "bearer and api-key", "one empty", "a list", "and basic", "and a user"],
 )
 async def test_two_different_keys_are_refused(
     run_guarded: RunGuarded, fields: Callable[[bytes, bytes], list[bytes]]
@@ -86,8 +92,9 @@ async def test_two_different_keys_are_refused(
 async def test_a_key_in_the_address_is_refused(run_guarded: RunGuarded) -> None:
     async with run_guarded() as guarded:
         key = guarded.keys["proxy"].encode()
-        status, answer = await raw(guarded, b"x-slipstream-key: " + key, target=b"/v1/models?key=" + key)
-        assert (status, b"slipstream_key_in_address" in answer) == (401, True)
+        for spelled in (key, b"%73lp_" + key.removeprefix(b"slp_")):
+            status, answer = await raw(guarded, b"x-slipstream-key: " + key, target=b"/v1/models?key=" + spelled)
+            assert (status, b"slipstream_key_in_address" in answer) == (401, True)
         assert guarded.production.heads == []
 
 

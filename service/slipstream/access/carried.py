@@ -15,6 +15,7 @@ from slipstream.proxy.headers import Headers
 
 HEADER = b"x-slipstream-key"
 _BASIC = b"basic"
+_ONE_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key", b"proxy-authorization"})
 """Where OpenAI's, Azure's, Anthropic's and Google's clients put the key of a model, and ours where that is easier."""
@@ -73,21 +74,28 @@ def bearer(value: bytes) -> bytes | None:
 
 
 def password(value: bytes) -> bytes | None:
-    """The password of an `authorization: Basic ...`; None for another scheme, and for what is none."""
+    """The password of an `authorization: Basic ...`; None for another scheme."""
     value = value.strip()
-    if not _basic(value):
-        return None
-    try:
-        return base64.b64decode(value[5:].strip(), validate=True).partition(b":")[2]
-    except binascii.Error:
-        return None
+    return _decoded(value).partition(b":")[2] if _basic(value) else None
 
 
 def _basic(value: bytes) -> bool:
     return value[:5].lower() == _BASIC
 
 
+def _decoded(value: bytes) -> bytes:
+    """What a `Basic ...` says, in either alphabet of base64, and nothing for what is none."""
+    try:
+        return base64.b64decode(value[5:].strip().translate(_ONE_ALPHABET) + b"==")
+    except binascii.Error:
+        return b""
+
+
 def _credential(value: bytes) -> bytes:
-    """The token in a field's value, whatever its scheme."""
-    found = password(value) if _basic(value) else bearer(value)
-    return value if found is None else found
+    """The token in a field's value, whatever its scheme. A key of ours may stand in a Basic's user name as well."""
+    if _basic(value):
+        text = _decoded(value)
+        ours = KEY.search(text)
+        return ours[0] if ours else text.partition(b":")[2]
+    token = bearer(value)
+    return value if token is None else token

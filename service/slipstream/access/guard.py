@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 import structlog
 
@@ -108,7 +109,7 @@ class Guard:
     def _known(
         self, keyring: Keyring, found: Carried | None, request: Request, path: str, productions: bool
     ) -> Admitted | Refusal:
-        if KEY.search(request.target):
+        if KEY.search(unquote_to_bytes(request.target)):
             return self._unauthorized("slipstream_key_in_address", _IN_ADDRESS)
         if found is None or not found.keys:
             return self._unauthorized("slipstream_key_missing", _MISSING)
