@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 import sys
 import threading
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire import LIMIT, Peer, answer, dial, sidecar, upstream
+from wire import LIMIT, Peer, answer, dial, sidecar, until, upstream
 
 from slipstream.proxy import agent
 from slipstream.proxy.channel import Sender
+from slipstream.proxy.connection import Connection
+from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.tap import Recording, Room
 
@@ -162,3 +165,20 @@ def test_a_worker_loads_no_part_of_the_training_side() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded == "[]\n"
+
+
+async def test_nothing_of_a_connection_that_is_closed_waits_for_a_collection_of_cycles() -> None:
+    """A worker looks for cycles once in 200,000 objects: tens of megabytes, if connections were among them."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with upstream(echo) as up, sidecar(up.port) as side:
+            for _ in range(5):
+                async with dial(side.port) as client, asyncio.timeout(LIMIT):
+                    await client.send(REQUEST.replace(b"host: s\r\n", b"host: s\r\nconnection: close\r\n"))
+                    while await client.reader.read(2**20):
+                        pass
+        kinds = (agent.AgentConnection, Connection, Deadline)
+        await until(lambda: not [one for one in gc.get_objects() if isinstance(one, kinds)])
+    finally:
+        gc.enable()

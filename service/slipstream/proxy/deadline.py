@@ -40,8 +40,10 @@ class Deadline:
         self._at = _NEVER
 
     def end(self) -> None:
-        """There will be no limit any more."""
+        """There will be no limit any more. Whoever was to be told is forgotten: it knows this object, and a worker
+        looks for cycles so seldom that thousands of closed connections would wait for it."""
         self._at = _NEVER
+        self._reached = _nobody
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -62,3 +64,7 @@ class Deadline:
         else:
             self._at = _NEVER
             self._reached()
+
+
+def _nobody() -> None:
+    """Whom a limit concerns after the end."""
