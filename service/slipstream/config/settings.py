@@ -28,7 +28,7 @@ from slipstream.outgoing import AllowPrivate
 from slipstream.redaction import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
-from slipstream.runs.signature import signing_key
+from slipstream.runs.signature import SigningSecret
 from slipstream.selection import SelectionSettings
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
@@ -166,18 +166,11 @@ class ReplayWebhook(_Section):
     """The endpoint that runs an agent again, in the mode `webhook`. Without `base_url` it is told that of `listen`."""
 
     url: HttpUrl | None = None
-    secret: Annotated[SecretStr | None, EmptyIsNone] = None
+    secret: Annotated[SigningSecret | None, EmptyIsNone] = None
     base_url: BaseUrl | None = None
     timeout: PositiveDuration = 600.0
     max_attempts: int = Field(default=3, ge=1)
     allow_private: AllowPrivate = False
-
-    @field_validator("secret")
-    @classmethod
-    def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            signing_key(value.get_secret_value())
-        return value
 
 
 class RunsBudget(_Section):

@@ -7,12 +7,12 @@ import time
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, SecretStr, TypeAdapter, field_validator
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 
 from slipstream.outgoing import AllowPrivate
 from slipstream.rewards.calculator import Number, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
-from slipstream.runs.signature import signed, signing_key
+from slipstream.runs.signature import SigningSecret, signed, signing_key
 from slipstream.trajectory import Run
 
 _RUN = TypeAdapter(Run)
@@ -27,15 +27,8 @@ class Webhook(EndpointParameters):
 
     url: HttpUrl
     headers: dict[str, SecretStr] = Field(default_factory=dict)
-    secret: SecretStr | None = None
+    secret: SigningSecret | None = None
     allow_private: AllowPrivate = False
-
-    @field_validator("secret")
-    @classmethod
-    def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            signing_key(value.get_secret_value())
-        return value
 
     def build(self) -> WebhookCalculator:
         return WebhookCalculator(self)

@@ -9,6 +9,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from typing import Annotated
+
+from pydantic import AfterValidator, SecretStr
 
 _ENCODED = "whsec_"
 
@@ -28,6 +31,15 @@ def signing_key(secret: str) -> bytes:
     if not key:
         raise ValueError(f"{_ENCODED} and base64 behind it, or another text")
     return key
+
+
+def _is_a_key(secret: SecretStr) -> SecretStr:
+    signing_key(secret.get_secret_value())
+    return secret
+
+
+SigningSecret = Annotated[SecretStr, AfterValidator(_is_a_key)]
+"""A secret of the configuration that `signing_key` takes."""
 
 
 def signed(key: bytes, name: str, timestamp: int, body: bytes) -> dict[str, str]:

@@ -16,8 +16,9 @@ from slipstream.store.bulk import insert_rows
 from slipstream.store.sidecars import LeaseLost
 from slipstream.store.tables import CapturedRow
 
-_NUMBERS = 32
-"""Bits: a sidecar that writes a hundred parcels a second has numbers for a year, and there can be as many sidecars."""
+NUMBERS = 2**32
+"""Of the parcels of one sidecar, in a row. One that writes a hundred a second has enough for a year, and there can be
+half as many sidecars."""
 
 
 class Parcel(NamedTuple):
@@ -52,7 +53,7 @@ _size = func.length(CapturedRow.packed)
 
 def before_first(sidecar: int) -> int:
     """The number before those of a sidecar."""
-    return sidecar << _NUMBERS
+    return sidecar * NUMBERS
 
 
 async def waiting(session: AsyncSession, sidecar: int, *, up_to: int | None = None) -> Waiting:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Select, delete, func, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.captured import NUMBERS
 from slipstream.store.replays import KIND
 from slipstream.store.tables import (
     CallRow,
@@ -35,9 +36,6 @@ Kind = Literal["session_id", "task_id"]
 
 _AT_ONCE = 500
 """Names in one statement: databases bound its parameters."""
-
-_NUMBERS = 2**32
-"""Of the parcels of one sidecar; see `captured`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
 async def unread(session: AsyncSession) -> list[tuple[int, int]]:
     """The parcels that wait to be read at this moment: the first and the last number of each sidecar."""
     ends = select(func.min(CapturedRow.id), func.max(CapturedRow.id))
-    return [(first, last) for first, last in await session.execute(ends.group_by(CapturedRow.id // _NUMBERS))]
+    return [(first, last) for first, last in await session.execute(ends.group_by(CapturedRow.id // NUMBERS))]
 
 
 async def still_unread(session: AsyncSession, parcels: Sequence[tuple[int, int]]) -> int:
