@@ -47,7 +47,7 @@ from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
-from slipstream.store.tables import CommitRow
+from slipstream.store.tables.commits import CommitRow
 
 _BYTES_A_CALL = 800
 _BATCH = 500

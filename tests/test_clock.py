@@ -14,7 +14,9 @@ from slipstream.clock import ClockWatch
 from slipstream.store import budget, replays, webhook
 from slipstream.store.ahead import bring_back
 from slipstream.store.database import Database
-from slipstream.store.tables import FacadeGroupRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 NOW = 1_800_000_000.0
 HALF_AN_HOUR = 1800.0

@@ -20,7 +20,7 @@ from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import commits, facade, sidecars
 from slipstream.store.database import Database
 from slipstream.store.sidecars import LeaseLost
-from slipstream.store.tables import CommitRow
+from slipstream.store.tables.commits import CommitRow
 
 _log = structlog.get_logger(__name__)
 

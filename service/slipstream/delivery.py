@@ -38,7 +38,7 @@ from slipstream.store import commits
 from slipstream.store.commits import GivenBack
 from slipstream.store.database import Database
 from slipstream.store.experiences import ReadyGroup
-from slipstream.store.tables import CommitRow
+from slipstream.store.tables.commits import CommitRow
 
 _log = structlog.get_logger(__name__)
 

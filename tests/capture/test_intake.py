@@ -21,7 +21,7 @@ from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import Redactor, RedactRule
 from slipstream.store.database import Database
-from slipstream.store.tables import CapturedRow
+from slipstream.store.tables.capture import CapturedRow
 
 JSON = [(b"content-type", b"application/json")]
 KINDS = ("api_key", "email", "phone", "credit_card", "ip", {"name": "order", "pattern": "ORD-[0-9]{4}"})

@@ -32,7 +32,7 @@ from slipstream.selection import Decision
 from slipstream.store import captured, pictures
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
-from slipstream.store.tables import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.trajectory import Task
 
 JSON = [(b"content-type", b"application/json")]

@@ -21,7 +21,7 @@ from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.lately import Lately, Served, lately
-from slipstream.store.tables import CommitRow
+from slipstream.store.tables.commits import CommitRow
 from slipstream.watch import ExplorerWatch
 
 NOW = 1_800_000_000.0

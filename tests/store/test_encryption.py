@@ -24,7 +24,7 @@ from slipstream.store import feedback
 from slipstream.store.cipher import Cipher, Sealed, fingerprint
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
-from slipstream.store.tables import FeedbackRow
+from slipstream.store.tables.feedback import FeedbackRow
 
 KEY, OTHER, THIRD = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2, 3))
 NAME = fingerprint(read_key(KEY))

@@ -17,7 +17,7 @@ import slipstream.store
 from slipstream.store import replays, runs
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
-from slipstream.store.tables import GroupRow
+from slipstream.store.tables.runs import GroupRow
 
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 

@@ -7,7 +7,7 @@ from stores import ON_BOTH_STORES
 
 from slipstream.store.database import Database
 from slipstream.store.msg_ids import newest_call
-from slipstream.store.tables import CALL_BLOCK, CallRow, TaskRow
+from slipstream.store.tables.capture import CALL_BLOCK, CallRow, TaskRow
 
 NEW = {"state": "complete", "labels": [], "meta": {}, "created_at": 0.0, "updated_at": 0.0}
 

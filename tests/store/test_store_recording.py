@@ -15,7 +15,8 @@ from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import Added, NewCall, add_calls
-from slipstream.store.tables import CallRow, MarkRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import MarkRow
 
 NOW = 1_000_000.0
 LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})

@@ -11,7 +11,7 @@ from slipstream.metrics import Metrics
 from slipstream.proxy.headers import Headers
 from slipstream.store import facade
 from slipstream.store.database import Database
-from slipstream.store.tables import FacadeAnswerRow
+from slipstream.store.tables.facade import FacadeAnswerRow
 
 
 @dataclass(frozen=True, slots=True)

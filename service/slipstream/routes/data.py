@@ -14,7 +14,7 @@ from slipstream.errors import RequestError
 from slipstream.routes.context import SidecarDep
 from slipstream.store import erasure
 from slipstream.store.erasure import Kind
-from slipstream.store.tables import ID_LENGTH
+from slipstream.store.tables.base import ID_LENGTH
 
 router = APIRouter(tags=["privacy"])
 

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, model_validator
 from slipstream.routes.body import Body, MsgId, Name
 from slipstream.routes.context import SidecarDep
 from slipstream.store import tasks
-from slipstream.store.tables import MarkRow
+from slipstream.store.tables.feedback import MarkRow
 
 router = APIRouter(tags=["marks"])
 

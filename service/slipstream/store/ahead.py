@@ -11,7 +11,9 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import budget
-from slipstream.store.tables import FacadeGroupRow, RunRow, TaskRow
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.runs import RunRow
 
 
 async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.tables import SpentRow
+from slipstream.store.tables.sidecars import SpentRow
 
 Purpose = Literal["runs", "judge"]
 

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.sealed import SealedType, cipher_of
-from slipstream.store.tables import Base
+from slipstream.store.tables.base import Base
 
 Columns = tuple[str, ...]
 """In the order of the table."""

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlalchemy import ColumnElement, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.tables import CallUnderWayRow, RunRow
+from slipstream.store.tables.runs import CallUnderWayRow, RunRow
 
 
 async def begin(session: AsyncSession, run_pk: int, sidecar: int) -> int | None:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import insert_rows
 from slipstream.store.sidecars import LeaseLost
-from slipstream.store.tables import CapturedRow
+from slipstream.store.tables.capture import CapturedRow
 
 NUMBERS = 2**32
 """Of the parcels of one sidecar, in a row. One that writes a hundred a second has enough for a year, and there can be

@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import facade, replay_deliveries, runs, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
-from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
+from slipstream.store.tables.commits import CommitRow, VersionRow
+from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 _UNFINISHED = ("sending", "asked")
 

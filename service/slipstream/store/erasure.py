@@ -16,21 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.captured import NUMBERS
 from slipstream.store.replays import KIND
-from slipstream.store.tables import (
-    CallRow,
-    CapturedRow,
-    ErasureRow,
-    FacadeAnswerRow,
-    FacadeGroupRow,
-    FeedbackRow,
-    FeedbackTargetRow,
-    GroupRow,
-    MarkRow,
-    RunCallRow,
-    RunRow,
-    TaskRow,
-    VersionRow,
-)
+from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.commits import VersionRow
+from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
+from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
+from slipstream.store.tables.privacy import ErasureRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 
 Kind = Literal["session_id", "task_id"]
 

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store.counts import by_state, newest
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import suffixed
-from slipstream.store.tables import FacadeAnswerRow, FacadeGroupRow, GroupRow
+from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
+from slipstream.store.tables.runs import GroupRow
 
 LARGEST_RUN_ID = 2**31 - 1
 """Trinity keeps it in an integer column."""

@@ -15,7 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.store.msg_ids import newest_call
-from slipstream.store.tables import CallRow, FeedbackRow, FeedbackTargetRow, GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]

@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import ConfigError
 from slipstream.store.cipher import Cipher
-from slipstream.store.tables import CallRow, FeedbackRow, MarkRow, StoreKeyRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import FeedbackRow, MarkRow
+from slipstream.store.tables.privacy import StoreKeyRow
 
 
 async def check(session: AsyncSession, cipher: Cipher | None, now: float) -> None:

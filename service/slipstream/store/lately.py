@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits
 from slipstream.store.overview import decisions
-from slipstream.store.tables import CommitRow, FacadeGroupRow, GroupRow, RunRow, VersionRow
+from slipstream.store.tables.commits import CommitRow, VersionRow
+from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 _ENOUGH = 1000
 """Failed runs are not counted beyond: nobody needs to know how many more there are."""

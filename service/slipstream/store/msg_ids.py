@@ -10,7 +10,7 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.tables import CALL_BLOCK
+from slipstream.store.tables.capture import CALL_BLOCK
 
 _NEWEST = text(f"""
     WITH RECURSIVE blocks (number) AS (

@@ -9,7 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits, facade, replays
 from slipstream.store.counts import by_state, newest
-from slipstream.store.tables import CallRow, CommitRow, FeedbackTargetRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.commits import CommitRow
+from slipstream.store.tables.feedback import FeedbackTargetRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 _RUNS_UNDER_WAY = ("pending", "running", "open", "answered")
 

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
-from slipstream.store.tables import CallRow, GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.trajectory import Call, PolicyCall, Run, Task
 
 

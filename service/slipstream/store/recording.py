@@ -14,7 +14,8 @@ from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.store import erasure, feedback
 from slipstream.store.bulk import Rows, insert_rows, update_rows
-from slipstream.store.tables import CallRow, MarkRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
 
 

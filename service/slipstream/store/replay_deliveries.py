@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
-from slipstream.store.tables import GroupRow, RunCallRow, RunRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 
 
 async def ready_experiences(session: AsyncSession) -> int:

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import calling, feedback, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.runs import end_groups, suffixed
-from slipstream.store.tables import GroupRow, RunCallRow, RunRow, TaskRow
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 
 KIND = "agent_replay"
 

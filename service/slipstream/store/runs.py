@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.jsontext import to_json
 from slipstream.store import feedback
 from slipstream.store.bulk import insert_rows, update_rows
-from slipstream.store.tables import ID_LENGTH, CallRow, GroupRow, RunRow
+from slipstream.store.tables.base import ID_LENGTH
+from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 _ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
 """A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it

@@ -19,7 +19,9 @@ from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import Double
 
 from slipstream.store import commits, replays, webhook
-from slipstream.store.tables import CapturedRow, RunRow, SidecarRow, TaskRow
+from slipstream.store.tables.capture import CapturedRow, TaskRow
+from slipstream.store.tables.runs import RunRow
+from slipstream.store.tables.sidecars import SidecarRow
 
 
 class _now(FunctionElement[float]):

@@ -13,7 +13,9 @@ from slipstream.selection.decision import Decision
 from slipstream.store import feedback
 from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
-from slipstream.store.tables import CallRow, GroupRow, MarkRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import MarkRow
+from slipstream.store.tables.runs import GroupRow
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
 from slipstream.store.replays import KIND, open_runs
-from slipstream.store.tables import CallRow, GroupRow, RunRow, TaskRow
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 
 @dataclass(frozen=True, slots=True)

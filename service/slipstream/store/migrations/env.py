@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from slipstream.store.tables import Base
+from slipstream.store.tables.base import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

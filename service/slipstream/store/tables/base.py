@@ -1,0 +1,24 @@
+"""What all tables have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from sqlalchemy import JSON, BigInteger, Integer
+from sqlalchemy.orm import DeclarativeBase
+
+ID_LENGTH = 64
+"""Trinity keeps task ids in a column of 64 characters; ours are never longer."""
+
+RowId = Annotated[int, "a row's number"]
+"""64 bits: 32 are used up within days by an agent that is busy enough. SQLite numbers rows by no other type."""
+
+
+class Base(DeclarativeBase):
+    """A table. `metadata` knows all of them, whichever module was imported: see the package."""
+
+    type_annotation_map = {  # noqa: RUF012 - read by SQLAlchemy as it is
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        RowId: BigInteger().with_variant(Integer(), "sqlite"),
+    }

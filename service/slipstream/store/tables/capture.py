@@ -1,0 +1,89 @@
+"""What was captured of production: exchanges that are not read yet, then tasks and their calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, literal_column
+from sqlalchemy.orm import Mapped, mapped_column
+
+from slipstream.store.sealed import SealedBytes, SealedJson
+from slipstream.store.tables.base import ID_LENGTH, Base, RowId
+
+CALL_BLOCK = 16384
+"""Calls whose msg_ids are together in their index: about a megabyte of it, so that a batch of new ones shares pages.
+With blocks twice as large storing costs more, with smaller ones looking up does."""
+
+
+class CapturedRow(Base):
+    """Exchanges that are kept and not read yet; they leave in the transaction that stores their calls.
+
+    Many in one row: SQLite writes a long row in half the time that it takes for many, and forgets it in a tenth.
+    """
+
+    __tablename__ = "captured"
+
+    id: Mapped[RowId] = mapped_column(primary_key=True, autoincrement=False)
+    """In the order in which its sidecar captured them; each sidecar has ids of its own (`captured.first_id`)."""
+    owner: Mapped[RowId] = mapped_column(index=True)
+    """The sidecar that is to read it."""
+    exchanges: Mapped[int]
+    """How many."""
+    packed: Mapped[bytes] = mapped_column(SealedBytes)
+    """As `capture.kept` packs them."""
+
+
+class TaskRow(Base):
+    """One user request to the agent."""
+
+    __tablename__ = "tasks"
+
+    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    session_id: Mapped[str] = mapped_column(String(ID_LENGTH))
+    state: Mapped[str] = mapped_column(String(16), default="open")
+    revision: Mapped[int] = mapped_column(default=0)
+    """Rises with each call and mark, so that a decision made on an older picture is made again."""
+    marked: Mapped[bool] = mapped_column(default=False)
+    labels: Mapped[list[str]] = mapped_column(default=list)
+    meta: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
+    decided: Mapped[bool] = mapped_column(default=False)
+    selected: Mapped[bool] = mapped_column(default=False)
+    reason: Mapped[str | None] = mapped_column(Text)
+    owner: Mapped[RowId | None]
+    """The sidecar that is deciding it."""
+    created_at: Mapped[float]
+    updated_at: Mapped[float] = mapped_column(index=True)
+    """When its last call was stored."""
+
+    __table_args__ = (
+        Index("ix_tasks_session", "session_id", "updated_at"),
+        # Of those under way alone, so that it stays small and a decision takes the task out of it.
+        Index(
+            "ix_tasks_undecided",
+            "state",
+            "updated_at",
+            sqlite_where=decided.is_(False),
+            postgresql_where=decided.is_(False),
+        ),
+    )
+
+
+class CallRow(Base):
+    """One captured chat completion of production."""
+
+    __tablename__ = "calls"
+    __table_args__ = (UniqueConstraint("task_id", "position"),)
+
+    id: Mapped[RowId] = mapped_column(primary_key=True)
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
+    position: Mapped[int]
+    msg_id: Mapped[str | None] = mapped_column(String(256))
+    request: Mapped[bytes] = mapped_column(SealedBytes)
+    answer: Mapped[bytes] = mapped_column(SealedBytes)
+    """Packed, as in `bodies`."""
+    latency: Mapped[float]
+    started_at: Mapped[float]
+
+
+Index("ix_calls_msg_id", CallRow.id.op("/")(literal_column(str(CALL_BLOCK))), CallRow.msg_id)
+"""Written as in `msg_ids`, where alone it is used."""

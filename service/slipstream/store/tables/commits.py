@@ -1,0 +1,45 @@
+"""What was delivered to the Explorer, and the versions that came of it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Index, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from slipstream.store.tables.base import Base, RowId
+
+
+class CommitRow(Base):
+    """One delivery: the feedback of whole groups, then the Explorer's commit."""
+
+    __tablename__ = "commits"
+    __table_args__ = (Index("ix_commits_state", "state", "ended_at"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), default="sending")
+    owner: Mapped[RowId | None]
+    """The sidecar that is at it, or that ended it."""
+    trigger: Mapped[str] = mapped_column(String(16))
+    groups: Mapped[int]
+    experiences: Mapped[int]
+    explorer_ready: Mapped[int]
+    explorer_total: Mapped[int]
+    explorer_step: Mapped[int]
+    """The Explorer's counters before the first feedback, and the step once more before the commit: how a restart, or a
+    commit whose answer was lost, shows."""
+    delivered: Mapped[int | None]
+    """Experiences delivered in all when it had ended, so that nobody has to add them up."""
+    reason: Mapped[str | None] = mapped_column(Text)
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
+
+
+class VersionRow(Base):
+    """One policy version, when it was first seen, and the last commit it can have been trained on."""
+
+    __tablename__ = "versions"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    seen_at: Mapped[float]
+    last_commit_id: Mapped[int | None]
+    experiences: Mapped[int] = mapped_column(default=0)
+    """Experiences delivered before it was seen, all together."""
