@@ -97,6 +97,34 @@ async def test_other_request_on_a_dying_connection_is_a_502_and_sent_once(reques
         assert (await ask(side.port, post(b"third"))).body == b"answer"
 
 
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_a_body_that_came_in_two_parts_is_not_sent_again_by_half(framing: str) -> None:
+    part_came, again = asyncio.Event(), list[Request]()
+    if framing == "chunked":
+        field, parts = b"transfer-encoding: chunked", [chunk(b"abc"), chunk(b"def") + b"0\r\n\r\n"]
+    else:
+        field, parts = b"content-length: 6", [b"abc", b"def"]
+
+    async def script(peer: Peer) -> None:
+        if part_came.is_set():
+            again.append(await peer.head())
+            return
+        await peer.send(answer((await peer.request()).body))
+        await peer.head()
+        await peer.reader.readuntil(b"abc")
+        part_came.set()
+        await peer.reader.readuntil(b"def")
+
+    async with upstream(script) as up, sidecar(up.port) as side, asyncio.timeout(LIMIT):
+        assert (await ask(side.port, post(b"first"))).body == b"first"
+        async with dial(side.port) as client:
+            await client.send(bare(b"PUT", field, body=parts[0]))
+            await part_came.wait()
+            await client.send(parts[1])
+            assert (await next_answer(client)).status == 502
+    assert not again, "half a body, where an agent sent one in chunks, is a whole request of another kind"
+
+
 @pytest.mark.parametrize("how", ["a-byte", "half-head", "interim"])
 async def test_request_of_which_a_byte_was_answered_is_not_sent_again(how: str) -> None:
     seen, script = failing_at_the_second_request(how)

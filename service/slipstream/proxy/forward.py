@@ -75,8 +75,8 @@ class Forward:
     _opening: asyncio.Task[None] | None = None
     _connecting = 0.0
     _sent_at = 0.0
-    _sent_pieces: list[bytes] | None = None
-    """The body, where it may have to be sent again."""
+    _again: list[bytes] | None = None
+    """The body, where it was sent in one piece and may be sent once more."""
     _kept = False
     """The connection was used before, and may be closing."""
     _request_head = b""
@@ -221,9 +221,15 @@ class Forward:
 
     def failed(self, error: UpstreamError) -> None:
         connection, self._connection = self._connection, None
-        if self._may_be_sent_again(error, connection):
+        if (
+            self._kept
+            and self._again is not None
+            and error.cause == "closed"
+            and connection is not None
+            and not connection.answered
+        ):  # closed without a byte, as connections are that stood idle
             self._kept = False
-            self.request.pieces = self._sent_pieces or []
+            self.request.pieces = self._again
             self._open()
             return
         route = self._route
@@ -343,7 +349,10 @@ class Forward:
         request = self.request
         self._connection = connection
         connection.begin(self, bodiless=request.method == b"HEAD")
+        body = request.pieces
         connection.send(self._request_head, self._pieces())
+        if self._kept and self.sent and request.method in _IDEMPOTENT:
+            self._again = body
         self._sent_or_waits(connection)
 
     def _pieces(self) -> list[bytes]:
@@ -353,10 +362,8 @@ class Forward:
         self.sent = request.complete
         if pieces:
             request.pieces = []
-            if self._recording is not None and not self._sent_pieces:
+            if self._recording is not None and self._again is None:
                 self._recording.request.add(pieces)
-            if self._kept and request.complete and request.method in _IDEMPOTENT:
-                self._sent_pieces = pieces
         if self._chunked:
             return chunks(pieces, last=request.complete)
         return pieces
@@ -366,18 +373,6 @@ class Forward:
             self._sent_at = time.perf_counter()
             if not self._stuck and not self._started:
                 connection.within(self._route.limits.first_byte_timeout, "first_byte_timeout")
-
-    def _may_be_sent_again(self, error: UpstreamError, connection: Connection | None) -> bool:
-        """Closed without a byte, as connections are that stood idle. What is idempotent may be sent once more."""
-        return (
-            self._kept
-            and error.cause == "closed"
-            and connection is not None
-            and not connection.answered
-            and self.request.method in _IDEMPOTENT
-            and self.sent
-            and bool(self._sent_pieces or not has_body(self.request.headers))
-        )
 
     # On the way back
 
