@@ -309,6 +309,26 @@ async def test_what_the_policy_model_has_not_is_said_in_words(run_loop: RunLoop,
         assert (await replay(loop))["runs"][0]["state"] == "open"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "chat/completions", "POST"),
+        ("PUT", "chat/completions", "POST"),
+        ("POST", "models", "GET"),
+        ("DELETE", "models", "GET"),
+    ],
+)
+async def test_another_method_on_what_a_run_answers_is_told_which_to_use(
+    run_loop: RunLoop, method: str, path: str, allowed: str
+) -> None:
+    async with run_loop() as loop:
+        [run] = (await open_runs(loop))["runs"]
+        response = await loop.client.request(method, f"{run['base_url']}/{path}")
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+        assert response.json()["error"]["code"] == "http_error"
+        assert (await replay(loop))["runs"][0]["state"] == "open"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: RunLoop, stream: bool) -> None:
     async with run_loop() as loop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, HTTPException, Path, Response
 from pydantic import Field, JsonValue
 
 from slipstream.errors import RequestError
@@ -28,6 +28,9 @@ TaskId = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
 """Without the character NUL, which Trinity cannot store in PostgreSQL: each commit of such a group would fail."""
 
 RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
+
+_KNOWN = {"chat/completions": "POST", "models": "GET"}
+"""What a run answers, and the method."""
 
 
 class OpenBody(Body):
@@ -57,6 +60,8 @@ async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) ->
 )
 async def refuse_other_calls(path: str) -> Response:
     """What else OpenAI's SDKs know: embeddings, the Responses API. Without this it would be taken for a task's name."""
+    if path in _KNOWN:
+        raise HTTPException(405, headers={"Allow": _KNOWN[path]})
     text = f"a run answers chat/completions and models; the policy model has no {path}"
     raise RequestError(text, status=404, code="not_found")
 
