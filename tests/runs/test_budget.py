@@ -78,6 +78,12 @@ async def test_runs_beyond_the_budget_wait_over_a_restart(run_loop: RunLoop) -> 
         text = (await loop.client.get("/metrics")).text
         assert 'slipstream_budget_spent{kind="requests",purpose="runs"} 3.0' in text
         assert 'slipstream_budget{kind="requests",purpose="runs"} 3.0' in text
+        unlimited = (await loop.status())["budget"]
+        assert unlimited["runs"]["tokens"]["limit"] is None
+        assert 'slipstream_budget{kind="tokens"' not in text
+        assert 'slipstream_budget_spent{kind="tokens",purpose="runs"}' in text, "counted with the requests"
+        assert unlimited["judge"]["requests"] == {"spent_last_hour": None, "limit": None}
+        assert 'purpose="judge"' not in text, "nothing is counted for it, so nothing is told"
         assert "slipstream_runs_waiting 2.0" in text
     async with run_loop(runs={"repeat_time": 5, "budget": {"requests_per_hour": 4}}) as loop:
         await _chatted(loop, 1)

@@ -18,8 +18,6 @@ _log = structlog.get_logger(__name__)
 TICK = 2.0
 """Seconds between two looks at what is spent."""
 
-_NO_LIMIT = float("inf")
-
 
 class Budget:
     """Requests and tokens of an hour.
@@ -56,8 +54,10 @@ class Budget:
         self.unstored = 0
         """Tokens of answers that are not in the store yet."""
         for kind, limit in self.limits.items():
-            metrics.budget.labels(purpose, kind).set(_NO_LIMIT if limit is None else limit)
-            metrics.budget_spent.labels(purpose, kind).set(0)
+            if limit is not None:
+                metrics.budget.labels(purpose, kind).set(limit)
+            if self.limited:
+                metrics.budget_spent.labels(purpose, kind).set(0)
 
     async def step(self) -> bool:
         """Look at what is spent, in a worker's step."""
