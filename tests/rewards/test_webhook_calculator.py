@@ -2,12 +2,19 @@ import base64
 import hashlib
 import hmac
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import brotli
 import pytest
 from pydantic import ValidationError
 from reward_runs import WEATHER, score, shadow
+from serving import serving
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import ConfigError, ScoringError
 from slipstream.rewards.webhook import Webhook
@@ -88,6 +95,22 @@ async def test_an_answer_without_end_is_not_kept_in_memory(serve: Callable[..., 
     service = await serve((200, b" " * 3_000_000 + b'{"reward": 1}'))
     with pytest.raises(ScoringError, match=r"^webhook: an answer of more than 1 MiB"):
         await score(shadow("4"), webhook(service.url, attempts=1))
+
+
+async def test_a_compressed_answer_is_held_in_memory_no_longer_than_another() -> None:
+    bomb = brotli.compress(bytes(64_000_000), quality=1)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(bomb, headers={"content-encoding": "br"})(scope, receive, send)
+
+    async with serving(Starlette(routes=[Mount("/", answer)])) as url:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ScoringError, match=r"^webhook: an answer of more than 1 MiB"):
+                await score(shadow("4"), webhook(url, attempts=1))
+            assert tracemalloc.get_traced_memory()[1] < 16_000_000
+        finally:
+            tracemalloc.stop()
 
 
 async def test_each_request_is_signed_and_named_by_what_it_asks(serve: Callable[..., Any]) -> None:

@@ -38,6 +38,9 @@ Reason = Literal[
 ZSTD_WINDOW = 8 * 1024 * 1024
 """What RFC 9659 allows over HTTP: it bounds the memory that a frame can ask for before it yields a byte."""
 
+_MOST_MEMBERS = 100
+"""Of one gzip body. What is behind a member is copied for the next, and 8 MB may hold 400,000 empty ones: minutes."""
+
 MAX_NESTING = 100
 """Levels of a JSON value: far above any chat or tool schema, far below where walking it would exhaust the stack."""
 
@@ -70,13 +73,18 @@ def header_fields(headers: Headers) -> dict[bytes, bytes]:
 def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
     parts: list[bytes] = []
     room = limit + 1
-    while data and room > 0:  # RFC 9110 lets gzip members follow one another
+    for _ in range(_MOST_MEMBERS):  # RFC 9110 lets gzip members follow one another
+        if not data or room <= 0:
+            break
         member = zlib.decompressobj(window_bits)
         parts.append(member.decompress(data, room))
         room -= len(parts[-1])
         if not member.eof and room > 0:
             raise zlib.error("the stream ends early")
         data = member.unused_data
+    else:
+        if data:
+            raise zlib.error("too many members")
     return b"".join(parts)
 
 

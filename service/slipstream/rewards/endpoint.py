@@ -11,16 +11,17 @@ import httpx
 from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from slipstream.capture.body import Unreadable
 from slipstream.config.units import Duration, PositiveDuration
 from slipstream.errors import ScoringError
-from slipstream.outgoing import TargetRefused, outgoing_client
+from slipstream.outgoing import TargetRefused, outgoing_client, whole
 from slipstream.rewards.calculator import Parameters
 
 Answer = TypeVar("Answer")
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
 _LONGEST_WAIT = 30.0  # seconds between two attempts
-_LARGEST_ANSWER = 1024**2  # bytes
+_LARGEST_ANSWER = 1024**2  # bytes; it is held in memory beside production's traffic
 
 
 def _http_url(text: str) -> str:
@@ -105,9 +106,13 @@ class Endpoint:
             async with asyncio.timeout(self._parameters.timeout):
                 signature = self._sign(body) if self._sign is not None else None
                 async with self._client.stream("POST", self._url, content=body, headers=signature) as response:
-                    answer = await _whole(response)
+                    answer = await whole(response, _LARGEST_ANSWER)
         except TimeoutError as error:
             raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
+        except Unreadable as error:
+            too_large = error.reason == "too_large"
+            text = "an answer of more than 1 MiB" if too_large else "an answer that cannot be used: its encoding"
+            raise _TryAgain(text) from error
         except TargetRefused as error:
             raise ScoringError(str(error)) from error
         except httpx.TransportError as error:
@@ -123,16 +128,6 @@ class Endpoint:
 
     async def aclose(self) -> None:
         await self._client.aclose()
-
-
-async def _whole(response: httpx.Response) -> bytes:
-    """The answer's body, which is held in memory beside production's traffic and therefore has a limit."""
-    answer = bytearray()
-    async for chunk in response.aiter_bytes(_LARGEST_ANSWER):
-        answer += chunk
-        if len(answer) > _LARGEST_ANSWER:
-            raise _TryAgain("an answer of more than 1 MiB")
-    return bytes(answer)
 
 
 def _explanation(answer: bytes) -> str:

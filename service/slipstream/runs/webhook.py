@@ -13,11 +13,12 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
+from slipstream.capture.body import Unreadable
 from slipstream.config.settings import Settings
 from slipstream.errors import RequestError
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.outgoing import TargetRefused, outgoing_client
+from slipstream.outgoing import TargetRefused, outgoing_client, whole
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
@@ -130,7 +131,7 @@ class WebhookCaller:
                 await self._fail(run, f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)")
             except TargetRefused as error:
                 await self._fail(run, f"{error} (runs.webhook.allow_private)")
-            except httpx.DecodingError as error:
+            except Unreadable as error:
                 await self._fail(run, f"its answer cannot be used: {error}")
             except httpx.TransportError as error:
                 await self._again(run, f"{type(error).__name__}: {error}")
@@ -150,13 +151,10 @@ class WebhookCaller:
         name = hashlib.blake2b(f"{run.group_id}/{run.run_id}".encode(), digest_size=16).hexdigest()
         headers = signed(self._key, f"run_{name}", int(self._clock()), body)
         headers["content-type"] = "application/json"
-        answer = bytearray()
         async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
-            async for chunk in response.aiter_bytes(_LARGEST_ANSWER):
-                answer += chunk
-                if len(answer) > _LARGEST_ANSWER:
-                    break
-        return response.status_code, bytes(answer)
+            # of another status nothing but that is of interest, however long its page of HTML is
+            answer = await whole(response, _LARGEST_ANSWER) if response.status_code == 200 else b""
+        return response.status_code, answer
 
     async def _end(self, run: ClaimedReplay, answer: bytes) -> None:
         try:
