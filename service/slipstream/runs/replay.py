@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Receive, Send
 
 from slipstream.errors import RequestError
@@ -21,9 +16,10 @@ from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.runs.budget import Budget
+from slipstream.runs.calling import Call, CallsUnderWay
 from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.replay_chat import ReplayChat
-from slipstream.store import calling, replays, sidecars
+from slipstream.store import replays
 from slipstream.store.database import Database
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 
@@ -36,24 +32,9 @@ _APART = 1e-6
 """Seconds between the beginnings of two calls, at least, for they are kept in that order; a clock may say the same
 twice."""
 
-_PATIENCE = 3.0
-"""Seconds that the end of a run waits for answers that the agent has begun to read: agents leave a stream at its
-`finish_reason`, before it is over. Short of the 5 s after which the client asks again."""
-
-_POLL = 0.02
-"""Seconds between two looks whether another sidecar has sent all of an answer."""
-
 _NOT_KEPT = "the store did not take one of its calls"
 _CUT = "it was ended amid an answer that its agent had begun to read"
 _NOBODY = "runs.mode is shadow since: no endpoint runs agents again"
-
-
-@dataclass(slots=True)
-class _UnderWay:
-    """A call's row, where other sidecars look. `reading`: it says that the agent has a part of the answer."""
-
-    pk: int
-    reading: bool = False
 
 
 class Replays:
@@ -61,9 +42,6 @@ class Replays:
 
     A run is dropped whole where one of its calls came to nothing: what follows from an answer that the agent did not
     get, or not to its end, teaches nothing about the policy.
-
-    The calls of a run and its end may come to different sidecars. What the end has to know of the calls is in the store
-    where there can be others (`store.calling`), and in memory where there are none.
 
     Args:
         membership: in whose name calls are made.
@@ -105,10 +83,8 @@ class Replays:
         self._clock = clock
         self._answered = answered
         self._scored = scored
-        self._calling: Counter[int] = Counter()
-        self._reading: dict[int, set[asyncio.Future[None]]] = {}
+        self._under_way = CallsUnderWay(database, membership)
         self._broken: set[int] = set()
-        self._over: set[int] = set()
         self._began = 0.0
 
     async def give_up_planned(self) -> None:
@@ -127,14 +103,14 @@ class Replays:
             async with self._database.write() as session:
                 self._failed(await replays.fail(session, broken, _NOT_KEPT, now))
             self._broken.difference_update(broken)
-        await self._forget()
+        await self._under_way.forget_ended()
         async with self._database.read() as session:  # nearly always nothing is due, and no writer waits for that
             if not await replays.due(session, 1, now, self._membership.id):
                 return False
         reason = f"not ended within {self._timeout:g} s after its last call (runs.replay_timeout)"
         async with self._database.write() as session:
             due = await replays.due(session, _BATCH, now, self._membership.id)
-            busy = [pk for pk in due if self._calling[pk]]
+            busy = [pk for pk in due if self._under_way.has(pk)]
             await replays.keep_open(session, busy, now + self._timeout, now)
             given_up = await replays.fail(session, [pk for pk in due if pk not in busy], reason, now)
         self._metrics.replays.labels("expired").inc(given_up)
@@ -182,11 +158,11 @@ class Replays:
         """
         run = await self._known(task_id, run_id)
         said = self._redactor.redact(dict(ending.said))
-        error = said.get("error") or (None if await self._read_to_the_end(run.pk) else _CUT)
+        error = said.get("error") or (None if await self._under_way.read_to_the_end(run.pk) else _CUT)
         error = _NOT_KEPT if run.pk in self._broken else error
         now = self._clock()
         async with self._database.write() as session:
-            if error is None and await calling.read_elsewhere(session, run.pk, self._membership.id):
+            if error is None and await self._under_way.read_elsewhere(session, run.pk):
                 error = _CUT
             ending = Ending(ending.reward, ending.breakdown, error, said)
             ended = await replays.end(session, run.pk, ending, now + self._grace, now)
@@ -225,28 +201,26 @@ class Replays:
         run = await self.admit(task_id, run_id)
         if run.last_began is not None:  # by another sidecar's clock
             began = max(began, run.last_began + _APART)
-        call = await self._begin(task_id, run_id, run.pk) if self._database.shared or not run.called else None
+        call = await self._under_way.begin(run)
+        if call is None:
+            raise _closed(await self._known(task_id, run_id), status=410)
         chat = ReplayChat(
             self._explorer,
             self._redactor,
             began,
-            keep=partial(self._keep, run.pk, call),
+            keep=partial(self._keep, call),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
         arrived = False
-        ended = asyncio.get_running_loop().create_future()
-        reading = self._reading.setdefault(run.pk, set())
 
         async def send_on(message: Message) -> None:
             nonlocal arrived
             if message.get("body"):
-                reading.add(ended)
-                await self._note_reading(call)
+                await self._under_way.is_read(call)
             await send(message)
             arrived = message["type"] == "http.response.body" and not message.get("more_body", False)
 
-        self._calling[run.pk] += 1
         try:
             await self._chats.answer(chat, receive, send_on)
         except RequestError as error:
@@ -256,62 +230,12 @@ class Replays:
             self._broken.add(run.pk)
             raise
         finally:
-            reading.discard(ended)
-            ended.set_result(None)
-            self._calling[run.pk] -= 1
-            if not self._calling[run.pk]:
-                del self._calling[run.pk], self._reading[run.pk]
+            self._under_way.end(call)
         if not arrived:  # of a run that has ended before, or failed with its answer, nothing changes
             await self.give_up(run.pk, "a call was not answered: its agent went away")
-        if call is not None:
-            self._over.add(call.pk)
-            try:
-                await self._forget()
-            except (SQLAlchemyError, OSError) as error:  # the next step does it
-                _log.warning("call_left_under_way", error=repr(error))
+        await self._under_way.forget(call)
 
-    async def _read_to_the_end(self, pk: int) -> bool:
-        """Whether no answer is left, after a while, that the agent knows a part of. Without it the run is not whole;
-        one of which nothing was sent yet has had no part in what the agent did."""
-        patient_until = time.monotonic() + _PATIENCE
-        reading = self._reading.get(pk)
-        if reading and (await asyncio.wait(set(reading), timeout=_PATIENCE))[1]:
-            return False
-        while await self._read_elsewhere(pk):
-            if time.monotonic() > patient_until:
-                return False
-            await asyncio.sleep(_POLL)
-        return True
-
-    async def _read_elsewhere(self, pk: int) -> bool:
-        if not self._database.shared:
-            return False
-        async with self._database.read() as session:
-            return await calling.read_elsewhere(session, pk, self._membership.id)
-
-    async def _begin(self, task_id: str, run_id: int, pk: int) -> _UnderWay | None:
-        """Remember that a run begins a call, before it does: a crash may keep the answer from its agent."""
-        async with self._database.write(alone=False) as session:
-            await sidecars.hold(session, self._membership.id)
-            call = await calling.begin(session, pk, self._membership.id)
-        if call is None:
-            raise _closed(await self._known(task_id, run_id), status=410)
-        return _UnderWay(call) if self._database.shared else None
-
-    async def _note_reading(self, call: _UnderWay | None) -> None:
-        if call is not None and not call.reading:
-            async with self._database.write(alone=False) as session:
-                await calling.note_reading(session, call.pk)
-            call.reading = True
-
-    async def _forget(self) -> None:
-        """Have the store forget the calls that are over."""
-        if over := list(self._over):
-            async with self._database.write(alone=False) as session:
-                await calling.end(session, over)
-            self._over.difference_update(over)
-
-    async def _keep(self, pk: int, under: _UnderWay | None, call: NewCall) -> None:
+    async def _keep(self, call: Call, made: NewCall) -> None:
         """Keep an answer as one of this run's.
 
         Raises:
@@ -319,11 +243,9 @@ class Replays:
         """
         now = self._clock()
         async with self._database.write() as session:
-            kept = await replays.add_call(session, pk, call, now + self._timeout, now)
-            await self._budget.spend(session, 1, call.tokens, now)
-            if under is not None:  # its end follows, or all of it
-                await calling.note_reading(session, under.pk)
-                under.reading = True
+            kept = await replays.add_call(session, call.run_pk, made, now + self._timeout, now)
+            await self._budget.spend(session, 1, made.tokens, now)
+            await self._under_way.tell_read(session, call)  # its end follows, or all of it
         self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()
         if not kept:
             raise RequestError("the run has ended before this call did", status=410, code="run_closed")
