@@ -24,8 +24,9 @@ MARKER = "3f2c77-otter"
         ([(b"x-slipstream-capture", b"nevre")], False),
         ([(b"x-slipstream-select", b"never")], False),
         ([(b"x-slipstream-select", b"always")], True),
+        ([(b"x-slipstream-select", b"always"), (b"X-Slipstream-Select", b"Never")], False),
     ],
-    ids=["silent", "never", "spelt-in-capitals", "misspelt", "select-never", "select-otherwise"],
+    ids=["silent", "never", "spelt-in-capitals", "misspelt", "select-never", "select-otherwise", "both"],
 )
 def test_consent(headers: Headers, allowed: bool) -> None:
     assert may_capture(headers) is allowed

@@ -238,7 +238,8 @@ class AgentConnection(asyncio.Protocol):
             # Not from here: a row of requests that came at once would be as many calls within each other.
             asyncio.get_running_loop().call_soon(self._go_on)
         else:
-            self.takes_request(True)
+            if not self._reading:
+                self.takes_request(True)
             self._wait()
 
     @property

@@ -60,23 +60,23 @@ _decode = msgspec.msgpack.Decoder(Head).decode
 
 def frame(recording: Recording) -> list[bytes]:
     """The frame of an exchange, in parts."""
-    request, response = recording.request.pieces, recording.response.pieces
+    request, response = recording.request, recording.response
     head = _encode(
         Head(
             recording.method,
             recording.path,
             recording.request_headers,
-            None if request is None else sum(map(len, request)),
+            None if request.pieces is None else request.size,
             recording.status,
             recording.response_headers,
-            None if response is None else sum(map(len, response)),
+            None if response.pieces is None else response.size,
             recording.started_at,
             recording.first_byte_after,
             recording.duration,
             recording.error,
         )
     )
-    return [len(head).to_bytes(4, "big") + head, *(request or ()), *(response or ())]
+    return [len(head).to_bytes(4, "big") + head, *(request.pieces or ()), *(response.pieces or ())]
 
 
 class Sender(asyncio.Protocol):
@@ -154,11 +154,11 @@ class Sender(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         buffers: list[bytes] = []
         left = self._bytes
-        for _ in range(min(_BATCH, len(self._queue))):
+        for _ in range(_BATCH):
             recording = self._queue.popleft()
             self._bytes -= recording.size
             buffers += frame(recording)
-            if left - self._bytes > _BUFFERED:
+            if not self._queue or left - self._bytes > _BUFFERED:
                 break
         self._metrics.waiting(len(self._queue))
         self._sent_at = loop.time()

@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
                 self.within(self._idle_timeout, "idle_timeout")
             receiver.answer(starts, pieces, False)
             return
-        reusable = self._keep_alive and not self._surplus and self.open
+        reusable = self._keep_alive and not self._surplus  # the pool asks whether it is open still
         if self._bodiless:
             self._parser = None  # it waits for the body that this answer has not
         self._receiver = None

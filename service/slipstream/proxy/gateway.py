@@ -32,7 +32,10 @@ _LOOK = 0.1
 _NO_PATH = Refusal(400, "invalid_request", "The request's target is neither a path nor an http(s) URL.")
 
 ROOT = b"/v1"
-"""What is production's begins with it."""
+"""What is production's begins with it, ..."""
+
+_PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
+"""... and goes on like this, where it goes on."""
 
 
 class Limits(Protocol):
@@ -125,12 +128,12 @@ class Gateway:
     def route(self, request: Request) -> Route:
         """Whose request this is; its target is in origin form from here on."""
         target = request.target
-        if not target.startswith(b"/"):
+        if target[:1] != b"/":
             path = _origin_form(target)
             if path is None and request.method != b"CONNECT":
                 request.odd, request.refusal, request.keep_alive = True, _NO_PATH, False
             target = request.target = path or b"/"
-        return self._production if _is_productions(target) else self._control
+        return self._production if target.startswith(_PRODUCTIONS) or target == ROOT else self._control
 
     def is_productions(self, request: Request) -> bool:
         """Whether it goes to production, and not to the control API."""
@@ -224,10 +227,6 @@ class Gateway:
     def _tap_failed(self) -> None:
         self._metrics.tap_failed()
         _log.exception("tap_failed")
-
-
-def _is_productions(target: bytes) -> bool:
-    return target.startswith((b"/v1/", b"/v1?")) or target == ROOT
 
 
 def _origin_form(target: bytes) -> bytes | None:

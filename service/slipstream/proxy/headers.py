@@ -166,12 +166,13 @@ def answer_fields(headers: Headers, *, length: bool) -> tuple[list[bytes], bool]
     return lines, sized
 
 
-def own_field(headers: Headers, name: bytes) -> bytes | None:
-    """The value of the first `x-slipstream-...` field of this (lower-case) name, or None."""
-    for key, value in headers:
-        if _kind_of[key] is _OWN and key.lower() == name:
-            return value
-    return None
+def own_fields(headers: Headers) -> Headers:
+    """The `x-slipstream-...` fields, their names in lower case."""
+    own: Headers = []
+    for name, value in headers:
+        if _kind_of[name] is _OWN:
+            own.append((name.lower(), value))
+    return own
 
 
 def has(headers: Headers, name: bytes) -> bool:

@@ -42,6 +42,8 @@ _REFUSED = _CONNECTIONS + 1
 _ADDED_CELLS = _REFUSED + len(_LIMITS)
 _CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
 _CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
+_ADDED_SUM = _CONNECT_CELLS - 1
+_CONNECT_SUM = _CELLS - 1
 
 
 class ProxyMetrics:
@@ -86,12 +88,12 @@ class ProxyMetrics:
         """The sidecar's own time until an answer started."""
         cells = self._cells
         cells[_ADDED_CELLS + bisect_left(_ADDED, seconds)] += 1.0
-        cells[_ADDED_CELLS + len(_ADDED) + 1] += seconds
+        cells[_ADDED_SUM] += seconds
 
     def connected(self, seconds: float) -> None:
         """A connection to production was opened in this time."""
         self._cells[_CONNECT_CELLS + bisect_left(_CONNECT, seconds)] += 1.0
-        self._cells[_CONNECT_CELLS + len(_CONNECT) + 1] += seconds
+        self._cells[_CONNECT_SUM] += seconds
 
     def upstream_failed(self, cause: Cause) -> None:
         self._cells[_FAILURES + _CAUSES.index(cause)] += 1.0

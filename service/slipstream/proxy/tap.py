@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from slipstream.proxy.headers import Headers, own_field
+from slipstream.proxy.headers import Headers, own_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,12 @@ def may_capture(headers: Headers, *, key: bool = True) -> bool:
         key: what the caller's API key says, `capture` of `access.keys`. Whoever knows the key passes it here, by way of
             `Tap.wants`.
     """
-    if not key or own_field(headers, b"x-slipstream-capture") is not None:
+    if not key:
         return False
-    select = own_field(headers, b"x-slipstream-select")
-    return select is None or select.strip().lower() != b"never"
+    for name, value in own_fields(headers):
+        if name == b"x-slipstream-capture" or (name == b"x-slipstream-select" and value.strip().lower() == b"never"):
+            return False
+    return True
 
 
 class Room:
@@ -73,7 +75,7 @@ class BodyCopy:
 
     Attributes:
         pieces: None once the body was too long, or there was no room.
-        size: bytes that are counted as being under way.
+        size: bytes that are kept; they count as being under way until the exchange is over.
         crowded_out: there was no room.
     """
 
@@ -107,13 +109,8 @@ class BodyCopy:
     def let_go(self) -> None:
         """Keep nothing of this body."""
         self.pieces = None
-        self.give_back()
-
-    def give_back(self) -> int:
-        """These bytes are not counted as being under way any more; returns how many they are."""
-        size, self.size = self.size, 0
-        self._room.left += size
-        return size
+        self._room.left += self.size
+        self.size = 0
 
 
 class Recording:
@@ -121,10 +118,13 @@ class Recording:
 
     Attributes:
         size: bytes of both bodies and heads, once it is over.
+        crowded_out: a part of it is missing because there was no room; known once it is over.
     """
 
     __slots__ = (
+        "_room",
         "_started",
+        "crowded_out",
         "duration",
         "error",
         "first_byte_after",
@@ -151,6 +151,8 @@ class Recording:
         self.duration = 0.0
         self.error: str | None = None
         self.size = 0
+        self.crowded_out = False
+        self._room = room
         self.started_at = time.time()
         self._started = time.perf_counter()
 
@@ -167,16 +169,14 @@ class Recording:
         """The exchange is over."""
         self.duration = time.perf_counter() - self._started
         self.error = error
+        request, response = self.request, self.response
         if not request_whole:
-            self.request.let_go()
-        self.size = self.request.give_back() + self.response.give_back()
-        self.size += sum(map(len, chain.from_iterable(self.request_headers)))
-        self.size += sum(map(len, chain.from_iterable(self.response_headers)))
-
-    @property
-    def crowded_out(self) -> bool:
-        """A part of it is missing because there was no room."""
-        return self.request.crowded_out or self.response.crowded_out
+            request.let_go()
+        bodies = request.size + response.size
+        self._room.left += bodies
+        heads = chain.from_iterable(chain(self.request_headers, self.response_headers))
+        self.size = bodies + sum(map(len, heads))
+        self.crowded_out = request.crowded_out or response.crowded_out
 
     def exchange(self) -> Exchange:
         """The whole, its bodies in one piece each."""

@@ -42,10 +42,11 @@ def production_route(production: Production, environment: Mapping[str, str], met
     key = production.api_key
     authorization = None if key is None else _bearer(key.get_secret_value())
     proxy_authorization = connector.proxy_authorization
+    root = len(ROOT)
 
     def head(request: Request) -> tuple[bytes, bool]:
-        target = path + request.target[len(ROOT) :]
-        if not target.startswith(b"/"):  # neither has a path: `base_url` is a bare host and the request was for /v1
+        target = path + request.target[root:]
+        if not path and not target.startswith(b"/"):  # `base_url` is a bare host and the request was for /v1
             target = b"/" + target
         fields, chunked = request_fields(request.headers, host=host, authorization=authorization, own=False)
         if proxy_authorization is not None:
