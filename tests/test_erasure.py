@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facade_client import run
 from loops import Loop, RunLoop
 from on_disk import holds
 from prometheus_client import CollectorRegistry
@@ -180,6 +181,36 @@ async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_the
         told = await erasing
         assert told["pending"]["groups"] == 0
         assert told["explorer"]["delivered"]["experiences"] == 2
+        assert await loop.task("t") is None
+
+
+@ON_BOTH_STORES
+async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loop: RunLoop, store_url: str) -> None:
+    explorer = ScriptedExplorer()
+    async with run_loop(explorer, selection={"explicit_mark": {}}) as loop:
+        await loop.chat(f"I am {MARKER}", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "t"})
+        await until(lambda: loop.task("t"))
+        given = [await run(loop, "t", run_id=number, group_size=2) for number in (0, 1)]
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        commit = explorer.commit_route
+
+        async def slow(request: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await commit(request)
+
+        explorer.commit_route = slow
+        committing = asyncio.create_task(loop.commit())
+        await asked.wait()
+        erasing = asyncio.create_task(erased(loop, session_id=SESSION))
+        await until(lambda: stored_rows(store_url, "SELECT 1 FROM erasures WHERE pending"))
+        go_on.set()
+        assert (await committing)["experiences"] == 2
+        told = await erasing
+        assert (told["pending"]["groups"], told["deleted"]["facade_groups"]) == (0, 1)
+        [group] = told["explorer"]["delivered"]["groups"]
+        assert sorted(group["msg_ids"]) == sorted(given)
+        assert await stored_rows(store_url, "SELECT count(*) FROM facade_answers") == [(0,)]
         assert await loop.task("t") is None
 
 

@@ -112,12 +112,14 @@ async def still_unread(session: AsyncSession, parcels: Sequence[tuple[int, int]]
 async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     named = TaskRow.session_id == row.ref if row.kind == "session_id" else TaskRow.id == row.ref
     named &= TaskRow.created_at <= row.at
-    committing = GroupRow.state == "committing"
-    held = select(GroupRow.id).join(TaskRow, TaskRow.id == GroupRow.task_id).where(named, committing)
-    pending = len((await session.scalars(held)).all())
-    if pending:
-        named &= TaskRow.id.not_in(select(GroupRow.task_id).where(committing))
+    own, clients = GroupRow.state == "committing", FacadeGroupRow.state == "committing"
     tasks = select(TaskRow.id).where(named)
+    pending = await _count(session, select(func.count()).where(GroupRow.task_id.in_(tasks), own))
+    of_clients = _is(row, "task_id", FacadeGroupRow.task_id, tasks)
+    pending += await _count(session, select(func.count()).where(of_clients, clients))
+    if pending:  # what a client of the facade gave is found by its task
+        given = select(FacadeGroupRow.task_id).where(clients, FacadeGroupRow.task_id.is_not(None))
+        tasks = tasks.where(TaskRow.id.not_in(union_all(select(GroupRow.task_id).where(own), given)))
 
     row.told = await _with_what_was_told(session, row, tasks)
     undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(("running", "ready")))
@@ -130,9 +132,7 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["feedback"] = await _delete_feedback(session, row, tasks)
     marks = delete(MarkRow).where(or_(_is(row, "task_id", MarkRow.task_id, tasks), MarkRow.msg_id.in_(_msg_ids(tasks))))
     counts["marks"] = await _done(session, marks)
-    facade = delete(FacadeGroupRow).where(
-        _is(row, "task_id", FacadeGroupRow.task_id, tasks), FacadeGroupRow.state != "committing"
-    )
+    facade = delete(FacadeGroupRow).where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), ~clients)
     counts["facade_groups"] = await _done(session, facade)
     counts["tasks"] = await _done(session, delete(TaskRow).where(TaskRow.id.in_(tasks)))
     row.pending = pending > 0
