@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from stores import deaf
 
 from slipstream.membership import Membership
+from slipstream.registration import Registration
 from slipstream.store import captured, sidecars
 from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
@@ -19,21 +23,36 @@ LEASE = 3600.0
 class Member:
     """One of them, by a clock that the test sets."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, before: Registration | None = None) -> None:
         self.database = database
+        self.before = before or Registration()
         self.now = 0.0
         self.ids: list[int] = []
-        self.taken: list[TakenOver] = []
+        self.taken: list[TakenOver | None] = []
         self.away = False
         self.membership = Membership(
             database, name="test", lease=LEASE, clock=lambda: 1.0, monotonic=lambda: self.now,
-            registered=self._registered, took_over=self.taken.append,
+            before=self.before, registered=self._registered, took_over=self.taken.append,
         )  # fmt: skip
 
     async def _registered(self, sidecar: int) -> None:
         if self.away:
             raise ConnectionError("the store is away")
         self.ids.append(sidecar)
+
+    async def step(self) -> None:
+        await self.membership.renew()
+        await self.membership.take_over()
+
+    async def live(self, seconds: float) -> None:
+        """Go on for so long."""
+        for _ in range(4):
+            self.now += seconds / 4
+            await self.step()
+
+    def took_over(self, dead: Member) -> TakenOver | None:
+        """What of this one; None where nothing was."""
+        return next((taken for taken in self.taken if taken is not None and taken.sidecars == dead.ids), None)
 
     async def capture(self, number: int) -> None:
         parcel = Parcel(captured.before_first(self.membership.id) + number, 3, b"packed")
@@ -65,9 +84,10 @@ async def test_what_a_dead_sidecar_had_captured_is_read_by_the_other_in_its_orde
         await dead.capture(number)
     await other.capture(1)
     await dead.run_out()
-    other.now = LEASE
-    await other.membership.step()
-    assert (other.taken[-1].sidecars, other.taken[-1].exchanges) == ([dead.ids[0]], 6)
+    await other.live(LEASE)
+    taken = other.took_over(dead)
+    assert taken is not None
+    assert taken.exchanges == 6
     first, second = captured.before_first(dead.ids[0]), captured.before_first(other.ids[0])
     async with other.database.read() as session:
         parcels = await captured.oldest(session, other.membership.id, 100, 10**6, up_to=second + 1)
@@ -78,11 +98,10 @@ async def test_what_a_dead_sidecar_had_captured_is_read_by_the_other_in_its_orde
 async def test_a_sidecar_that_goes_on_after_its_lease_writes_nothing_under_it(two: tuple[Member, Member]) -> None:
     stopped, other = two
     await stopped.run_out()
-    other.now = LEASE
-    await other.membership.step()
+    await other.live(LEASE)
     with pytest.raises(LeaseLost):
         await stopped.capture(1)
-    await stopped.membership.step()
+    await stopped.step()
     assert len(stopped.ids) == 2
     await stopped.capture(1)
 
@@ -91,22 +110,22 @@ async def test_nobody_is_taken_over_by_one_that_could_not_renew_its_own_lease(tw
     """The store was away: all leases have run out, and all are alive."""
     slow, quick = two
     await slow.run_out()
-    quick.now = LEASE - 1
-    await quick.membership.step()
-    assert not any(taken.sidecars == slow.ids for taken in quick.taken)
-    await slow.membership.step()
+    await quick.live(LEASE - 1)
+    assert not quick.took_over(slow)
+    await slow.step()
     assert len(slow.ids) == 1
-    quick.now = 2 * LEASE
-    await quick.membership.step()
-    assert not any(taken.sidecars == slow.ids for taken in quick.taken)
+    await quick.live(LEASE)
+    assert not quick.took_over(slow)
 
 
 async def test_one_that_has_ended_is_taken_over_at_once(two: tuple[Member, Member]) -> None:
     ended, other = two
     await ended.capture(1)
     await ended.membership.stop()
-    await other.membership.step()
-    assert other.taken[-1].exchanges == 3
+    await other.step()
+    taken = other.took_over(ended)
+    assert taken is not None
+    assert taken.exchanges == 3
 
 
 async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_rest(two: tuple[Member, Member]) -> None:
@@ -129,7 +148,7 @@ async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to
     await reader.capture(1)
     await dead.capture(1)
     await dead.membership.stop()
-    await reader.membership.step()
+    await reader.step()
     first = captured.before_first(reader.membership.id)
     async with reader.database.read() as session:
         parcels = await captured.oldest(session, reader.membership.id, 100, 10**6, up_to=first + 1)
@@ -143,11 +162,64 @@ async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to
 async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[Member, Member]) -> None:
     stopped, other = two
     await stopped.run_out()
-    other.now = LEASE
-    await other.membership.step()
+    await other.live(LEASE)
     stopped.away = True
-    await stopped.membership.step()
+    await stopped.step()
     stopped.away = False
-    await stopped.membership.step()
+    await stopped.step()
     assert stopped.ids[1:] == [stopped.membership.id]
     await stopped.capture(1)
+
+
+async def test_nobody_is_taken_over_by_one_whose_own_lease_ran_out_while_the_store_was_slow(
+    two: tuple[Member, Member],
+) -> None:
+    """Its renewal took longer than a lease, and came to its end all the same; so will those of the others."""
+    slow, quick = two
+    await slow.run_out()
+    quick.now += 2 * LEASE
+    await quick.step()
+    assert not quick.took_over(slow)
+    await quick.live(LEASE)
+    assert quick.took_over(slow)
+
+
+async def test_a_lease_is_renewed_while_a_takeover_waits_for_its_turn(two: tuple[Member, Member]) -> None:
+    dead, other = two
+    await dead.capture(1)
+    await other.live(LEASE)
+    await dead.run_out()
+    async with other.database.write():  # the sidecar's own writers are busy
+        waiting = asyncio.create_task(other.membership.take_over())
+        await asyncio.sleep(0)
+        other.now += LEASE / 2
+        async with asyncio.timeout(5):
+            await other.membership.renew()
+        assert other.membership.left == LEASE
+        assert not waiting.done()
+    await waiting
+    assert other.took_over(dead)
+
+
+async def test_a_takeover_that_nobody_heard_of_is_told_as_one_that_may_be(two: tuple[Member, Member]) -> None:
+    dead, other = two
+    await dead.capture(1)
+    await other.live(LEASE)
+    await dead.run_out()
+    with deaf(other.database), pytest.raises(OperationalError):
+        await other.membership.take_over()
+    assert other.taken[-1] is None
+    async with other.database.read() as session:
+        assert (await captured.waiting(session, other.membership.id)).exchanges == 3
+
+
+async def test_one_whose_process_was_started_again_by_its_parent_is_taken_over_at_once(
+    two: tuple[Member, Member],
+) -> None:
+    dead, _ = two
+    await dead.capture(1)
+    next_life = Member(dead.database, before=dead.before)
+    await next_life.membership.start()
+    taken = next_life.took_over(dead)
+    assert taken is not None
+    assert taken.exchanges == 3

@@ -43,6 +43,7 @@ from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
+from slipstream.registration import Registration
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -95,6 +96,7 @@ class Sockets:
         folder: of the Unix sockets; this user alone can enter it.
         control, captures: bound at `folder/control` and `folder/captures`.
         ledger: what each API key has used, in memory that they share.
+        registered: what the training side is registered as, which its next process reads.
     """
 
     agents: tuple[socket.socket, ...]
@@ -102,6 +104,7 @@ class Sockets:
     control: socket.socket
     captures: socket.socket
     ledger: Ledger
+    registered: Registration
 
     def refuse_agents(self) -> None:
         """In this process nobody listens for them any more."""
@@ -182,7 +185,7 @@ def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
                 f"for Unix sockets, found {os.environ.get('TMPDIR', 'none')} ({error})"
             ) from error
         control, captures = inner
-        yield Sockets(tuple(agents), folder, control, captures, Ledger(workers))
+        yield Sockets(tuple(agents), folder, control, captures, Ledger(workers), Registration())
 
 
 def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
@@ -261,7 +264,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     from slipstream.control import create_control
     from slipstream.sidecar import Sidecar
 
-    sidecar = Sidecar(settings, board)
+    sidecar = Sidecar(settings, board, sockets.registered)
     sidecar.metrics.registry.register(KeyUse(sockets.ledger))
 
     @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from slipstream.registration import Registration
 from slipstream.store import sidecars
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
@@ -33,8 +34,9 @@ class Membership:
         lease: seconds.
         clock: Unix seconds.
         monotonic: seconds that nobody sets.
+        before: of the process in whose place this one was started.
         registered: told the id of each registration before anything is done in its name.
-        took_over: told what was taken over.
+        took_over: called when something was taken over, or when it may have been and nobody heard of it.
 
     Attributes:
         id: of the registration, which what this sidecar holds carries. Changes where the lease was lost.
@@ -48,14 +50,16 @@ class Membership:
         lease: float,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        before: Registration,
         registered: Callable[[int], Awaitable[None]],
-        took_over: Callable[[TakenOver], None],
+        took_over: Callable[[TakenOver | None], None],
     ) -> None:
         self._database = database
         self._name = name
         self._lease = lease
         self._clock = clock
         self._monotonic = monotonic
+        self._before = before
         self._registered = registered
         self._took_over = took_over
         self._until = 0.0
@@ -73,11 +77,13 @@ class Membership:
         Raises:
             SQLAlchemyError: the store does not take it.
         """
+        if self._database.shared and (before := self._before.read()):
+            await self._resign(before)
         await self._register()
         await self._take_over(resigned=True)
 
-    async def step(self) -> bool:
-        """Renew the lease, or register anew where it was lost; take over from those whose lease has run out."""
+    async def renew(self) -> bool:
+        """Renew the lease, or register anew where it was lost."""
         if not self._database.shared:
             return False
         asked = self._monotonic()
@@ -85,6 +91,8 @@ class Membership:
             async with self._database.write(alone=False) as session:
                 held = await sidecars.renew(session, self.id, self._lease)
             if held:
+                if not self.left:  # where the store was what was slow, those of the others have run out as well
+                    self._steady_since = None
                 self._until = asked + self._lease
             else:
                 _log.warning("lease_lost", sidecar=self.id)
@@ -96,14 +104,22 @@ class Membership:
             return False
         if self._steady_since is None:
             self._steady_since = asked
-        await self._take_over(resigned=asked - self._steady_since < self._lease)
+        return False
+
+    async def take_over(self) -> bool:
+        """Take over from those whose lease has run out. Apart from `renew`, which must not wait for it: it is alone."""
+        if self._database.shared and self.left and self._steady_since is not None:
+            await self._take_over(resigned=self._monotonic() - self._steady_since < self._lease)
         return False
 
     async def stop(self) -> None:
         """End the lease, so that what is left may be taken over at once."""
         if self._database.shared and self.id:
-            async with self._database.write(alone=False) as session:
-                await sidecars.resign(session, self.id)
+            await self._resign(self.id)
+
+    async def _resign(self, sidecar: int) -> None:
+        async with self._database.write(alone=False) as session:
+            await sidecars.resign(session, sidecar)
 
     async def _register(self) -> None:
         asked = self._monotonic()
@@ -113,18 +129,24 @@ class Membership:
             )
         await self._registered(registered)  # where it fails, this start has not registered, and does so again
         self.id = registered
+        self._before.note(registered)
         self._until = asked + self._lease
         self._steady_since = asked
         _log.info("registered", sidecar=self.id, name=self._name)
 
     async def _take_over(self, *, resigned: bool) -> None:
+        mine = self.id  # which a renewal may change meanwhile
         async with self._database.read() as session:
-            others = [other for other in await sidecars.expired(session, resigned=resigned) if other != self.id]
+            others = [other for other in await sidecars.expired(session, resigned=resigned) if other != mine]
         if not others:
             return
-        async with self._database.write() as session:
-            await sidecars.hold(session, self.id)
-            taken = await sidecars.take_over(session, self.id, others, self._clock())
+        try:
+            async with self._database.write() as session:
+                await sidecars.hold(session, mine)
+                taken = await sidecars.take_over(session, mine, others, self._clock())
+        except SQLAlchemyError:
+            self._took_over(None)
+            raise
         if taken.sidecars:
             _log.warning("sidecars_taken_over", **taken._asdict())
             self._took_over(taken)

@@ -39,6 +39,7 @@ from slipstream.membership import RENEWALS, Membership
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
 from slipstream.redaction import Redactor
+from slipstream.registration import Registration
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
 from slipstream.runs.breaker import CircuitBreaker
@@ -76,13 +77,14 @@ class Sidecar:
 
     Args:
         board: what the proxy's workers count.
+        before: the registration of the training side in whose place this one was started, if it was.
 
     Attributes:
         intake: what the proxy tells of each exchange.
         the other parts: for the routes.
     """
 
-    def __init__(self, settings: Settings, board: Board) -> None:
+    def __init__(self, settings: Settings, board: Board, before: Registration | None = None) -> None:
         self.settings = settings
         self.board = board
         self.metrics = Metrics(CollectorRegistry())
@@ -107,6 +109,7 @@ class Sidecar:
             lease=settings.store.lease,
             clock=time.time,
             monotonic=time.monotonic,
+            before=before or Registration(),
             registered=self._registered,
             took_over=self._took_over,
         )
@@ -254,7 +257,8 @@ class Sidecar:
         self._scoring = Worker("scorer", self.scorer.step, _TICK)
         self._committing = Worker("committer", self._triggers.step, _TICK)
         self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, _TICK)
-        self._renewing = Worker("membership", self.membership.step, settings.store.lease / RENEWALS)
+        renewals = settings.store.lease / RENEWALS
+        self._renewing = Worker("membership", self.membership.renew, renewals)
         self._workers = (
             *((self._telling,) if self._telling is not None else ()),
             self._taking,
@@ -263,6 +267,7 @@ class Sidecar:
             self._calling,
             self._scoring,
             self._committing,
+            Worker("successor", self.membership.take_over, renewals),
             Worker("replays", self.replays.step, _TICK),
             Worker("clock", clock.step, CLOCK_TICK),
             Worker("room", self.room.step, ROOM_TICK),
@@ -363,14 +368,14 @@ class Sidecar:
     async def _registered(self, sidecar: int) -> None:
         await self._backlog.open(self.database, sidecar)
 
-    def _took_over(self, taken: TakenOver) -> None:
-        self._backlog.adopted(taken.exchanges, taken.size)
+    def _took_over(self, taken: TakenOver | None) -> None:
+        self._backlog.adopted()
         self._recording.wake()
         self._planned()
         self.decide()
         self.rescore()
-        self.metrics.runs.labels("failed").inc(taken.replays)
-        if taken.deliveries:
+        self.metrics.runs.labels("failed").inc(taken.replays if taken else 0)
+        if taken is None or taken.deliveries:
             self._triggers.was_left()
 
     def _planned(self) -> None:

@@ -78,11 +78,11 @@ class CommitTriggers:
         """Commit because the timer ran out, or because enough is ready; end a delivery that one left which is gone."""
         await self._committer.let_go()
         if self._was_left:
-            self._was_left = False
             await self._done("left", self._committer.resume())
+            self._was_left = False  # only now: where the store was away, it is tried again
         if self._timer_ran_out:
-            self._timer_ran_out = False
             await self._on_time()
+            self._timer_ran_out = False
         limit = self._settings.max_pending
         if limit is not None:
             async with self._database.read() as session:

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
 from serving import until
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 from stores import PostgresServer, postgres_server
 
-from slipstream.store import database
+from slipstream.store import database, runs
+from slipstream.store.database import Database
+from slipstream.store.runs import ClaimedRun
 
 
 @pytest.fixture
@@ -67,6 +72,34 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
         assert (await loop.client.get("/healthz")).status_code == 200
         await asyncio.to_thread(server.start)
         await _goes_on(loop, "before", "meanwhile", "more")
+
+
+async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_sent(
+    new_postgres: Callable[[], str], run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The COMMIT's answer is lost: they are this sidecar's, and it does not know."""
+    claim, write, lost = runs.claim, Database.write, []
+
+    async def claims(session: AsyncSession, *args: Any) -> list[ClaimedRun]:
+        claimed = await claim(session, *args)
+        session.info["claimed"] = bool(claimed)
+        return claimed
+
+    @asynccontextmanager
+    async def cut_off_once(database: Database, **how: bool) -> AsyncIterator[AsyncSession]:
+        async with write(database, **how) as session:
+            yield session
+        if session.info.get("claimed") and not lost:
+            lost.append(True)
+            raise OperationalError(None, None, Exception("cut off"))
+
+    monkeypatch.setattr(runs, "claim", claims)
+    monkeypatch.setattr(Database, "write", cut_off_once)
+    async with run_loop(store={"url": new_postgres()}) as loop:
+        await _chats(loop, "t")
+        await until(lambda: loop.ready(1), 30)
+        assert lost
+        assert len(loop.explorer.chats) == 1
 
 
 async def test_a_server_that_hangs(server: PostgresServer, run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,17 @@ import os
 import signal
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from slipstream.store.database import Database
 
 ON_BOTH_STORES = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 """For tests of what the store keeps: they run on SQLite and on PostgreSQL."""
@@ -62,6 +65,22 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         server.cleanup()
         folder.cleanup()
+
+
+@contextmanager
+def deaf(database: Database) -> Iterator[None]:
+    """What is written is there, but the writer does not hear of it."""
+    write = database.write
+
+    @asynccontextmanager
+    async def cut_off(**how: bool) -> AsyncIterator[AsyncSession]:
+        async with write(**how) as session:
+            yield session
+        raise OperationalError(None, None, Exception("cut off"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "write", cut_off)
+        yield
 
 
 async def stored_rows(store_url: str, query: str, **parameters: Any) -> list[tuple[Any, ...]]:

@@ -10,7 +10,8 @@ from slipstream.store.database import Database
 
 
 class Backlog:
-    """What waits in the store to be read. Both sides say what they did, so that nobody has to count.
+    """What waits in the store to be read. Both sides say what they did, so that nobody has to count; what
+    comes from another sidecar is counted.
 
     Args:
         limit_bytes: that are enough.
@@ -20,6 +21,7 @@ class Backlog:
         size: their bytes.
         owner: the id of this sidecar; those of its parcels, and of those that it takes over.
         last_id: the newest parcel's that it knows to be written, or what would be before the first.
+        counted: nothing came but what is counted.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -28,6 +30,7 @@ class Backlog:
         self.exchanges = 0
         self.size = 0
         self.last_id = 0
+        self.counted = True
 
     async def open(self, database: Database, owner: int) -> None:
         """Take up what there is of this sidecar: what the last process left, or nothing.
@@ -49,7 +52,7 @@ class Backlog:
         async with database.read() as session:
             found = await captured.waiting(session, self.owner, up_to=self.last_id)
         if before == (self.owner, self.last_id, self.exchanges):  # else it is of an earlier moment
-            self.exchanges, self.size = found.exchanges, found.size
+            self.exchanges, self.size, self.counted = found.exchanges, found.size, True
 
     @property
     def full(self) -> bool:
@@ -60,12 +63,12 @@ class Backlog:
         """These were written, after all others."""
         if owner == self.owner:
             self.last_id = parcels[-1].id
-            self.adopted(sum(parcel.exchanges for parcel in parcels), sum(len(parcel.packed) for parcel in parcels))
+            self.exchanges += sum(parcel.exchanges for parcel in parcels)
+            self.size += sum(len(parcel.packed) for parcel in parcels)
 
-    def adopted(self, exchanges: int, size: int) -> None:
-        """So much of another sidecar's is to be read here."""
-        self.exchanges += exchanges
-        self.size += size
+    def adopted(self) -> None:
+        """Some of another sidecar's are to be read here, or may be."""
+        self.counted = False
 
     def taken(self, owner: int, parcels: Sequence[Parcel]) -> None:
         """These were read, and are gone."""

@@ -88,6 +88,8 @@ class Recorder:
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
+        if not self._backlog.counted:
+            await self._backlog.recount(self._database)
         if not self._backlog.exchanges:
             return False
         if pause := self._turns.pause():

@@ -93,6 +93,8 @@ class ShadowCaller:
         self._wake = wake
         self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
         self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
+        self._unheard = False
+        """Runs may have been claimed and this sidecar not have heard of it."""
 
     async def step(self) -> bool:
         """Store what came back, and start as many runs as there is room for. A run that comes back wakes the next
@@ -160,6 +162,15 @@ class ShadowCaller:
 
     async def _write(self, count: int, take: int) -> list[ClaimedRun]:
         """Store the first of what came back, and claim runs, in one transaction."""
+        try:
+            claimed = await self._transact(count, take)
+        except Exception:
+            self._unheard |= take > 0
+            raise
+        self._unheard &= not take
+        return claimed
+
+    async def _transact(self, count: int, take: int) -> list[ClaimedRun]:
         back = [outcome for _, outcome in itertools.islice(self._back, count)]
         now = self._clock()
         owner, tokens = self._owner(), self._budget.unstored
@@ -170,7 +181,10 @@ class ShadowCaller:
             await runs.postpone(session, [one for one in back if isinstance(one, Postponed)], now)
             claimed: list[ClaimedRun] = []
             if take:
-                await sidecars.hold(session, owner)
+                await sidecars.hold(session, owner, others_ended=self._unheard)
+                if self._unheard:
+                    known = [*self._active.values(), *(run for run, _ in self._back)]
+                    await runs.unclaim(session, owner, [run.pk for run in known])
                 take = await self._budget.room(session, take, now)
             if take:
                 claimed = await runs.claim(session, owner, take, now)

@@ -168,6 +168,12 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
     return claimed
 
 
+async def unclaim(session: AsyncSession, owner: int, known: Collection[int]) -> None:
+    """Whatever a sidecar has taken, and does not know of, waits again: nobody would ever send it."""
+    unknown = update(RunRow).where(RunRow.state == "running", RunRow.owner == owner, RunRow.id.not_in(known))
+    await session.execute(unknown.values(state="pending", owner=None).execution_options(synchronize_session=False))
+
+
 async def unclaimed_answers(session: AsyncSession, now: float) -> bool:
     """Whether there are answered runs that are due and nobody's: scored before, an agent's, or a dead sidecar's."""
     return bool(await session.scalar(select(exists().where(*_unclaimed_answers(now)))))

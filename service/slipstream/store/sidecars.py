@@ -93,14 +93,19 @@ async def renew(session: AsyncSession, sidecar: int, lease: float) -> bool:
     return found.scalar() is not None
 
 
-async def hold(session: AsyncSession, sidecar: int) -> None:
+async def hold(session: AsyncSession, sidecar: int, *, others_ended: bool = False) -> None:
     """Make sure, up to the end of this transaction, that nobody takes over from this sidecar: for what it writes beside
     others.
+
+    Args:
+        others_ended: first wait for whatever else is written beside others in its name, the end of which it may not
+            have heard of.
 
     Raises:
         LeaseLost: another has.
     """
-    query = select(SidecarRow.id).where(SidecarRow.id == sidecar).with_for_update(read=True, key_share=True)
+    query = select(SidecarRow.id).where(SidecarRow.id == sidecar)
+    query = query.with_for_update(read=not others_ended, key_share=not others_ended)
     if await session.scalar(query) is None:
         raise LeaseLost
 
