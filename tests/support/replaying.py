@@ -11,6 +11,9 @@ from loops import Loop
 from slipstream.rewards import Reward
 from slipstream.trajectory import Run
 
+CHAT = "/runs/t/0/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+
 
 async def open_runs(loop: Loop, task_id: str = "t", runs: int = 1, **fields: Any) -> dict[str, Any]:
     """A group of runs; returns what was said to it."""
@@ -48,6 +51,14 @@ async def replay(loop: Loop, task_id: str = "t") -> dict[str, Any]:
     assert response.status_code == 200, response.text
     group: dict[str, Any] = response.json()
     return group
+
+
+async def posted(loop: Loop, body: dict[str, Any]) -> dict[str, Any]:
+    """Feedback; returns what became of it at once."""
+    response = await loop.client.post("/feedback", json=body)
+    assert response.status_code == 202, response.text
+    receipt: dict[str, Any] = (await loop.client.get(f"/feedback/{response.json()['id']}")).json()
+    return receipt
 
 
 def about_replay(run: Run) -> Reward:
