@@ -81,8 +81,11 @@ async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
         ("- {name: a, roles: [admin], key: slp_s3cr3t}", "keys.0: expected key as `slipstream key new`"),
         ("- {name: a, roles: [root], hash: 'sha256:0'}", "keys.0.roles.0: expected 'proxy', 'feedback', 'admin'"),
         ("- {name: a", "while parsing a flow mapping"),
+        ("- {name: 2024-13-45, hash: s3cr3t}", "for a date or a number and that is none"),
+        ("- {name: !!int s3cr3t}", "for a date or a number and that is none"),
+        ("[" * 10_000, "too many levels"),
     ],
-    ids=["missing", "empty", "no list", "short key", "no role", "no yaml"],
+    ids=["missing", "empty", "no list", "short key", "no role", "no yaml", "no date", "no number", "too deep"],
 )
 def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str | None, told: str) -> None:
     file = tmp_path / "keys.yaml"
@@ -102,6 +105,24 @@ def test_the_file_is_looked_at_once_a_second_and_all_can_be_taken_out(tmp_path: 
     assert ring.holder(OLD.encode()) is not None
     now[0] = 1.0
     assert ring.holder(OLD.encode()) is None
+
+
+def test_a_file_whose_rights_are_mended_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    file = written(tmp_path / "keys.yaml", old=OLD)
+    ring = Keyring(Access(keys_file=file), lambda: now[0])
+    written(file, new=NEW)
+    with monkeypatch.context() as nobody:  # root may read everything
+        nobody.setattr(Path, "read_text", _forbidden)
+        now[0] = 1.0
+        assert ring.holder(NEW.encode()) is None
+    file.chmod(0o640)
+    now[0] = 2.0
+    assert ring.holder(NEW.encode()) is not None
+
+
+def _forbidden(*_: object, **__: object) -> str:
+    raise PermissionError(13, "Permission denied")
 
 
 def test_every_key_is_compared_in_constant_time_and_to_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

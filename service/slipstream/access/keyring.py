@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_AFTER = 1.0
 """Seconds: what is taken out of the file is refused so soon; and looking costs some microseconds a second."""
 
-_Seen = tuple[int, int, int] | None
+_Seen = tuple[int, int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,10 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
 
 
 def _mark(path: Path) -> _Seen:
-    """What changes when the file does: Kubernetes swaps a link, editors write another file or the same one."""
+    """What changes when the file does, or who may read it: Kubernetes swaps a link, editors write another file or the
+    same one, and somebody mends the rights of one that could not be read."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

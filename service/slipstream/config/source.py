@@ -94,6 +94,9 @@ def _parse(text: str, origin: str) -> Any:
         raise ConfigError(f"{where}: {told}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{origin}: not YAML ({getattr(error, 'reason', type(error).__name__)})") from None
+    except (ValueError, AttributeError, RecursionError) as error:  # PyYAML's own, of such as 2024-13-45, with the value
+        text = f"{origin}: a value that YAML takes for a date or a number and that is none, or too many levels"
+        raise ConfigError(f"{text} ({type(error).__name__}); put texts into quotation marks") from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
