@@ -15,9 +15,10 @@ from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecar_process import SidecarProcess
 
-TASKS = 40
+TASKS = 48
 RUNS = 2
 CALLS = 2
+AGENTS = 4
 KILLS = 5
 SEED = 5
 
@@ -28,8 +29,8 @@ async def test_what_was_acknowledged_goes_out_whole_and_once(tmp_path: Path) -> 
     ended: dict[tuple[str, int], list[str]] = {}
     numbers = itertools.count()
 
-    async with serving(explorer.app()) as url, httpx.AsyncClient(timeout=10) as client:
-        sidecar = SidecarProcess(tmp_path, "http://127.0.0.1:9", url, runs={"replay_timeout": "5s"})
+    async with serving(explorer.app()) as url, httpx.AsyncClient(timeout=60) as client:
+        sidecar = SidecarProcess(tmp_path, "http://127.0.0.1:9", url)  # it gives no run up for being slow
         client.base_url = httpx.URL(sidecar.url)
         await sidecar.start()
 
@@ -57,7 +58,7 @@ async def test_what_was_acknowledged_goes_out_whole_and_once(tmp_path: Path) -> 
                     if said.status_code == 200 and said.json()["state"] == "scored":
                         ended[task, run_id] = said.json()["msg_ids"]
 
-        agents = [asyncio.create_task(agent()) for _ in range(4)]
+        agents = [asyncio.create_task(agent()) for _ in range(AGENTS)]
         for kill in range(1, KILLS + 1):
             await until(lambda goal=kill * TASKS // (KILLS + 1): len(explorer.chats) >= goal * RUNS, 120)
             await asyncio.sleep(rng.uniform(0, 0.2))
@@ -90,5 +91,5 @@ async def test_what_was_acknowledged_goes_out_whole_and_once(tmp_path: Path) -> 
     assert not trained
     for task, run_id in ended:
         assert groups[task]["runs"][run_id]["state"] == "scored", "an acknowledged end was lost"
-    # each kill costs a run of each agent at most; a machine that is slow, some more by their timeout
-    assert sum(group["state"] == "delivered" for group in groups.values()) > TASKS / 4
+    lost = sum(group["state"] != "delivered" for group in groups.values())
+    assert lost <= AGENTS * KILLS < TASKS / 2, "a kill costs each agent the run that it is in, and nothing else does"
