@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.config.encryption_key import read_key
 from slipstream.errors import ConfigError
-from slipstream.store import feedback
+from slipstream.store import captured, feedback
+from slipstream.store.captured import Parcel
 from slipstream.store.cipher import Cipher, Sealed, fingerprint
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
@@ -133,6 +135,20 @@ async def test_keys_are_rotated_and_no_start_is_made_without_one_that_is_needed(
     database = Database(store_url, Cipher([read_key(OTHER)]))
     await database.open()  # nothing is left that the old key is needed for
     await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_is_not_read_yet_needs_its_key_too(store_url: str) -> None:
+    database = Database(store_url, Cipher([read_key(KEY)]))
+    await database.open()
+    async with database.write() as session:
+        await captured.add(session, 1, [Parcel(captured.before_first(1) + 1, 1, MARKER.encode())], again=False)
+    await database.close()
+    for given, needed in (([], True), ([OTHER], True), ([OTHER, KEY], False)):
+        database = Database(store_url, Cipher([read_key(key) for key in given]) if given else None)
+        with pytest.raises(ConfigError, match=NAME) if needed else contextlib.nullcontext():
+            await database.open()
+        await database.close()
 
 
 async def test_a_sidecar_without_the_key_ends_with_what_is_wrong(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ may go once all that was written under it is gone, and no earlier.
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import LargeBinary, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import ConfigError
-from slipstream.store.cipher import Cipher
-from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.cipher import MARK, Cipher
+from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, MarkRow
 from slipstream.store.tables.privacy import StoreKeyRow
 
@@ -26,7 +26,7 @@ async def check(session: AsyncSession, cipher: Cipher | None, now: float) -> Non
     known = {row.fingerprint: row for row in await session.scalars(select(StoreKeyRow))}
     for name, row in known.items():
         if name not in given:
-            if await _anything_before(session, row.used_until):
+            if await _anything_before(session, row.used_until) or await _anything_unread(session, name):
                 raise ConfigError(
                     f"store.encryption_key: expected among its keys the one with the fingerprint {name}, with which "
                     f"data of this store is encrypted; found {', '.join(given) or 'none'}. A key that was replaced "
@@ -54,3 +54,10 @@ async def _anything_before(session: AsyncSession, until: float | None) -> bool:
     )
     found = [at for query in times if (at := await session.scalar(query)) is not None]
     return bool(found) and (until is None or min(found) <= until)
+
+
+async def _anything_unread(session: AsyncSession, name: str) -> bool:
+    """Whether something that is captured and not read yet is sealed with this key, whenever that was."""
+    begins = MARK + bytes.fromhex(name)
+    head = func.substr(CapturedRow.packed, 1, len(begins), type_=LargeBinary)
+    return bool(await session.scalar(select(exists().where(head == begins))))
