@@ -35,7 +35,7 @@ from slipstream import prefork
 from slipstream.access.guard import guard_for
 from slipstream.access.ledger import Book, KeyUse, Ledger
 from slipstream.config.settings import Listen, Settings
-from slipstream.errors import ConfigError, SlipstreamError
+from slipstream.errors import ConfigError, SlipstreamError, StoreAway
 from slipstream.prefork import Program
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
@@ -44,6 +44,7 @@ from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
 from slipstream.registration import Registration
+from slipstream.starting import Start
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -255,6 +256,8 @@ async def _count_tasks(metrics: ProxyMetrics) -> None:
 async def run_training(settings: Settings, sockets: Sockets, board: Board, stop: asyncio.Event) -> None:
     """The stages and the control API, until `stop` is set.
 
+    Where the store is away it is waited for, and whoever asks is told so.
+
     Raises:
         ConfigError: the store cannot be opened.
         SlipstreamError: a stage cannot start; the log says why.
@@ -267,12 +270,21 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     sidecar = Sidecar(settings, board, sockets.registered)
     sidecar.metrics.registry.register(KeyUse(sockets.ledger))
 
+    receivers = Receivers(sidecar.intake.record, sidecar.intake.full)
+    captures = contextlib.ExitStack()
+
+    async def take_captures() -> None:
+        await sidecar.start()
+        server = await asyncio.get_running_loop().create_unix_server(receivers.connected, sock=sockets.captures)
+        captures.callback(server.close)
+
+    start = Start(take_captures, failed=stop.set)
+
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await sidecar.start()
-        receivers = Receivers(sidecar.intake.record, sidecar.intake.full)
-        captures = await asyncio.get_running_loop().create_unix_server(receivers.connected, sock=sockets.captures)
+        await start.begin()
         yield
+        await start.end()
         with contextlib.suppress(TimeoutError):  # the workers are still there where this process alone is to end
             async with asyncio.timeout(_HAND_OVER):
                 await receivers.gone()
@@ -301,13 +313,16 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
             timeout_graceful_shutdown=20,
         )
     )
-    await sidecar.database.open()  # before the server, which would hide what is wrong with it
-    await sidecar.database.close()
+    with contextlib.suppress(StoreAway):
+        await sidecar.database.open()  # before the server, which would hide what is wrong with it
+        await sidecar.database.close()
 
     try:
         await server.serve(sockets=[sockets.control])
     except SystemExit as error:
         raise SlipstreamError("the training side did not start, see above") from error
+    if start.failure is not None:
+        raise start.failure
 
 
 def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:

@@ -2,6 +2,7 @@
 
 SlipstreamError
 ├── ConfigError              a configuration file or variable is wrong; names the key
+├── StoreAway                the store cannot be reached at the moment; nobody has to change anything for it
 ├── RequestError             a control request is wrong; becomes a 4xx body
 ├── ExplorerError            the Explorer did not do what it was asked
 │   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
@@ -30,6 +31,10 @@ class ConfigError(SlipstreamError):
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class StoreAway(SlipstreamError):
+    """The store cannot be opened at the moment: its server is down, starts, or is busy. Later it can."""
 
 
 class RequestError(SlipstreamError):

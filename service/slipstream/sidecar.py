@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 from prometheus_client import CollectorRegistry
+from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
 from slipstream.capture.backlog import Backlog
@@ -33,6 +34,7 @@ from slipstream.clock import ClockWatch
 from slipstream.committer import Committer
 from slipstream.config.settings import Settings
 from slipstream.delivery import Delivery
+from slipstream.errors import StoreAway
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
 from slipstream.membership import RENEWALS, Membership
@@ -80,6 +82,7 @@ class Sidecar:
         before: the registration of the training side in whose place this one was started, if it was.
 
     Attributes:
+        started: the store was there, and the stages run.
         intake: what the proxy tells of each exchange.
         the other parts: for the routes.
     """
@@ -87,6 +90,7 @@ class Sidecar:
     def __init__(self, settings: Settings, board: Board, before: Registration | None = None) -> None:
         self.settings = settings
         self.board = board
+        self.started = False
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(board)
         self._dropped_before = 0
@@ -278,17 +282,27 @@ class Sidecar:
         )
 
     async def start(self) -> None:
-        """Open the store, take up what the last process left, and start the stages."""
+        """Open the store, take up what the last process left, and start the stages.
+
+        Raises:
+            ConfigError: the store cannot be opened.
+            StoreAway: at the moment; nothing has started, and this may be called again.
+        """
+        await self.database.open()
+        try:
+            await self.membership.start()
+            if self._webhook is None:
+                await self.replays.give_up_planned()
+        except OperationalError as error:
+            if self.database.shared:
+                raise StoreAway(f"store.url: it went away again ({error.orig})") from error
+            raise
         if not self.settings.rewards.calculators:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
-        await self.database.open()
-        await self.membership.start()
-        self._renewing.start()
-        if self._webhook is None:
-            await self.replays.give_up_planned()
-        for worker in self._workers:
+        for worker in (self._renewing, *self._workers):
             worker.start()
         self._triggers.start()
+        self.started = True
 
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
@@ -308,6 +322,8 @@ class Sidecar:
                 closing.push_async_callback(close)
             if self._webhook is not None:
                 closing.push_async_callback(self._webhook.aclose)
+            if not self.started:
+                return
             # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
             one_step = (self._taking, self._recording, self._committing)
             await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))

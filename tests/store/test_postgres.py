@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from stores import ON_BOTH_STORES
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import postgres
 from slipstream.store.database import Database
 
@@ -113,15 +113,22 @@ async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_mo
     await other.close()
 
 
-async def test_a_server_that_is_not_there_is_told_by_name(new_postgres: Callable[[], str]) -> None:
+async def test_a_server_that_is_not_there_may_come_back() -> None:
     for url, reason in (
         ("postgresql+asyncpg://somebody:secret@127.0.0.1:1/slipstream", "Connect call failed"),
-        (new_postgres().replace("/store_", "/no_store_"), "does not exist"),
+        ("postgresql+asyncpg://somebody:secret@no.such.host.invalid/slipstream", "not known"),
     ):
-        with pytest.raises(ConfigError, match=reason) as raised:
+        with pytest.raises(StoreAway, match=reason) as raised:
             await Database(url).open()
-        assert str(raised.value).startswith("store.url: expected a store that can be opened and written, found")
         assert "secret" not in str(raised.value)
+
+
+async def test_a_database_that_does_not_exist_is_told_by_name(new_postgres: Callable[[], str]) -> None:
+    url = new_postgres().replace("/store_", "/no_store_").replace("postgres:@", "postgres:secret@")
+    with pytest.raises(ConfigError, match="does not exist") as raised:
+        await Database(url).open()
+    assert str(raised.value).startswith("store.url: expected a store that can be opened and written, found")
+    assert "secret" not in str(raised.value)
 
 
 async def test_no_error_holds_anything_of_what_was_to_be_stored(new_postgres: Callable[[], str]) -> None:

@@ -4,14 +4,19 @@ is not stored, and all goes on by itself."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from loops import Loop, RunLoop
-from serving import until
+from scripted import ScriptedExplorer, production_app
+from serving import serving, until
+from sidecar_process import SidecarProcess
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 from stores import PostgresServer, postgres_server
@@ -72,6 +77,34 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
         assert (await loop.client.get("/healthz")).status_code == 200
         await asyncio.to_thread(server.start)
         await _goes_on(loop, "before", "meanwhile", "more")
+
+
+async def test_a_sidecar_that_is_started_while_its_store_is_away(server: PostgresServer, tmp_path: Path) -> None:
+    """As after a power cut, or where the store is what takes long to come back."""
+    url = server.fresh()
+    await asyncio.to_thread(server.stop)
+    async with serving(production_app()) as production_url, serving(ScriptedExplorer().app()) as explorer_url:
+        sidecar = SidecarProcess(tmp_path, production_url, explorer_url, store={"url": url})
+        await sidecar.start(ready=False)
+        async with httpx.AsyncClient(base_url=sidecar.url, timeout=20) as client:
+            loop = Loop(sidecar.url, ScriptedExplorer(), client)
+            await until(lambda: sidecar.children().get("training"), 60)
+            await _chats(loop, "meanwhile")
+            said = {"task_id": "meanwhile", "thumbs": "up"}
+            assert _refused(await client.post("/feedback", json=said))
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/metrics")).status_code == 200
+            await asyncio.to_thread(server.start)
+            await sidecar.ready()
+            assert not _refused(await client.post("/feedback", json=said))
+            await until(lambda: loop.task("meanwhile"), what="what was captured is stored")
+
+            await asyncio.to_thread(server.stop)
+            killed = sidecar.children()["training"]
+            os.kill(killed, signal.SIGKILL)
+            await until(lambda: sidecar.children().get("training", killed) != killed)
+            assert _refused(await client.post("/feedback", json=said))
+            assert await sidecar.end(signal.SIGTERM) == 0, "nothing waits for it at the end"
 
 
 async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_sent(

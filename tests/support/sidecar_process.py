@@ -47,7 +47,8 @@ class SidecarProcess:
             )
         )
 
-    async def start(self) -> None:
+    async def start(self, *, ready: bool = True) -> None:
+        """Start it, and wait until it is ready."""
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "slipstream", "serve", "--config", str(self.config)),
@@ -55,7 +56,8 @@ class SidecarProcess:
                 process_group=0,
             )
         self.lives += 1
-        await self._ready()
+        if ready:
+            await self.ready()
 
     async def die(self, what: str) -> None:
         """`kill -9`, and live again.
@@ -71,12 +73,12 @@ class SidecarProcess:
         else:
             os.kill(self.children()[what], signal.SIGKILL)
             self.lives += 1
-            await self._ready()
+            await self.ready()
             return
         await self.ended()
         await self.start()
 
-    async def _ready(self) -> None:
+    async def ready(self) -> None:
         async with httpx.AsyncClient(base_url=self.url) as client:
 
             async def ready() -> bool:

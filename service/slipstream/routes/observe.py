@@ -17,7 +17,7 @@ from slipstream import __version__
 from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
 from slipstream.errors import RequestError
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import AnySidecarDep, SidecarDep
 from slipstream.sidecar import Sidecar
 from slipstream.store.lately import Lately, lately
 from slipstream.store.overview import overview, task_overview
@@ -37,7 +37,7 @@ async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(sidecar: SidecarDep) -> Response:
+async def metrics(sidecar: AnySidecarDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()

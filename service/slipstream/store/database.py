@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import keys, postgres
 from slipstream.store.cipher import Cipher
 from slipstream.store.sealed import seal_with
@@ -88,6 +88,7 @@ class Database:
         Raises:
             ConfigError: it cannot be opened or written, another sidecar has it (SQLite), or it is encrypted with other
                 keys.
+            StoreAway: it is a server that cannot be reached at the moment; this may be called again.
         """
         try:
             if not self.shared and self._url.database not in (None, "", ":memory:"):
@@ -105,6 +106,8 @@ class Database:
             raise
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             reason = getattr(error, "orig", None) or error
+            if self.shared and postgres.is_away(error):
+                raise StoreAway(f"store.url: {self._url!r} cannot be reached at the moment ({reason})") from error
             raise ConfigError(
                 f"store.url: expected a store that can be opened and written, found {self._url!r} ({reason})"
             ) from error

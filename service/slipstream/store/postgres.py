@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ssl import SSLError
 from typing import Any
 
 from sqlalchemy import NullPool, event
@@ -84,6 +85,14 @@ async def schema(url: URL) -> AsyncIterator[AsyncConnection]:
             yield connection
     finally:
         await engine.dispose()
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error of opening the store is one that goes by, and none of an address, a name or a right."""
+    cause = error.orig if isinstance(error, OperationalError) else error
+    driver = cause if cause is None or hasattr(cause, "sqlstate") else cause.__cause__ or cause
+    state = str(getattr(driver, "sqlstate", None) or "")
+    return state.startswith(_AWAY) or (isinstance(driver, OSError) and not isinstance(driver, SSLError))
 
 
 def _engine(url: URL, settings: dict[str, str], **how: Any) -> AsyncEngine:
