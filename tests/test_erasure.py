@@ -13,9 +13,10 @@ from facade_client import run
 from loops import Loop, RunLoop
 from on_disk import holds
 from prometheus_client import CollectorRegistry
-from scripted import ScriptedExplorer
-from serving import until
+from scripted import ScriptedExplorer, production_app
+from serving import serving, until
 from sqlalchemy import text
+from starlette.types import Receive, Scope, Send
 from stores import ON_BOTH_STORES, stored_rows
 from structlog.testing import capture_logs
 
@@ -271,6 +272,36 @@ async def test_what_was_captured_before_is_not_stored_after(run_loop: RunLoop, t
         assert await loop.task("before") is None
         assert (await erased(loop, task_id="after"))["deleted"]["calls"] == 1
         assert not holds(tmp_path, f"I am {MARKER}")
+
+
+async def test_what_was_said_of_an_answer_that_is_not_stored_goes_with_it(run_loop: RunLoop, tmp_path: Path) -> None:
+    asked, go_on, app = asyncio.Event(), asyncio.Event(), production_app()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            asked.set()
+            await go_on.wait()
+        await app(scope, receive, send)
+
+    async with serving(slow) as url, run_loop(production={"base_url": f"{url}/v1"}) as loop:
+        headers = {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "t"}
+        chat = asyncio.create_task(loop.chat("hello", headers))
+        await asked.wait()
+        for about in ({"msg_id": "prod-0"}, {"task_id": "t"}):
+            said = {**about, "thumbs": "down", "comment": f"not for {MARKER}"}
+            assert (await loop.client.post("/feedback", json=said)).status_code == 202
+            mark = {**about, "metadata": {"reference": f"not for {MARKER}"}}
+            assert (await loop.client.post("/marks", json=mark)).json()["state"] == "waiting"
+        other = {"msg_id": "another", "thumbs": "up", "comment": "of somebody else"}
+        assert (await loop.client.post("/feedback", json=other)).status_code == 202
+        await erased(loop, session_id=SESSION)
+        go_on.set()
+        assert (await chat)["id"] == "prod-0"
+        await loop.chat("hello", {"x-slipstream-task-id": "later"})
+        await until(lambda: loop.task("later"))
+        await erased(loop, session_id=SESSION)
+        assert holds(tmp_path, "of somebody else")
+        assert not holds(tmp_path, f"not for {MARKER}")
 
 
 async def test_each_deletion_is_in_the_log_without_content(run_loop: RunLoop) -> None:

@@ -207,6 +207,23 @@ async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select
         for target, post in await session.execute(before.where(name, FeedbackRow.created_at <= row.at)):
             found.add(target)
             posts.add(post)
+    await _forget(session, found, posts)
+    return len(posts)
+
+
+async def forget_waiting(session: AsyncSession, msg_ids: Sequence[str], task_ids: Sequence[str]) -> None:
+    """What was said of answers that were deleted before they were stored waits for nothing, and goes too."""
+    for kind, marked, names in (("msg_id", MarkRow.msg_id, msg_ids), ("task_id", MarkRow.task_id, task_ids)):
+        for some in _batches(names):
+            await _done(session, delete(MarkRow).where(marked.in_(some), MarkRow.state == "waiting"))
+            waiting = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id).where(
+                FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref.in_(some), FeedbackTargetRow.state == "waiting"
+            )
+            said = (await session.execute(waiting)).all()
+            await _forget(session, {target for target, _ in said}, {post for _, post in said})
+
+
+async def _forget(session: AsyncSession, found: set[int], posts: set[str]) -> None:
     for some in _batches(sorted(found)):
         await _done(session, delete(FeedbackTargetRow).where(FeedbackTargetRow.id.in_(some)))
     for post_ids in _batches(sorted(posts)):
@@ -214,7 +231,6 @@ async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select
         mine = FeedbackRow.id.in_(post_ids)
         await _done(session, delete(FeedbackRow).where(mine, FeedbackRow.id.not_in(left)))
         await _done(session, update(FeedbackRow).where(mine).values(comment=None, source=None))
-    return len(posts)
 
 
 def _batches(names: Sequence[Any]) -> list[Sequence[Any]]:

@@ -60,7 +60,10 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     deleted since they began are not stored."""
     first_start = min((call.started_at for call in calls), default=now)
     if erased := await erasure.standing(session, first_start):
+        gone = [call for call in calls if _is_erased(call, erased)]
         calls = [call for call in calls if not _is_erased(call, erased)]
+        names = [call.msg_id for call in gone if call.msg_id], list({call.task_id for call in gone})
+        await erasure.forget_waiting(session, *names)
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
