@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SEEDS = (0, 3, 4, 11, 17, 19, 25, 48, 58, 65, 72, 74, 83, 84, 122, 128, 130, 131, 139, 156)
-"""Each fault is in one of them, and both stores, two sidecars, and the scripted and the embedded Explorer."""
+SEEDS = (10, 19, 28, 42, 47, 59, 80, 90, 91, 108, 137, 145, 159, 178, 208, 242, 252, 254, 261, 285)
+"""Each fault is in one of them, and every kind of world: both stores, two sidecars, the scripted and the embedded
+Explorer, the webhook, and encryption on both stores."""
 AT_ONCE = 4
 """A schedule mostly waits: for timeouts, for what was killed to start."""
 PATHS = [HERE, HERE.parent / "support", HERE.parent / "trinity", HERE.parents[1] / "benchmarks"]
@@ -58,3 +59,6 @@ def test_each_fault_is_in_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
         ("postgresql", 2),
     }
     assert {schedule.explorer for schedule in schedules} == {"scripted", "embedded"}
+    assert {schedule.store for schedule in schedules if schedule.encrypted} == {"sqlite", "postgresql"}
+    assert {schedule.sidecars for schedule in schedules if schedule.webhook} == {1, 2}
+    assert any(schedule.repairs for schedule in schedules)

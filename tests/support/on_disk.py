@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 _ZLIB_HEADERS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -18,13 +19,14 @@ def holds(folder: Path, marker: str) -> bool:
     """Whether this text is anywhere in the store's files: as it is, or in a body that was packed and lies in one
     piece."""
     stored, text = on_disk(folder), marker.encode()
-    return text in stored or any(text in body for header in _ZLIB_HEADERS for body in _unpacked(stored, header))
+    return text in stored or any(text in body for body in unpacked(stored))
 
 
-def _unpacked(stored: bytes, header: bytes) -> list[bytes]:
-    found, at = [], stored.find(header)
-    while at >= 0:
-        with contextlib.suppress(zlib.error):
-            found.append(zlib.decompressobj().decompress(stored[at : at + 65536]))
-        at = stored.find(header, at + 1)
-    return found
+def unpacked(stored: bytes) -> Iterator[bytes]:
+    """Whatever in these bytes is a packed body, or the beginning of one."""
+    for header in _ZLIB_HEADERS:
+        at = stored.find(header)
+        while at >= 0:
+            with contextlib.suppress(zlib.error):
+                yield zlib.decompressobj().decompress(stored[at : at + 65536])
+            at = stored.find(header, at + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import httpx
 import openai
 
-from chaos.record import Record, Recording
+from chaos.record import Record, Recording, canary
 from chaos.world import World
 
 _PATIENCE = 5.0
 """Seconds that a request to the control API may take before it is sent again."""
+_PATIENCE_TO_ERASE = 15.0
+"""The same for `DELETE /data`, which waits up to 10 s for a delivery."""
 
 
 class Agent:
@@ -45,6 +48,7 @@ class Agent:
             (self._leave, 1),
             (self._replay, 2),
             (self._facade, 2),
+            (self._erase, 1),
         ]
         try:
             while not self._world.ending.is_set():
@@ -64,10 +68,15 @@ class Agent:
     def _url(self) -> str:
         return self._rng.choice(self._world.urls)
 
-    def _call(self, task: str) -> dict[str, Any]:
-        pace = f"{self._rng.randint(1, 6)}x{self._rng.choice((0, 0.01, 0.05))}"
-        headers = {"x-slipstream-task-id": task, "x-slipstream-session-id": self._name, "x-pace": pace}
-        return {"model": "prod", "messages": [{"role": "user", "content": f"{task} asks"}], "extra_headers": headers}
+    def _call(self, task: str, session: str | None = None) -> dict[str, Any]:
+        headers = {
+            "x-slipstream-task-id": task,
+            "x-slipstream-session-id": session or self._name,
+            "x-slipstream-metadata": json.dumps({"note": canary(task)}),
+            "x-pace": f"{self._rng.randint(1, 6)}x{self._rng.choice((0, 0.01, 0.05))}",
+        }
+        content = f"{task} asks {canary(task)}"
+        return {"model": "prod", "messages": [{"role": "user", "content": content}], "extra_headers": headers}
 
     async def _chat(self, task: str) -> None:
         try:
@@ -95,9 +104,10 @@ class Agent:
         try:
             first = await sdk.chat.completions.create(**call)
             message = first.choices[0].message
+            used = (message.tool_calls or [])[0].id
             call["messages"] += [
                 message.model_dump(exclude_none=True),
-                {"role": "tool", "tool_call_id": (message.tool_calls or [])[0].id, "content": f"{task} found"},
+                {"role": "tool", "tool_call_id": used, "content": f"{task} found {canary(task)}"},
             ]
             second = await sdk.chat.completions.create(**call)
         except (openai.APIError, IndexError):
@@ -118,11 +128,13 @@ class Agent:
 
     async def _say(self, task: str, msg_id: str) -> None:
         """Feedback and a mark for an answer."""
-        body = {"rating": self._rng.randint(1, 5)} | self._rng.choice(({"task_id": task}, {"msg_id": msg_id}))
+        body = {"rating": self._rng.randint(1, 5), "comment": canary(task)}
+        body |= self._rng.choice(({"task_id": task}, {"msg_id": msg_id}))
         if (said := await self._acknowledged("/feedback", body, 202)) is not None:
             self._record.feedback.append(said["id"])
         if self._rng.random() < 0.5:
-            said = await self._acknowledged("/marks", {"task_id": task, "labels": ["seen"]}, 202)
+            mark = {"task_id": task, "labels": ["seen"], "metadata": {"note": canary(task)}}
+            said = await self._acknowledged("/marks", mark, 202)
             if said is not None:
                 self._record.marks.append(said["id"])
 
@@ -137,7 +149,7 @@ class Agent:
                 sdk = self._sdk(run["base_url"], recorded=False)
                 for number in range(self._rng.randint(1, 2)):
                     call = self._call(task)
-                    call["messages"][0]["content"] = f"{task} again {number}"
+                    call["messages"][0]["content"] = f"{task} again {number} {canary(task)}"
                     if self._rng.random() < 0.5:
                         async for _ in await sdk.chat.completions.create(**call, stream=True):
                             pass
@@ -146,7 +158,7 @@ class Agent:
             except (openai.APIError, httpx.HTTPError, ValueError) as caught:  # the last: what was garbled is no UTF-8
                 error = repr(caught)
                 self._record.broken.add((task, run["run_id"]))
-            ending = {"reward": reward} if error is None else {"error": "a call failed"}
+            ending = {"reward": reward} if error is None else {"error": f"a call failed, {canary(task)}"}
             path = f"/runs/{task}/{run['run_id']}/finish"
             ended = await self._acknowledged(path, ending, 200, also=(409,))
             if ended is not None and error is None and "error" not in ended:
@@ -158,7 +170,7 @@ class Agent:
         for run_id in range(2):
             try:
                 answer = await sdk.chat.completions.create(
-                    model="any", messages=[{"role": "user", "content": f"{task} asks the policy"}]
+                    model="any", messages=[{"role": "user", "content": f"{task} asks the policy {canary(task)}"}]
                 )
             except (openai.APIError, ValueError):  # or what was garbled
                 return
@@ -168,12 +180,56 @@ class Agent:
             if said is not None and said["accepted"]:
                 self._record.facade[answer.id] = reward
 
-    async def _acknowledged(self, path: str, body: dict[str, Any], status: int, also: tuple[int, ...] = ()) -> Any:
-        """Post until it is acknowledged; None where the world ended before."""
-        route = "/" + path.split("/")[1]
+    async def _erase(self, task: str) -> None:
+        """A session of its own, of which everything is deleted again."""
+        session = f"{task}-session"
+        sdk = self._sdk("/v1", recorded=True).with_options(max_retries=0)
+        said = {"rating": 1, "comment": canary(task)}
+        saying = [("/feedback", said | {"session_id": session})]
+        try:  # all of it once: of what got no answer a part may still be under way, and come after the deletion
+            await sdk.chat.completions.create(**self._call(task, session))
+            if self._rng.random() < 0.5 and await self._knows(task):  # else nobody can tell whose task that was
+                mark = {"task_id": task, "metadata": {"note": canary(task)}}
+                saying += [("/feedback", said | {"task_id": task}), ("/marks", mark)]
+            for path, body in saying:
+                await self._control.post(self._url() + path, json=body)
+        except (openai.APIError, httpx.TransportError):
+            return
+        await asyncio.sleep(self._rng.uniform(0, 1))
+        self._record.erased[task] = None
+        while True:
+            path = f"/data?session_id={session}"
+            erased = await self._acknowledged(path, None, 200, method="DELETE", patience=_PATIENCE_TO_ERASE)
+            if erased is None:
+                return
+            if not any(erased["pending"].values()):
+                self._record.erased[task] = erased
+                return
+            if self._world.ending.is_set():
+                return
+
+    async def _knows(self, task: str) -> bool:
+        """Whether the task is in the store, within a second."""
+        for _ in range(10):
+            if (await self._control.get(f"{self._url()}/tasks/{task}")).status_code == 200:
+                return True
+            await asyncio.sleep(0.1)
+        return False
+
+    async def _acknowledged(
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        status: int,
+        also: tuple[int, ...] = (),
+        method: str = "POST",
+        patience: float = _PATIENCE,
+    ) -> Any:
+        """Send it until it is acknowledged; None where the world ended before."""
+        route = "/" + path.split("/")[1].partition("?")[0]
         while True:
             try:
-                response = await self._control.post(self._url() + path, json=body)
+                response = await self._control.request(method, self._url() + path, json=body, timeout=patience)
             except httpx.TransportError:
                 if self._world.ending.is_set():
                     return None

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import httpx
 import yaml
-from durable_explorer import journal_of
+from durable_explorer import history_of, journal_of
 from serving import serving
 
 from chaos.processes import Process, free_port
@@ -49,9 +49,11 @@ class Explorer(Protocol):
 
     Attributes:
         alive: whether it runs; it is started again where it does not, unless `held`.
+        history: the database of its recorded chats, where it has one as Trinity's.
     """
 
     held: int
+    history: Path | None
 
     @property
     def port(self) -> int: ...
@@ -98,6 +100,7 @@ class _Scripted(Process):
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self._journal = folder / "explorer.journal"
+        self.history = history_of(self._journal)
         command = (sys.executable, str(SUPPORT / "durable_explorer.py"), str(self.port), str(self._journal))
         super().__init__(command, answers(f"http://127.0.0.1:{self.port}/health"), folder / "explorer.log")
 
@@ -115,6 +118,7 @@ class _Embedded(Process):
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
+        self.history = None
         self._buffer = folder / "experiences.db"
         config = folder / "explorer.yaml"
         config.write_text(
@@ -153,6 +157,7 @@ class _Trinity:
 
     def __init__(self, real: Any) -> None:
         self._real = real
+        self.history = real.history_file
         self.held = 0
 
     @property

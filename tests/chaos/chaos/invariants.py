@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stores import stored_rows
 
+from chaos import remains
+from chaos.endpoint import part_of
 from chaos.explorers import Effect
 from chaos.record import Answer
+from chaos.settings import CALCULATED
 from chaos.world import World
 
 _WITHOUT_EFFECT = {
@@ -23,6 +25,15 @@ _WITHOUT_EFFECT = {
     "WHERE m.state = 'waiting' AND t.created_at < m.expires_at",
 }
 """What was said of an answer and did not find it, though both are stored."""
+_NAMES = {
+    "tasks": "id, session_id",
+    "calls": "task_id",
+    "groups": "task_id",
+    "marks": "task_id",
+    "feedback_targets": "ref",
+    "facade_groups": "task_id",
+}
+"""Where the store has the names of tasks and sessions, besides that they were deleted."""
 _AFTER = 2.5
 """Seconds after a fault in which answers may still show it: the longest timeout, and a restart."""
 
@@ -45,7 +56,9 @@ async def violations(world: World) -> list[str]:
     found += await _acknowledged(world)
     found += await _effects(world, world.explorer.effects())
     found += await _captured(world, sent)
-    found += await _secrets(world)
+    found += await _erased(world)
+    found += await _as_agents_said(world)
+    found += await remains.readable(world)
     return found
 
 
@@ -109,6 +122,8 @@ async def _acknowledged(world: World) -> list[str]:
     rows = await stored_rows(world.store_url, f"{query} WHERE g.kind = 'agent_replay'")
     runs = {(task, run): (state, reward) for task, run, state, reward in rows}
     for (task, run), reward in record.finished.items():
+        if task in record.erased:
+            continue
         state, stored_reward = runs.get((task, run), (None, None))
         if state == "scored" and stored_reward is not None and math.isclose(stored_reward, reward):
             continue
@@ -134,12 +149,14 @@ async def _effects(world: World, effects: list[Effect]) -> list[str]:
             found.append(f"{effect.msg_id} had the reward {effect.reward}")
         groups[str(effect.group_id)].append(effect)
     expected, states = await _expected(world)
+    told, unsure = _told(world)
     for group, parts in groups.items():
         commits = {part.commit for part in parts}
         if len(commits) > 1:
             found.append(f"{group} went out in {len(commits)} commits")
         if group not in states:
-            found.append(f"{group} was trained on and is not in the store")
+            if _task(group) not in unsure and told.get(group) != {part.msg_id for part in parts}:
+                found.append(f"{group} was trained on, and is neither in the store nor told by its deletion")
         elif {part.msg_id for part in parts} != set(expected[group]):
             missing = set(expected[group]) ^ {part.msg_id for part in parts}
             found.append(f"{group} ({states[group]}) was trained in part: {sorted(missing)}")
@@ -151,11 +168,24 @@ async def _effects(world: World, effects: list[Effect]) -> list[str]:
             found.append(f"{group} is delivered, and had no effect")
         if state not in ("delivered", "rerun", "lost", "dropped"):
             found.append(f"{group} is still {state}")
-    broken = {f"{task}.replay": (task, run) for task, run in world.record.broken}
-    for group, (task, run) in broken.items():
-        if any(part.run_id == run for part in groups.get(group, ())):
-            found.append(f"run {run} of {task} was trained on, though its agent missed an answer")
+    found += [f"{group} was told by its deletion, and had no effect" for group in told if group not in groups]
+    replayed = {(_task(str(part.group_id)), part.run_id) for part in effects if ".replay" in str(part.group_id)}
+    for task, run in world.record.broken & replayed:
+        found.append(f"run {run} of {task} was trained on, though its agent missed an answer")
     return found
+
+
+def _task(group: str) -> str:
+    """The task of a group; those of the agents have no dot."""
+    return group.partition(".")[0]
+
+
+def _told(world: World) -> tuple[dict[str, set[str]], set[str]]:
+    """What deletions said that the Explorer had been given, by group; and the tasks whose deletion said nothing."""
+    answers = world.record.erased
+    groups = [group for told in answers.values() if told for group in told["explorer"]["delivered"]["groups"]]
+    told = {group["group_id"]: set(group["msg_ids"]) for group in groups}
+    return told, {task for task, told in answers.items() if told is None}
 
 
 async def _expected(world: World) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
@@ -182,24 +212,25 @@ async def _captured(world: World, sent: dict[str, _Sent]) -> list[str]:
     return [f"the call {msg_id} is stored, and its answer was cut" for (msg_id,) in rows if msg_id not in whole]
 
 
-async def _secrets(world: World) -> list[str]:
-    """The agents' keys are nowhere but with production: not in the files of the store, not in a log, not packed."""
-    secrets = [secret.encode() for secret in world.record.secrets]
-    folders = [world.folder, world.store_folder, *([Path(world.postgres.folder.name)] if world.postgres else [])]
-    files = {file for folder in folders for file in folder.rglob("*") if file.is_file()}
-    found = [f"a key of an agent is in {file.name}" for file in files if _has(file.read_bytes(), secrets)]
-    for table, columns in (("calls", "request, answer"), ("runs", "request, answer"), ("run_calls", "request, answer")):
-        rows = await stored_rows(world.store_url, f"SELECT {columns} FROM {table}")
-        if any(_has(_unpacked(body), secrets) for row in rows for body in row if body is not None):
-            found.append(f"a key of an agent is in {table}")
+async def _erased(world: World) -> list[str]:
+    """Of a session whose deletion was acknowledged nothing is in the store."""
+    erased = {task for task, told in world.record.erased.items() if told is not None}
+    erased |= {f"{task}-session" for task in erased}
+    found = []
+    for table, columns in _NAMES.items():
+        for row in await stored_rows(world.store_url, f"SELECT {columns} FROM {table}"):
+            found += [f"{one} was deleted, and is in {table}" for one in erased.intersection(row)]
     return found
 
 
-def _has(content: bytes, secrets: Iterable[bytes]) -> bool:
-    return any(secret in content for secret in secrets)
-
-
-def _unpacked(body: Any) -> bytes:
-    from slipstream.store.bodies import unpack
-
-    return json.dumps(unpack(bytes(body))).encode()
+async def _as_agents_said(world: World) -> list[str]:
+    """The reward of a run that the endpoint was told of is what its agent said, or the calculator's."""
+    query = "SELECT g.task_id, r.run_id, r.reward FROM runs r JOIN groups g ON g.id = r.group_id "
+    query += "WHERE g.kind = 'agent_replay' AND NOT g.by_client AND r.state = 'scored'"
+    rows = await stored_rows(world.store_url, query)
+    said = [part_of(task, run).ending for task, run, _ in rows]
+    return [
+        f"run {run} of {task} has the reward {reward}, and its agent said {ending}"
+        for (task, run, reward), ending in zip(rows, said, strict=True)
+        if "error" in ending or not math.isclose(reward, ending.get("reward", CALCULATED))
+    ]

@@ -16,9 +16,10 @@ import httpx
 from serving import until
 from stores import stored_rows
 
-from chaos import explorers
+from chaos import endpoint, explorers
 from chaos.agents import Agent
 from chaos.invariants import violations
+from chaos.record import canary
 from chaos.schedule import Schedule, Step
 from chaos.world import World
 
@@ -91,6 +92,7 @@ async def judge(schedule: Schedule, folder: Path, agent: type[Agent] = Agent) ->
             sidecar.signal(signal.SIGTERM, all_of_it=False)
         codes = [await sidecar.ended() for sidecar in world.sidecars]
         found += [f"a sidecar ended with {code}" for code in codes if code]
+        endpoint.recall(world.endpoint_journal, world.record)
         found += await violations(world)
         counts = await _counts(world)
     return Verdict(
@@ -126,7 +128,7 @@ async def _inject(world: World, step: Step) -> None:
 
 async def _production_answers(world: World) -> None:
     """Each sidecar carries a chat again."""
-    body = {"model": "prod", "messages": [{"role": "user", "content": "is it over?"}]}
+    body = {"model": "prod", "messages": [{"role": "user", "content": f"is it over? {canary('nobody')}"}]}
     for url in world.urls:
 
         async def well(url: str = url) -> bool:
@@ -177,10 +179,14 @@ async def _counts(world: World) -> dict[str, int]:
     record, effects = world.record, world.explorer.effects()
     stored = {row[0] for row in await stored_rows(world.store_url, "SELECT msg_id FROM calls")}
     whole = [answer for answer in record.answers if answer.whole and answer.status == 200]
+    erased = {canary(task) for task in record.erased}
     counts = Counter(
         answers=len(record.answers),
         whole=len(whole),
-        not_captured=sum(f"prod-{answer.number}" not in stored for answer in whole),
+        not_captured=sum(
+            f"prod-{answer.number}" not in stored and answer.prompt.split()[-1] not in erased for answer in whole
+        ),
+        erased=sum(told is not None for told in record.erased.values()),
         elsewhere=record.elsewhere,
         feedback=len(record.feedback),
         marks=len(record.marks),

@@ -7,11 +7,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
+CANARY = "kept-of-a-conversation"
+"""What prompts, answers, and all that is said of them have, to be looked for where it must not be read."""
+
 _LONGEST = 100_000
 """Bytes after which an agent gives up an answer: it is one without an end."""
+
+
+def canary(task: str) -> str:
+    """The canary of one task."""
+    return f"{CANARY}-of-{task}."
 
 
 @dataclass(slots=True)
@@ -54,6 +63,8 @@ class Record:
         finished: the ends of runs that got a 200, by (task, run), with the reward.
         broken: runs of which an agent missed an answer, by (task, run): never to be trained on.
         facade: answers whose reward the facade acknowledged, by msg_id.
+        erased: what `DELETE /data` answered when nothing of it was pending, by the session's one task; None where it
+            was asked for and not acknowledged.
         statuses: of control requests, by path and status.
         elsewhere: requests that were asked again, of another sidecar.
         wrong: what was seen to be wrong at once.
@@ -65,6 +76,7 @@ class Record:
     finished: dict[tuple[str, int], float] = field(default_factory=dict)
     broken: set[tuple[str, int]] = field(default_factory=set)
     facade: dict[str, float] = field(default_factory=dict)
+    erased: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     elsewhere: int = 0

@@ -11,6 +11,9 @@ LONGEST = 2.5
 """Seconds: a fault that lasts so long outlasts every timeout of the world's configuration."""
 
 
+_STORES = ("sqlite", "postgresql")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One injection: so many seconds after the agents began, for so long."""
@@ -29,6 +32,11 @@ class Schedule:
         store: sqlite or postgresql.
         explorer: scripted, embedded or trinity.
         keys: the sidecars ask for a key of theirs.
+        webhook: agents are run again by an endpoint that the sidecars tell (`runs.mode: webhook`), and there are no
+            shadow calls.
+        encrypted: what is stored of conversations is.
+        repairs: the sidecars may say in the Explorer's history that it is to take a reward again
+            (`explorer.history_url`).
     """
 
     seed: int
@@ -39,10 +47,13 @@ class Schedule:
     agents: int
     steps: tuple[Step, ...]
     keys: bool = False
+    webhook: bool = False
+    encrypted: bool = False
+    repairs: bool = False
 
     def __str__(self) -> str:
         parts = f"{self.store}, sidecars: {self.sidecars}, workers: {self.workers}, explorer: {self.explorer}"
-        parts += ", keys" if self.keys else ""
+        parts += "".join(f", {name}" for name in ("keys", "webhook", "encrypted", "repairs") if getattr(self, name))
         return f"{parts}; {', '.join(step.fault.name for step in self.steps)}"
 
     @property
@@ -59,9 +70,11 @@ def schedule_of(seed: int) -> Schedule:
     rng = random.Random(f"slipstream chaos {seed}")
     names = list(FAULTS)
     first = FAULTS[names[seed % len(names)]]
-    store = first.store or rng.choices(("sqlite", "postgresql"), (3, 1))[0]
+    store = first.needs if first.needs in _STORES else rng.choices(_STORES, (3, 1))[0]
+    webhook = first.needs == "endpoint" or rng.random() < 0.1
     explorer = rng.choices(("scripted", "embedded", "trinity"), (92, 5, 3))[0]
-    others = [one for one in FAULTS.values() if one is not first and one.store in (None, store)]
+    there = (None, store, "endpoint") if webhook else (None, store)
+    others = [one for one in FAULTS.values() if one is not first and one.needs in there]
     faults = [first, *rng.sample(others, rng.randint(1, 3))]
     rng.shuffle(faults)
     return Schedule(
@@ -76,4 +89,7 @@ def schedule_of(seed: int) -> Schedule:
             for fault in faults
         ),
         keys=rng.random() < 0.3,
+        webhook=webhook,
+        encrypted=rng.random() < 0.4,
+        repairs=rng.random() < 0.4,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import importlib.util
 import json
@@ -10,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from chaos.processes import Process, free_port
 from chaos.record import Record
 from chaos.sandbox import Sandbox
 from chaos.schedule import Schedule
-from slipstream.access.keys import as_hash
+from chaos.settings import sidecar_settings
 
 _STARTS = 120
 """Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
@@ -44,6 +45,8 @@ class World:
         struck: by fault, how often it really happened to something.
         timeline: what happened when, in seconds since the start.
         headers: what every request to a sidecar carries: its key, where it asks for one.
+        secrets: what the sidecars' configuration takes from the environment.
+        links: between the sidecars and the explorer, production, and the endpoint of agents where there is one.
     """
 
     def __init__(self, schedule: Schedule, folder: Path) -> None:
@@ -64,15 +67,25 @@ class World:
             key = f"slp_{random.Random(schedule.seed).getrandbits(256):064x}"
             self.record.secrets.add(key)
             self.headers["x-slipstream-key"] = key
+        self.secrets: dict[str, str] = {}
+        if schedule.encrypted:
+            self.secrets["STORE_ENCRYPTION_KEY"] = self._random_key("store")
+        if schedule.webhook:
+            self.secrets["WEBHOOK_SECRET"] = f"whsec_{self._random_key('webhook')}"
+        self.record.secrets.update(self.secrets.values())
         self.sidecars: list[Process] = []
         self.urls: list[str] = []
         self.postgres: Postgres | None = None
         self._began = time.monotonic()
         self.production: Process
         self.explorer: Explorer
-        self.to_production: Relay
-        self.to_explorer: Relay
+        self.endpoint: Process | None = None
+        self.endpoint_journal = folder / "endpoint.journal"
+        self.links: dict[str, Relay] = {}
         self.store_url = ""
+
+    def _random_key(self, name: str) -> str:
+        return base64.b64encode(random.Random(f"{self.schedule.seed} {name}").randbytes(32)).decode()
 
     @property
     def store_folder(self) -> Path:
@@ -103,8 +116,12 @@ class World:
                 self.folder / "production.err",
             )
             self.explorer = await stack.enter_async_context(explorers.explorer(schedule.explorer, self.folder, rng))
-            self.to_production, self.to_explorer = Relay(port, rng), Relay(self.explorer.port, rng)
-            relays = [await stack.enter_async_context(one.running()) for one in (self.to_production, self.to_explorer)]
+            ports = {"production": port, "explorer": self.explorer.port}
+            if schedule.webhook:
+                ports["endpoint"] = free_port()
+                self.endpoint = self._endpoint(ports["endpoint"])
+            self.links = {name: Relay(port, rng) for name, port in ports.items()}
+            relays = {name: await stack.enter_async_context(link.running()) for name, link in self.links.items()}
             if schedule.store == "postgresql":
                 self.postgres = await asyncio.to_thread(Postgres)
                 stack.callback(self.postgres.close)
@@ -112,7 +129,7 @@ class World:
             else:
                 self.store_url = f"sqlite+aiosqlite:///{self.store_file}"
             for number in range(schedule.sidecars):
-                self._add_sidecar(number, *relays)
+                self._add_sidecar(number, relays)
             parts = self._parts()
             stack.push_async_callback(self._end, parts)
             for part in parts.values():
@@ -135,7 +152,8 @@ class World:
 
     def _parts(self) -> dict[str, Process | Explorer]:
         sidecars = {f"sidecar {number}": one for number, one in enumerate(self.sidecars)}
-        return {"production": self.production, "explorer": self.explorer, **sidecars}
+        others = {"endpoint": self.endpoint} if self.endpoint else {}
+        return {"production": self.production, "explorer": self.explorer, **others, **sidecars}
 
     def misbehaved(self, way: str) -> int:
         """How many requests production answered in that way."""
@@ -144,7 +162,8 @@ class World:
     async def serves(self) -> bool:
         """Whether each part answers: the sidecars' control API too."""
         urls = [f"http://127.0.0.1:{self.explorer.port}/health", *(f"{url}/readyz" for url in self.urls)]
-        return all([await explorers.answers(url)() for url in urls])
+        serve = [explorers.answers(url) for url in urls] + ([self.endpoint.ready] if self.endpoint else [])
+        return all([await one() for one in serve])
 
     async def _keep(self, parts: dict[str, Process | Explorer]) -> None:
         """Start again what has ended, as an orchestrator does."""
@@ -161,18 +180,28 @@ class World:
             if part.alive:
                 await part.kill()
 
-    def _add_sidecar(self, number: int, to_production: int, to_explorer: int) -> None:
+    def _endpoint(self, port: int) -> Process:
+        secret = f"chaos-{random.Random(f'{self.schedule.seed} endpoint').getrandbits(96):024x}"
+        self.record.secrets.add(secret)
+        knows = {"WEBHOOK_SECRET": self.secrets["WEBHOOK_SECRET"], "AGENT_KEY": secret}
+        knows["SIDECAR_KEY"] = self.headers.get("x-slipstream-key", "")
+        command = (sys.executable, "-m", "chaos.endpoint", str(port), str(self.endpoint_journal))
+        return Process(command, _accepts(port), self.folder / "endpoint.log", knows)
+
+    def _add_sidecar(self, number: int, relays: Mapping[str, int]) -> None:
+        """Args:
+        relays: the ports of its links, by their other ends.
+        """
         port, config = free_port(), self.folder / f"sidecar-{number}.yaml"
-        production = f"http://{sandbox.HOST if self.sandbox else '127.0.0.1'}:{to_production}/v1"
-        settings = _settings(port, production, f"http://127.0.0.1:{to_explorer}", self.store_url, self.schedule.workers)
-        if self.headers:
-            one = {"name": "everybody", "roles": ["admin"], "hash": as_hash(self.headers["x-slipstream-key"])}
-            settings["access"] = {"keys": [one]}
+        host = sandbox.HOST if self.sandbox else "127.0.0.1"
+        settings = sidecar_settings(self.schedule, port, self.store_url, host, relays, self.headers)
+        if self.schedule.repairs and self.explorer.history is not None:
+            settings["explorer"]["history_url"] = f"sqlite+aiosqlite:///{self.explorer.history}"
         config.write_text(yaml.safe_dump(settings))
-        environment = {}
+        environment = dict(self.secrets)
         if self.clock is not None:
             self.clock.write_text("+0")
-            environment = {
+            environment |= {
                 "LD_PRELOAD": str(faketime()),
                 "FAKETIME_TIMESTAMP_FILE": str(self.clock),
                 "FAKETIME_CACHE_DURATION": str(CLOCK_IS_READ),
@@ -196,41 +225,6 @@ class World:
         async with httpx.AsyncClient(timeout=3, headers=self.headers) as client:
             status: dict[str, Any] = (await client.get(f"{self.urls[number]}/status")).json()
             return status
-
-
-def _settings(port: int, production: str, explorer: str, store_url: str, workers: int) -> dict[str, Any]:
-    """Timeouts short enough for a fault of some seconds to outlast each of them."""
-    return {
-        "listen": f"127.0.0.1:{port}",
-        "proxy": {"workers": workers},
-        "production": {
-            "base_url": production,
-            "connect_timeout": "1s",
-            "first_byte_timeout": "1500ms",
-            "idle_timeout": "1s",
-        },
-        "explorer": {
-            "base_url": explorer,
-            "poll_interval": "100ms",
-            "connect_timeout": "500ms",
-            "commit_timeout": "2s",
-        },
-        "store": {"url": store_url, "lease": "2s"},
-        "capture": {"task_idle": "500ms"},
-        "selection": {"sampling": {"rate": 1.0}},
-        "runs": {
-            "repeat_time": 2,
-            "concurrency": 4,
-            "queue": 10_000,
-            "timeout": "1500ms",
-            "max_attempts": 3,
-            "replay_timeout": "4s",
-        },
-        "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
-        "commit": {"interval": "200ms"},
-        "facade": {"timeout": "1500ms", "retry_for": "1s", "group_idle": "500ms", "group_size": 2},
-        "log": {"level": "info"},
-    }
 
 
 def faketime() -> Path | None:

@@ -27,7 +27,7 @@ class Fault:
         what: in words, for the table.
         break_: breaks it when it is entered, and heals it when it is left.
         production: answers of production may suffer meanwhile. Else none may.
-        store: the kind it needs, if any.
+        needs: what its world must have: sqlite, postgresql, or the endpoint of `runs.mode: webhook`; None: nothing.
         longest: seconds that it lasts, at most.
     """
 
@@ -35,7 +35,7 @@ class Fault:
     what: str
     break_: Callable[[World, random.Random], AbstractAsyncContextManager[None]]
     production: bool = False
-    store: str | None = None
+    needs: str | None = None
     longest: float = LONG
 
 
@@ -50,13 +50,13 @@ def fault(
     what: str,
     *,
     production: bool = False,
-    store: str | None = None,
+    needs: str | None = None,
     longest: float = LONG,
 ) -> Callable[[_Function], _Function]:
     """Add a function to the faults; the arguments are those of `Fault`."""
 
     def add(function: _Function) -> _Function:
-        FAULTS[name] = Fault(name, what, asynccontextmanager(function), production, store, longest)
+        FAULTS[name] = Fault(name, what, asynccontextmanager(function), production, needs, longest)
         return function
 
     return add

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from chaos.world import World
 
 
+_ENDS = {"explorer": "Explorer", "production": "production", "endpoint": "the endpoint of agents"}
+
+
 def _on_a_link(link: str, way: str, what: str) -> None:
     name = f"{link}_link_{way}"
+    needs = "endpoint" if link == "endpoint" else None
 
-    @fault(name, f"between sidecar and {link.replace('explorer', 'Explorer')}: {what}", production=link == "production")
+    @fault(name, f"between sidecar and {_ENDS[link]}: {what}", production=link == "production", needs=needs)
     async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
-        between = world.to_production if link == "production" else world.to_explorer
+        between = world.links[link]
         before = between.struck[way]
         # a head has some 150 bytes, so that this is before it, in it, or amid a body
         between.break_(way, rng.choice((0, 40, 250, 400, 700)))
@@ -33,6 +37,8 @@ for _way, _what in relay.WAYS.items():
     _on_a_link("explorer", _way, _what)
     if _way in ("refused", "black_hole", "reset", "truncated", "slow"):  # the rest would alter what production said
         _on_a_link("production", _way, _what)
+    if _way in ("refused", "black_hole", "reset", "garbled", "too_many", "error"):
+        _on_a_link("endpoint", _way, _what)
 
 
 def _of_production(way: str, what: str) -> None:
@@ -58,7 +64,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         yield
         return
     world.sandbox.resolve(False)
-    world.to_production.drop()  # what is open needs no name
+    world.links["production"].drop()  # what is open needs no name
     world.struck["dns_fails"] += 1
     yield
     world.sandbox.resolve(True)

@@ -78,6 +78,14 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         yield
 
 
+@fault("endpoint_killed", "kill -9 of the endpoint of agents, with the agents that it runs", needs="endpoint")
+async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
+    assert world.endpoint is not None
+    world.struck["endpoint_killed"] += world.endpoint.alive
+    async with _dead(world.endpoint, world.endpoint.kill):
+        yield
+
+
 @fault("sidecar_stopped", "SIGSTOP of a sidecar, for longer than each timeout", production=True)
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     sidecar = rng.choice(world.sidecars)

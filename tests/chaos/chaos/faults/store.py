@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chaos.world import World
 
 
-@fault("disk_full", "not a byte is left on the store's disk", store="sqlite")
+@fault("disk_full", "not a byte is left on the store's disk", needs="sqlite")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     if world.sandbox is None:
         world.impossible["disk_full"] += 1
@@ -30,7 +30,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     world.sandbox.clear()
 
 
-@fault("store_read_only", "the training side dies and finds its store read-only", store="sqlite")
+@fault("store_read_only", "the training side dies and finds its store read-only", needs="sqlite")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     if world.sandbox is None:
         world.impossible["store_read_only"] += 1
@@ -49,7 +49,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     world.sandbox.read_only(False)
 
 
-@fault("store_file_limit", "the store's files may not grow (RLIMIT_FSIZE)", store="sqlite")
+@fault("store_file_limit", "the store's files may not grow (RLIMIT_FSIZE)", needs="sqlite")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     pid = world.sidecars[0].children().get("training")
     if pid is None:
@@ -63,7 +63,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
-@fault("store_locked", "another process holds SQLite's write lock", store="sqlite")
+@fault("store_locked", "another process holds SQLite's write lock", needs="sqlite")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     database = sqlite3.connect(world.store_file, isolation_level=None, timeout=0.2)
     with contextlib.suppress(sqlite3.Error):
@@ -77,7 +77,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     database.close()
 
 
-@fault("postgres_killed", "kill -9 of PostgreSQL, which is away for a while", store="postgresql")
+@fault("postgres_killed", "kill -9 of PostgreSQL, which is away for a while", needs="postgresql")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     assert world.postgres is not None
     world.postgres.kill()
@@ -86,7 +86,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     await world.postgres.start()
 
 
-@fault("postgres_restarted", "PostgreSQL is restarted", store="postgresql", longest=0.5)
+@fault("postgres_restarted", "PostgreSQL is restarted", needs="postgresql", longest=0.5)
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     assert world.postgres is not None
     await world.postgres.start()  # where another fault has it dead
@@ -95,7 +95,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     yield
 
 
-@fault("postgres_stopped", "SIGSTOP of PostgreSQL", store="postgresql")
+@fault("postgres_stopped", "SIGSTOP of PostgreSQL", needs="postgresql")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     assert world.postgres is not None
     world.postgres.signal(signal.SIGSTOP)
