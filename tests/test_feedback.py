@@ -245,8 +245,8 @@ BAD_BODIES = [
     ("/feedback", b"", 422, None),
     ("/feedback", b'{"msg_id": "x\\ud800", "reward": 1}', 422, "msg_id"),
     ("/marks", b"{}", 422, None),
-    ("/marks", b'{"task_id": "x", "metadata": {"a": "\\ud800"}}', 422, None),
-    ("/marks", b'{"task_id": "x", "metadata": {"a": NaN}}', 422, None),
+    ("/marks", b'{"task_id": "x", "metadata": {"a": "\\ud800"}}', 422, "metadata"),
+    ("/marks", b'{"task_id": "x", "metadata": {"a": NaN}}', 422, "metadata"),
     ("/marks", b'{"task_id": "x", "msg_id": "y"}', 422, None),
     ("/marks", b'{"task_id": "x", "labels": "vip"}', 422, "labels"),
     ("/marks", b'{"task_id": "x", "metadata": []}', 422, "metadata"),
@@ -263,6 +263,72 @@ async def test_a_bad_body_is_refused_names_the_field_and_changes_nothing(run_loo
             assert seen == (status, "invalid_request_error", param), (body, response.text)
             assert param is None or param in error["message"]
         assert (await loop.status())["feedback"] == {}
+
+
+TOLD = {
+    ("POST", "/feedback", b"[]"): "the body: expected a JSON object, found an empty list",
+    ("POST", "/feedback", b"{not json"): "the body: expected JSON, found none: Expecting property name enclosed in "
+    "double quotes at character 1",
+    ("POST", "/feedback", b'{"msg_id": "x"}'): "the body: expected exactly one of reward, rating, thumbs, found none",
+    ("POST", "/feedback", b'{"msg_id": "x", "session_id": "y", "rating": 1}'): "the body: expected exactly one of "
+    "msg_ids, msg_id, task_id, session_id, found msg_id and session_id",
+    ("POST", "/feedback", b'{"msg_id": "x", "reward": "1"}'): 'reward: expected a number, found "1"',
+    ("POST", "/feedback", b'{"msg_id": "x", "reward": 1.0000001}'): "reward: expected a number from 0 to 1, found "
+    "1.0000001",
+    ("POST", "/feedback", b'{"msg_id": "x", "rating": 6}'): "rating: expected at most 5, found 6",
+    ("POST", "/feedback", b'{"msg_id": "x", "thumbs": "sideways"}'): "thumbs: expected 'up' or 'down', found "
+    '"sideways"',
+    ("POST", "/feedback", b'{"msg_id": "' + b"x" * 257 + b'", "rating": 1}'): "msg_id: expected text of at most 256 "
+    "characters, found 257",
+    ("POST", "/feedback", b'{"msg_ids": ["a", 7], "reward": 1}'): "msg_ids.1: expected text, found 7",
+    ("POST", "/feedback", b'{"msg_id": "x\\ud800", "reward": 1}'): "msg_id: expected text in valid Unicode, found "
+    '"x\\ud800"',
+    ("POST", "/marks", b'{"task_id": "x", "label": "vip"}'): "label: unknown field; known here: task_id, msg_id, "
+    "labels, metadata",
+    ("POST", "/marks", b'{"task_id": "x", "metadata": []}'): "metadata: expected a JSON object, found an empty list",
+    ("POST", "/runs/t", b"{}"): "runs: needed, and not given",
+    ("POST", "/runs/t", b'{"runs": 0}'): "runs: expected 1 or more, found 0",
+    ("POST", "/runs/t/x/finish", b"{}"): 'run_id: expected an integer, found "x"',
+    ("POST", "/runs/t/0/finish", b'{"side_effects": [{"tool": "a", "outcom": 1}]}'): "side_effects.0.outcome: needed, "
+    "and not given; side_effects.0.outcom: unknown field; known here: tool, outcome",
+    ("POST", "/runs/t/0/finish", b'{"reward": 1, "error": "x"}'): "the body: expected reward or error, found both",
+    ("POST", "/explorer/feedback", b"[]"): "the body: expected a JSON object, found an empty list",
+    ("POST", "/explorer/feedback", b'{"msg_ids": ["a"], "reward": 2}'): "reward: expected a number from 0 to 1, "
+    "found 2",
+    ("POST", "/explorer/feedback", b'{"msg_ids": ["a"], "reward": 1, "run_id": 1.5}'): "run_id: expected an integer "
+    "from 0, a text of 1 to 256 characters, or null, found 1.5",
+    ("DELETE", "/data?sesion_id=x", b""): "the query: expected exactly one of session_id, task_id, and nothing else, "
+    "found sesion_id",
+    ("DELETE", "/data?task_id=", b""): 'task_id: expected text of 1 or more characters, found ""',
+    ("PUT", "/status", b""): "/status: expected the method GET, found PUT",
+    ("GET", "/stats", b""): "GET /stats: there is no such route; GET /openapi.json lists them",
+}
+"""Method, path and body, and what a stranger is told."""
+
+
+async def test_each_error_tells_the_field_what_was_expected_and_what_was_found(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        said = {}
+        for method, path, body in TOLD:
+            headers = {"content-type": "application/json"} if body else {}
+            response = await loop.client.request(method, path, content=body, headers=headers)
+            said[method, path, body] = response.json()["error"]["message"]
+        assert said == TOLD
+        unsaid = await loop.client.post("/feedback", content=b'{"msg_id": "x", "reward": 1}')
+        assert "without the header content-type: application/json" in unsaid.json()["error"]["message"]
+
+
+async def test_an_error_is_short_and_holds_no_key_whatever_the_body(run_loop: RunLoop) -> None:
+    """A megabyte of unknown fields, and a key in the place of a number."""
+    async with run_loop() as loop:
+        fields = {f"field {number}": 1 for number in range(20_000)}
+        many = (await loop.client.post("/feedback", json=fields)).json()["error"]["message"]
+        assert len(many) < 10_000
+        assert many.endswith("; and 19990 more")
+        key = "sk-proj-" + "a1" * 20
+        wrong = (await loop.client.post("/feedback", json={"msg_id": "x", "reward": key})).json()["error"]["message"]
+        assert key not in wrong
+        assert "[redacted:api_key]" in wrong
 
 
 async def test_the_openapi_page_tells_of_errors_as_they_are(run_loop: RunLoop) -> None:

@@ -16,6 +16,7 @@ from slipstream import __version__
 from slipstream.errors import RequestError, error_body
 from slipstream.routes import commit, data, facade, feedback, marks, observe, runs
 from slipstream.routes.body import Refusal
+from slipstream.routes.problems import describe, field
 from slipstream.sidecar import Sidecar
 
 _log = structlog.get_logger(__name__)
@@ -23,6 +24,11 @@ _log = structlog.get_logger(__name__)
 _RETRY = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 """Seconds: a locked or full store is worth another try soon, and not in a tight loop; a budget is counted by the
 minute."""
+
+
+_UNREADABLE = {UnicodeDecodeError: "it is not UTF-8", RecursionError: "it is nested too deeply"}
+_LONGEST_PATH = 200
+"""Characters that an error quotes."""
 
 
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
@@ -52,28 +58,36 @@ async def _request_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problems = error.errors()
-    if any(problem["type"] == "json_invalid" for problem in problems):
-        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
-    fields = [_field(problem["loc"]) for problem in problems]
-    if fields == [""] and problems[0]["type"] in ("missing", "model_attributes_type"):
-        text = "expected a JSON object as the body, with the header content-type: application/json"
-        return JSONResponse(error_body(text, code="invalid_request"), 422)
-    texts = [str(problem["msg"]).removeprefix("Value error, ") for problem in problems]
-    message = "; ".join(f"{field}: {text}" if field else text for field, text in zip(fields, texts, strict=True))
-    return JSONResponse(error_body(message, code="invalid_request", param=fields[0] or None), 422)
+    for problem in error.errors():
+        if problem["type"] == "json_invalid":
+            return _no_json(f"{problem['ctx']['error']}{_at(problem['loc'])}")
+    problems: list[Any] = [
+        {**problem, "loc": problem["loc"][1:]} for problem in error.errors()
+    ]  # the first names the part
+    body = getattr(request.scope.get("route"), "body_field", None)
+    message = describe(problems, None if body is None else body.field_info.annotation)
+    return JSONResponse(error_body(message, code="invalid_request", param=field(problems[0]) or None), 422)
 
 
-def _field(location: Sequence[Any]) -> str:
-    """The path of a field without the part of the request that it is in."""
-    return ".".join(str(part) for part in location[1:])
+def _no_json(why: str) -> JSONResponse:
+    return JSONResponse(error_body(f"the body: expected JSON, found none: {why}", code="invalid_json"), 400)
+
+
+def _at(place: Sequence[Any]) -> str:
+    """Where json stopped, which FastAPI tells in the place of a field; pydantic's own text has it."""
+    return f" at character {place[1]}" if len(place) > 1 else ""
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, RecursionError | UnicodeDecodeError):  # FastAPI's 400 for what json cannot read
-        return JSONResponse(error_body("the body is not valid JSON", code="invalid_json"), 400)
-    return JSONResponse(error_body(str(error.detail), code="http_error"), error.status_code, headers=error.headers)
+    method, path = request.method, request.url.path[:_LONGEST_PATH]
+    if isinstance(error.__cause__, ValueError | RecursionError):  # FastAPI's 400 for what json cannot read
+        return _no_json(_UNREADABLE.get(type(error.__cause__), "a number has too many digits"))
+    told = {404: f"{method} {path}: there is no such route; GET /openapi.json lists them"}
+    if error.headers and "Allow" in error.headers:
+        told[405] = f"{path}: expected the method {error.headers['Allow']}, found {method}"
+    message = told.get(error.status_code, str(error.detail))
+    return JSONResponse(error_body(message, code="http_error"), error.status_code, headers=error.headers)
 
 
 async def _store_error(request: Request, error: Exception) -> JSONResponse:

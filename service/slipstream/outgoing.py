@@ -52,7 +52,7 @@ def outgoing_client(allow_private: bool | tuple[str, ...], **options: Any) -> ht
     environment names; else it connects by itself, because a proxy would look names up again."""
     if allow_private is True:
         return httpx.AsyncClient(follow_redirects=False, **options)
-    guard = _Guard(httpx.AsyncHTTPTransport(), () if allow_private is False else allow_private)
+    guard = _Guard(httpx.AsyncHTTPTransport(), allow_private)
     return httpx.AsyncClient(transport=guard, follow_redirects=False, **options)
 
 
@@ -78,18 +78,15 @@ class _Guard(httpx.AsyncBaseTransport):
         TargetRefused: the host has one that is not.
     """
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, allowed: Iterable[str]) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport, allow_private: bool | tuple[str, ...]) -> None:
         self._transport = transport
-        self._hosts = {entry.lower() for entry in allowed}
-        self._networks = [ip_network(entry) for entry in allowed if _is_network(entry)]
+        self._allow_private = allow_private
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.raw_host.decode("ascii")  # as it is looked up: in Punycode
         addresses = await _addresses(host, request)
-        if host.lower() not in self._hosts:
-            for address in addresses:
-                if not (is_public(address) or any(address in network for network in self._networks)):
-                    raise TargetRefused(f"{host} has the private address {address}, which allow_private does not name")
+        if (refused := refused_address(host, addresses, self._allow_private)) is not None:
+            raise TargetRefused(f"{host} has the private address {refused}, which allow_private does not name")
         extensions = {**request.extensions, "sni_hostname": host}
         for number, address in enumerate(addresses, start=1):
             sent = httpx.Request(
@@ -116,6 +113,20 @@ async def _addresses(host: str, request: httpx.Request) -> list[IPv4Address | IP
     except OSError as error:
         raise httpx.ConnectError(f"{host} cannot be resolved: {error}", request=request) from error
     return list(dict.fromkeys(ip_address(where[0]) for *_, where in found))
+
+
+def refused_address(
+    host: str, addresses: Iterable[IPv4Address | IPv6Address], allow_private: bool | tuple[str, ...]
+) -> IPv4Address | IPv6Address | None:
+    """The first of a host's addresses that a webhook may not go to; None where it may go to all of them."""
+    allowed = () if isinstance(allow_private, bool) else allow_private
+    if allow_private is True or host.lower() in (entry.lower() for entry in allowed):
+        return None
+    networks = [ip_network(entry) for entry in allowed if _is_network(entry)]
+    for address in addresses:
+        if not (is_public(address) or any(address in network for network in networks)):
+            return address
+    return None
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:

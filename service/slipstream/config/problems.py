@@ -50,20 +50,27 @@ def describe(error: ValidationError, model: type[BaseModel], variables: Mapping[
 def _problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return f"unknown key; known here: {', '.join(_known_keys(model, detail['loc'][:-1]))}"
+        return f"unknown key; known here: {', '.join(known_keys(model, detail['loc'][:-1]))}"
     if kind == "missing":
         return "needed, and not given"
-    if kind == "value_error":  # our own validators raise what they expected
-        expected = str(detail["ctx"]["error"])
-    else:
-        expected = _EXPECTED.get(kind) or re.sub(r".* should (?:be |have )?", "", detail["msg"], count=1)
-    return f"expected {expected}" + ("" if "; found " in expected else f"; found {_shown(detail)}")
+    expected = wanted(detail, _EXPECTED)
+    return f"expected {expected}" + ("" if "; found " in expected else f"; found {shown(detail)}")
 
 
-def _shown(detail: ErrorDetails) -> str:
+def wanted(detail: ErrorDetails, words: Mapping[str, str]) -> str:
+    """What was expected, in these words for each type of problem; in pydantic's where they have none."""
+    if detail["type"] == "value_error":  # our own validators raise what they expected
+        return str(detail["ctx"]["error"])
+    if detail["type"] in words:
+        return words[detail["type"]].format(**detail.get("ctx", {}))
+    return re.sub(r".* should (?:be |have )?", "", detail["msg"], count=1)
+
+
+def shown(detail: ErrorDetails, mapping: str = "mapping") -> str:
+    """What was found, on one line and without secrets; `mapping` is what a mapping is called."""
     found = detail["input"]
     if isinstance(found, dict):
-        return "a mapping" if found else "an empty mapping"
+        return f"a {mapping}" if found else f"an empty {mapping}"
     if isinstance(found, list | tuple):
         return "a list" if found else "an empty list"
     key = next((part for part in reversed(detail["loc"]) if isinstance(part, str)), "")
@@ -75,7 +82,7 @@ def _shown(detail: ErrorDetails) -> str:
     return json.dumps(text, ensure_ascii=False) if isinstance(found, str) else text
 
 
-def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
     """The keys of the model below `model` that a path leads to; items of lists and tags of unions are passed over."""
     models = [model]
     for key in path:

@@ -25,6 +25,8 @@ _PATIENCE = 10.0
 when it is over, and the answer says that it is pending."""
 
 _LOOK = 0.1
+_LONGEST_FOUND = 200
+"""Characters that an error quotes."""
 
 _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 
@@ -36,8 +38,10 @@ async def delete_data(
     """Delete everything about a session or a task. Says what that was, what is still pending, and what the Explorer had
     been given before, which cannot be taken back. What is not known, or deleted already, is no error."""
     # What is named twice is not two sessions, and what is misspelt names nothing: neither may pass as deleted.
-    if (session_id is None) == (task_id is None) or len(request.query_params.multi_items()) != 1:
-        raise RequestError("give exactly one of session_id, task_id, once, and nothing else", param="session_id")
+    given = [name for name, _ in request.query_params.multi_items()]
+    if given not in (["session_id"], ["task_id"]):
+        text = "the query: expected exactly one of session_id, task_id, and nothing else, found "
+        raise RequestError(text + (" and ".join(given)[:_LONGEST_FOUND] or "none"), param="session_id")
     kind: Kind = "task_id" if session_id is None else "session_id"
     ref = session_id or task_id or ""
     at, until = time.time(), time.monotonic() + _PATIENCE

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from starlette.requests import ClientDisconnect
 
 from slipstream.errors import RequestError
-from slipstream.routes.body import Body, MsgId, Name
+from slipstream.routes.body import Body, MsgId, Name, in_range
 from slipstream.routes.commit import deliver_now
 from slipstream.routes.context import SidecarDep
 from slipstream.routes.passing import Passing, as_it_is
@@ -47,7 +47,7 @@ class ExplorerFeedback(Body):
     @classmethod
     def _fits_a_text_column(cls, value: str | None) -> str | None:
         if value is not None and "\0" in value:
-            raise ValueError("expected text without the character NUL, which Trinity cannot store in PostgreSQL")
+            raise ValueError("text without the character NUL, which Trinity cannot store in PostgreSQL")
         return value
 
     @field_validator("run_id", mode="before")
@@ -56,7 +56,7 @@ class ExplorerFeedback(Body):
         text = isinstance(value, str) and 0 < len(value) <= _LONGEST_RUN_ID
         if text or value is None or (type(value) is int and 0 <= value <= LARGEST_RUN_ID):
             return value
-        raise ValueError(f"expected an integer from 0, a text of 1 to {_LONGEST_RUN_ID} characters, or null")
+        raise ValueError(f"an integer from 0, a text of 1 to {_LONGEST_RUN_ID} characters, or null")
 
 
 @router.post("/v1/chat/completions", response_class=Response)
@@ -95,13 +95,10 @@ async def get_health(sidecar: SidecarDep) -> Response:
 async def post_feedback(request: Request, sidecar: SidecarDep) -> dict[str, Any]:
     """Store a reward. Once this answers 200, it is not lost."""
     body = await _feedback(request)
-    low, high = sidecar.settings.rewards.clip
-    if not low <= body.reward <= high:
-        raise RequestError(f"reward: expected a number from {low:g} to {high:g}, found {body.reward:g}", param="reward")
     given = Reward(
         name=f"feedback-{uuid.uuid4().hex}",
         msg_ids=tuple(body.msg_ids),
-        reward=body.reward,
+        reward=in_range(body.reward, *sidecar.settings.rewards.clip),
         task_id=body.task_id,
         run_key=None if body.run_id is None else str(body.run_id),
         group_size=body.group_size,

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from slipstream.errors import RequestError
-from slipstream.routes.body import Body, MsgId, Name
+from slipstream.routes.body import Body, MsgId, Name, in_range
 from slipstream.routes.context import SidecarDep
 from slipstream.store import feedback
 from slipstream.store.feedback import Kind, NewFeedback
@@ -42,15 +42,13 @@ class FeedbackBody(Body):
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> Self:
-        if self.msg_ids is not None:
-            if self.msg_id is not None or self.session_id is not None:
-                raise ValueError("give either msg_ids or one of msg_id, task_id, session_id")
-        elif self.run_id is not None:
-            raise ValueError("run_id goes with msg_ids")
-        elif [self.msg_id, self.task_id, self.session_id].count(None) != 2:
-            raise ValueError("give exactly one of msg_ids, msg_id, task_id, session_id")
-        if [self.reward, self.rating, self.thumbs].count(None) != 2:
-            raise ValueError("give exactly one of reward, rating, thumbs")
+        if self.msg_ids is not None:  # Trinity's form, in which a task may stand beside it
+            self.has_one_of("msg_ids", "msg_id", "session_id")
+        else:
+            self.has_one_of("msg_ids", "msg_id", "task_id", "session_id")
+            if self.run_id is not None:
+                raise ValueError("msg_ids beside run_id, found none")
+        self.has_one_of("reward", "rating", "thumbs")
         return self
 
     def names(self) -> tuple[Kind, tuple[str, ...]]:
@@ -75,11 +73,7 @@ class FeedbackBody(Body):
         if self.thumbs is not None:
             return high if self.thumbs == "up" else low
         assert self.reward is not None
-        if not low <= self.reward <= high:
-            raise RequestError(
-                f"reward: expected a number from {low:g} to {high:g}, found {self.reward:g}", param="reward"
-            )
-        return self.reward
+        return in_range(self.reward, low, high)
 
 
 @router.post("/feedback", status_code=202)

@@ -27,8 +27,7 @@ class MarkBody(Body):
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> Self:
-        if (self.task_id is None) == (self.msg_id is None):
-            raise ValueError("give exactly one of task_id, msg_id")
+        self.has_one_of("task_id", "msg_id")
         return self
 
 

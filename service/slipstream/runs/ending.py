@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from slipstream.errors import RequestError
-from slipstream.routes.body import Body
+from slipstream.routes.body import Body, in_range
 from slipstream.store.replays import Ending
 
 Component = Annotated[str, Field(min_length=1, max_length=256)]
@@ -33,7 +32,7 @@ class EndingBody(Body):
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
         if self.reward is not None and self.error is not None:
-            raise ValueError("give either reward or error")
+            raise ValueError("reward or error, found both")
         return self
 
     def as_ending(self, low: float, high: float) -> Ending:
@@ -41,7 +40,6 @@ class EndingBody(Body):
         Raises:
             RequestError: the reward is out of this range.
         """
-        if self.reward is not None and not low <= self.reward <= high:
-            text = f"reward: expected a number from {low:g} to {high:g}, found {self.reward:g}"
-            raise RequestError(text, param="reward")
+        if self.reward is not None:
+            in_range(self.reward, low, high)
         return Ending(self.reward, self.breakdown, self.error, self.model_dump(exclude_defaults=True))

@@ -19,6 +19,7 @@ from slipstream.errors import RequestError
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.outgoing import TargetRefused, outgoing_client, whole
+from slipstream.routes.problems import describe
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
@@ -31,9 +32,6 @@ _log = structlog.get_logger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 """Seconds between two tries, at most."""
-
-_LONGEST_FIELD = 256
-"""Characters of a field's name that a reason quotes; an answer may be made of names alone."""
 
 _LARGEST_ANSWER = 1024**2
 """Bytes, of an answer that holds a reward."""
@@ -160,9 +158,8 @@ class WebhookCaller:
         try:
             ending = EndingBody.model_validate_json(answer or b"{}").as_ending(*self._clip)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(map(str, problem["loc"]))[:_LONGEST_FIELD]
-            await self._fail(run, f"its answer cannot be used: {field} {problem['msg']}")
+            why = describe(error.errors(include_url=False), EndingBody, values=False)
+            await self._fail(run, f"its answer cannot be used: {why}")
             return
         except RequestError as error:
             await self._fail(run, f"its answer cannot be used: {error}")
