@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -68,3 +69,17 @@ async def test_the_text_of_an_error_holds_nothing_of_what_was_to_be_stored(tmp_p
             await session.execute(insert, {"comment": "between us"})
     assert "between us" not in str(raised.value)
     await database.close()
+
+
+async def test_a_new_file_is_for_the_sidecars_user_alone(tmp_path: Path) -> None:
+    """The log beside it too, which holds the same pages."""
+    before = os.umask(0o022)
+    try:
+        database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+        await database.open()
+        modes = {name: os.stat(tmp_path / name).st_mode & 0o777 for name in os.listdir(tmp_path)}
+        await database.close()
+    finally:
+        os.umask(before)
+    del modes["slipstream.db.lock"]  # which holds nothing
+    assert modes == {"slipstream.db": 0o600, "slipstream.db-wal": 0o600, "slipstream.db-shm": 0o600}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -35,10 +36,14 @@ _SCRUB_TIMEOUT_MS = 2_000
 _LONGEST_WAIT = 30.0
 """Seconds in the queue of this process' writers. Where the store hangs, who waits longer is told so instead."""
 
+_MOST_WAITING = 2_000
+"""Writers in that queue, which is some seconds' work. Where the store is slow, who comes behind them would wait in vain,
+and take memory for longer than its own patience lasts."""
+
 _LONGEST_WRITE = 30.0
 _LONGEST_READ = 60.0
-"""Seconds of one transaction on PostgreSQL, which may be gone without a word. Those of ours take milliseconds, and far
-less than this on a machine that is overloaded."""
+"""Seconds of one transaction on PostgreSQL, which may be slow, or gone without a word; of a writer its time in the queue
+counts. Those of ours take milliseconds, and far less than this on a machine that is overloaded."""
 
 
 class Database:
@@ -75,6 +80,7 @@ class Database:
         self._writers = async_sessionmaker(self._writer, expire_on_commit=False)
         self._writers_beside = async_sessionmaker(self._beside, expire_on_commit=False)
         self._writing = asyncio.Lock()
+        self._waiting = 0
         self._lock: IO[str] | None = None
 
     @property
@@ -94,6 +100,7 @@ class Database:
             if not self.shared and self._url.database not in (None, "", ":memory:"):
                 path = Path(str(self._url.database))
                 self._lock = _claim(path)
+                os.close(os.open(path, os.O_CREAT, 0o600))  # conversations: SQLite would let everybody read a new file
                 # First without aiosqlite: where a file cannot be opened, its thread may outlive the event loop, and
                 # ends with a traceback then.
                 sqlite3.connect(path).close()
@@ -156,18 +163,23 @@ class Database:
             OperationalError: the store is away, does not answer, or was not to be had in time.
         """
         async with AsyncExitStack() as held:
+            await held.enter_async_context(self._within(_LONGEST_WRITE))
             if alone or not self.shared:
                 await self._queue(held)
-            await held.enter_async_context(self._within(_LONGEST_WRITE))
             sessions = self._writers if alone else self._writers_beside
             yield await held.enter_async_context(sessions.begin())
 
     async def _queue(self, held: AsyncExitStack) -> None:
+        if self._waiting >= _MOST_WAITING:
+            raise OperationalError(None, None, Exception(f"{self._waiting} writers wait for the store"))
+        self._waiting += 1
         try:
             async with asyncio.timeout(_LONGEST_WAIT):
                 await self._writing.acquire()
         except TimeoutError as error:
             raise OperationalError(None, None, error) from error
+        finally:
+            self._waiting -= 1
         held.callback(self._writing.release)
 
     @asynccontextmanager
