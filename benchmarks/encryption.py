@@ -62,9 +62,9 @@ async def _round(exchanges: list[Exchange], keys: list[str]) -> tuple[float, flo
         await sidecar.start()
         cpu, wall = time.process_time(), time.perf_counter()
         for exchange in exchanges:
-            while sidecar.intake.full():  # noqa: ASYNC110 - as the proxy looks
+            while sidecar.capture.intake.full():  # noqa: ASYNC110 - as the proxy looks
                 await asyncio.sleep(0.001)
-            sidecar.intake.record(exchange)
+            sidecar.capture.intake.record(exchange)
         while sidecar.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         took = time.process_time() - cpu, time.perf_counter() - wall

@@ -119,8 +119,8 @@ def _settings(store: str, explorer: str, options: argparse.Namespace) -> Setting
 
 async def _fill(sidecar: Sidecar, count: int) -> None:
     for number in range(count):
-        sidecar.intake.record(_exchange(number))
-    while await sidecar.intake.step() or await sidecar.recorder.step():
+        sidecar.capture.intake.record(_exchange(number))
+    while await sidecar.capture.intake.step() or await sidecar.capture.recorder.step():
         pass
 
 
@@ -144,7 +144,7 @@ async def _together(settings: Settings, options: argparse.Namespace, go: Connect
     while (delivered := await _delivered(sidecar)) < expected:
         async with sidecar.database.read() as session:
             if expected - delivered == await commits.ready_experiences(session):  # what is left is no whole batch
-                await sidecar.committer.commit("manual")
+                await sidecar.deliveries.committer.commit("manual")
         await asyncio.sleep(0.05)
     taken = Taken(began, time.time(), time.process_time() - cpu)
     await sidecar.stop()
@@ -170,13 +170,13 @@ async def _one_after_the_other(settings: Settings, options: argparse.Namespace) 
     ended("planner")
     answered = sidecar.metrics.runs.labels("answered")
     while answered._value.get() < options.tasks * options.repeat_time:
-        await sidecar.shadow.step()
-        await sidecar.shadow.drained()
+        await sidecar.runs.shadow.step()
+        await sidecar.runs.shadow.drained()
     ended("shadow")
     while await sidecar.scorer.step():
         pass
     ended("scorer")
-    await sidecar.committer.commit("manual")
+    await sidecar.deliveries.committer.commit("manual")
     ended("committer")
     assert await _delivered(sidecar) == options.tasks * options.repeat_time
     sidecar.explorer.close()

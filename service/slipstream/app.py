@@ -270,7 +270,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     sidecar = Sidecar(settings, board, sockets.registered)
     sidecar.metrics.registry.register(KeyUse(sockets.ledger))
 
-    receivers = Receivers(sidecar.intake.record, sidecar.intake.full)
+    receivers = Receivers(sidecar.capture.intake.record, sidecar.capture.intake.full)
     captures = contextlib.ExitStack()
 
     async def take_captures() -> None:

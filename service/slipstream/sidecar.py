@@ -10,7 +10,6 @@ Each stage is a worker over the store and wakes the next one.
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import time
 from contextlib import AsyncExitStack
@@ -20,20 +19,11 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
-from slipstream.capture.backlog import Backlog
-from slipstream.capture.conversations import Conversations
-from slipstream.capture.intake import Intake
-from slipstream.capture.kept import Keeper
-from slipstream.capture.recorder import Recorder
-from slipstream.capture.retries import Retries
-from slipstream.capture.room import TICK as ROOM_TICK
-from slipstream.capture.room import StoreRoom
-from slipstream.capture.turns import Turns, waited_for_cpu
+from slipstream.capture.stages import Capture
 from slipstream.clock import TICK as CLOCK_TICK
 from slipstream.clock import ClockWatch
-from slipstream.committer import Committer
 from slipstream.config.settings import Settings
-from slipstream.delivery import Delivery
+from slipstream.deliveries import Deliveries
 from slipstream.errors import StoreAway
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
@@ -44,30 +34,23 @@ from slipstream.redaction import Redactor
 from slipstream.registration import Registration
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
-from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
 from slipstream.runs.explorer import ExplorerClient
-from slipstream.runs.history import TrinityHistory
 from slipstream.runs.planning import Planner
-from slipstream.runs.replay import Replays
 from slipstream.runs.scoring import Scorer
-from slipstream.runs.shadow import ShadowCaller
-from slipstream.runs.webhook import WebhookCaller
+from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
 from slipstream.store import commits, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
-from slipstream.triggers import CommitTriggers
 from slipstream.watch import ExplorerWatch
-from slipstream.worker import Worker
+from slipstream.worker import TICK, Worker
 
 _log = structlog.get_logger(__name__)
 
-_TICK = 1.0
-"""Seconds after which a stage looks at the store unasked: for what becomes due by time alone (retries, grace)."""
 _DRAIN = 20.0
 """Seconds that a shutdown gives the runs on their way, and again the last commit: within the 30 s that docker and
 Kubernetes leave a process in all but the worst case. What does not fit goes on after the next start."""
@@ -83,7 +66,6 @@ class Sidecar:
 
     Attributes:
         started: the store was there, and the stages run.
-        intake: what the proxy tells of each exchange.
         the other parts: for the routes.
     """
 
@@ -96,7 +78,6 @@ class Sidecar:
         self._dropped_before = 0
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
-        self.breaker = CircuitBreaker(time.monotonic)
         self.selector = Selector(settings.selection, time.monotonic)
         self.explorer = ExplorerClient(
             settings.explorer.base_url,
@@ -107,6 +88,7 @@ class Sidecar:
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
+        self.capture = Capture(settings, self.database, self.redactor, self.selector, self.metrics, stored=self._stored)
         self.membership = Membership(
             self.database,
             name=f"{socket.gethostname()}:{settings.listen.port}",
@@ -114,34 +96,10 @@ class Sidecar:
             clock=time.time,
             monotonic=time.monotonic,
             before=before or Registration(),
-            registered=self._registered,
+            registered=self.capture.registered,
             took_over=self._took_over,
         )
         self._rewards = RewardModel(settings.rewards)
-        self._backlog = Backlog(settings.capture.backlog_bytes)
-        self.room = StoreRoom(self.database, self.metrics, settings.limits.store_bytes)
-        self.intake = Intake(
-            self.database,
-            self._backlog,
-            Keeper(self.redactor, settings.capture.max_body),
-            self.metrics,
-            store_full=lambda: self.room.full,
-            limit_bytes=settings.capture.queue_bytes,
-            written=lambda: self._recording.wake(),
-            wake=lambda: self._taking.wake(),
-        )
-        self.recorder = Recorder(
-            self.database,
-            self._backlog,
-            Turns(self.intake.behind, waited_for_cpu),
-            Conversations(settings.capture.chains),
-            Retries(settings.capture.chains),
-            self.metrics,
-            decide=self.selector.decide if self.selector.quick else None,
-            rate=settings.capture.rate,
-            clock=time.time,
-            stored=self._stored,
-        )
         self.planner = Planner(
             self.database,
             self.selector,
@@ -152,16 +110,20 @@ class Sidecar:
             queue=settings.runs.queue,
             whole_tasks=settings.runs.mode == "webhook",
             clock=time.time,
-            planned=self._planned,
+            planned=lambda: self.runs.planned(),
         )
-        allowed = settings.runs.budget
-        self.budget = Budget(
+        self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
+        self.runs = Runs(
+            settings,
             self.database,
+            self.explorer,
+            self.watch,
+            self.chats,
+            self.redactor,
             self.metrics,
-            "runs",
-            requests=allowed.requests_per_hour,
-            tokens=allowed.tokens_per_hour,
-            clock=time.time,
+            self.membership,
+            answered=self.rescore,
+            scored=lambda: self.deliveries.worker.wake(),
         )
         self.judging = Budget(
             self.database,
@@ -169,23 +131,6 @@ class Sidecar:
             "judge",
             requests=settings.rewards.judge_calls_per_hour,
             clock=time.time,
-        )
-        self.shadow = ShadowCaller(
-            self.database,
-            self.explorer,
-            self.breaker,
-            self.redactor,
-            self.metrics,
-            self.budget,
-            owner=self._id,
-            concurrency=settings.runs.concurrency,
-            max_attempts=settings.runs.max_attempts,
-            grace=settings.rewards.grace,
-            version=lambda: self.watch.version,
-            clock=time.time,
-            rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
-            answered=self.rescore,
-            wake=lambda: self._calling.wake(),
         )
         self.scorer = Scorer(
             self.database,
@@ -195,87 +140,25 @@ class Sidecar:
             judges=settings.rewards.judges,
             owner=self._id,
             clock=time.time,
-            scored=lambda: self._committing.wake(),
+            scored=lambda: self.deliveries.worker.wake(),
         )
-        url = settings.explorer.history_url
-        self._history = None if url is None else TrinityHistory(url)
-        delivery = Delivery(
-            self.database,
-            self.explorer,
-            self.metrics,
-            self.membership,
-            history=self._history,
-            max_generations=settings.runs.max_attempts,
-            webhook_runs=settings.runs.mode == "webhook",
-            clock=time.time,
-            planned=self._planned,
+        self.deliveries = Deliveries(
+            settings, self.database, self.explorer, self.metrics, self.membership, planned=self.runs.planned
         )
-        self.committer = Committer(
-            self.database,
-            self.explorer,
-            delivery,
-            self.metrics,
-            self.membership,
-            group_size=settings.facade_group_size,
-            group_idle=settings.facade.group_idle,
-            clock=time.time,
-        )
-        self._triggers = CommitTriggers(
-            self.database, self.committer, settings.commit, clock=time.time, wake=lambda: self._committing.wake()
-        )
-        self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
-        self.replays = Replays(
-            self.database,
-            self.explorer,
-            self.chats,
-            self.redactor,
-            self.metrics,
-            self.membership,
-            self.budget,
-            most_open=settings.runs.open,
-            timeout=settings.runs.replay_timeout,
-            grace=settings.rewards.grace,
-            clock=time.time,
-            answered=self.rescore,
-            scored=lambda: self._committing.wake(),
-        )
-        self._webhook: WebhookCaller | None = None
-        if settings.runs.mode == "webhook":
-            self._webhook = WebhookCaller(
-                self.database,
-                self.replays,
-                settings,
-                self.metrics,
-                self.membership,
-                ready=lambda: self.watch.up is True and self.budget.open,
-                clock=time.time,
-                rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
-                wake=self._planned,
-            )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
-        self._taking = Worker("intake", self.intake.step, _TICK)
-        self._recording = Worker("recorder", self.recorder.step, _TICK)
-        self._planning = Worker("planner", self.planner.step, _TICK)
-        self._calling = Worker("shadow", self.shadow.step, _TICK)
-        self._scoring = Worker("scorer", self.scorer.step, _TICK)
-        self._committing = Worker("committer", self._triggers.step, _TICK)
-        self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, _TICK)
+        self._planning = Worker("planner", self.planner.step, TICK)
+        self._scoring = Worker("scorer", self.scorer.step, TICK)
         renewals = settings.store.lease / RENEWALS
         self._renewing = Worker("membership", self.membership.renew, renewals)
         self._workers = (
-            *((self._telling,) if self._telling is not None else ()),
-            self._taking,
-            self._recording,
+            *self.capture.workers,
             self._planning,
-            self._calling,
+            *self.runs.workers,
             self._scoring,
-            self._committing,
+            self.deliveries.worker,
             Worker("successor", self.membership.take_over, renewals),
-            Worker("replays", self.replays.step, _TICK),
             Worker("clock", clock.step, CLOCK_TICK),
-            Worker("room", self.room.step, ROOM_TICK),
-            Worker("budget", self.budget.step, BUDGET_TICK),
             Worker("judging", self.judging.step, BUDGET_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
@@ -291,8 +174,7 @@ class Sidecar:
         await self.database.open()
         try:
             await self.membership.start()
-            if self._webhook is None:
-                await self.replays.give_up_planned()
+            await self.runs.take_up()
         except OperationalError as error:
             if self.database.shared:
                 raise StoreAway(f"store.url: it went away again ({error.orig})") from error
@@ -301,47 +183,44 @@ class Sidecar:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
         for worker in (self._renewing, *self._workers):
             worker.start()
-        self._triggers.start()
+        self.deliveries.triggers.start()
         self.started = True
 
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
-        self._triggers.stop()
+        self.deliveries.triggers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
-            if self._history is not None:
-                closing.push_async_callback(self._history.aclose)
             for close in (
+                self.deliveries.aclose,
                 self.database.close,
                 self.membership.stop,  # once nothing more is done in its name
                 self._renewing.stop,
                 self._rewards.aclose,
-                self.shadow.stop,
+                self.runs.aclose,
             ):
                 closing.push_async_callback(close)
-            if self._webhook is not None:
-                closing.push_async_callback(self._webhook.aclose)
             if not self.started:
                 return
             # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
-            one_step = (self._taking, self._recording, self._committing)
+            one_step = (*self.capture.stages, self.deliveries.worker)
             await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
             for worker in self._workers:
                 await worker.stop()
-            while await self.intake.step():
+            while await self.capture.intake.step():
                 pass
             try:
                 async with asyncio.timeout(_DRAIN):
-                    while await self.recorder.step():
+                    while await self.capture.recorder.step():
                         pass
-                    await self.shadow.drained()
+                    await self.runs.shadow.drained()
                     while await self.scorer.step():
                         pass
             except TimeoutError:
-                _log.info("runs_left_for_the_next_start", runs=self.shadow.active)
-            await self.shadow.stop()
-            await self._triggers.last(_DRAIN)
+                _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
+            await self.runs.shadow.stop()
+            await self.deliveries.triggers.last(_DRAIN)
 
     async def facade_chat(self, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""
@@ -358,7 +237,7 @@ class Sidecar:
     @property
     def next_commit_at(self) -> float | None:
         """When the commit timer runs out, Unix seconds."""
-        return self._triggers.next_at
+        return self.deliveries.triggers.next_at
 
     async def refresh_gauges(self) -> None:
         """Bring the gauges that mirror the store up to date."""
@@ -367,7 +246,7 @@ class Sidecar:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.replays_open.set(await replays.open_now(session))
             self.metrics.experiences_ready.set(await commits.ready_experiences(session))
-        self.metrics.runs_active.set(self.shadow.active)
+        self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
         dropped = self.board.dropped
         self.metrics.dropped.labels("capture_queue_full").inc(dropped - self._dropped_before)
@@ -376,28 +255,19 @@ class Sidecar:
     @property
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
-        return self.board.waiting + self.intake.waiting + self._backlog.exchanges
+        return self.board.waiting + self.capture.waiting
 
     def _id(self) -> int:
         return self.membership.id
 
-    async def _registered(self, sidecar: int) -> None:
-        await self._backlog.open(self.database, sidecar)
-
     def _took_over(self, taken: TakenOver | None) -> None:
-        self._backlog.adopted()
-        self._recording.wake()
-        self._planned()
+        self.capture.adopted()
+        self.runs.planned()
         self.decide()
         self.rescore()
         self.metrics.runs.labels("failed").inc(taken.replays if taken else 0)
         if taken is None or taken.deliveries:
-            self._triggers.was_left()
-
-    def _planned(self) -> None:
-        self._calling.wake()
-        if self._telling is not None:
-            self._telling.wake()
+            self.deliveries.triggers.was_left()
 
     def _stored(self, added: Added) -> None:
         if added.undecided:

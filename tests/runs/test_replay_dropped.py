@@ -78,10 +78,10 @@ async def test_an_agent_that_leaves_before_it_has_the_answer_that_was_stored_dro
         await asyncio.Event().wait()
 
     async with serving(ScriptedExplorer().app()) as url, training_side(store_url, url) as sidecar:
-        await sidecar.replays.open("t", 1, [], {}, None)
-        await sidecar.replays.answer("t", 0, connected(gone), send)
+        await sidecar.runs.replays.open("t", 1, [], {}, None)
+        await sidecar.runs.replays.answer("t", 0, connected(gone), send)
         with pytest.raises(RequestError, match="its agent went away"):
-            await sidecar.replays.admit("t", 0)
+            await sidecar.runs.replays.admit("t", 0)
 
 
 async def test_an_answer_that_its_engine_broke_off_drops_the_run(run_loop: RunLoop) -> None:

@@ -37,16 +37,16 @@ async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> 
     explorer.hold.clear()
     async with serving(explorer.app()) as url:
         async with training_side(store_url, url) as sidecar:
-            await sidecar.replays.open("t", 2, [], {}, None)
-            call = asyncio.create_task(sidecar.replays.answer("t", 0, connected(), unheard))
+            await sidecar.runs.replays.open("t", 2, [], {}, None)
+            call = asyncio.create_task(sidecar.runs.replays.answer("t", 0, connected(), unheard))
             await until(lambda: explorer.chats)
             call.cancel()  # as the end of the process does
             await asyncio.wait([call])
         explorer.hold.set()
         async with training_side(store_url, url) as sidecar:
             with pytest.raises(RequestError, match="started again"):
-                await sidecar.replays.admit("t", 0)
-            assert (await sidecar.replays.admit("t", 1)).state == "open"
+                await sidecar.runs.replays.admit("t", 0)
+            assert (await sidecar.runs.replays.admit("t", 1)).state == "open"
 
 
 @ON_BOTH_STORES

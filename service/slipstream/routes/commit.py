@@ -25,7 +25,7 @@ async def deliver_now(sidecar: Sidecar) -> Delivered:
         RequestError: 503, the Explorer is away or failed.
     """
     try:
-        return await sidecar.committer.commit("request")
+        return await sidecar.deliveries.committer.commit("request")
     except ExplorerError as error:
         raise RequestError(
             f"the Explorer did not take the commit, which stays to be delivered: {error}",

@@ -63,7 +63,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     return {
         "slipstream": __version__,
         "problems": [problem.as_dict() for problem in problems],
-        "explorer": {"up": sidecar.watch.up, "breaker": sidecar.breaker.state, "error": sidecar.watch.error},
+        "explorer": {"up": sidecar.watch.up, "breaker": sidecar.runs.breaker.state, "error": sidecar.watch.error},
         "policy": {
             "version": version,
             "changed_at": None if served is None else served.seen_at,
@@ -80,8 +80,8 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
             "train_batch_size": settings.explorer.train_batch_size,
         },
         "capture": {"waiting": sidecar.waiting},
-        "runs_active": sidecar.shadow.active,
-        "budget": {"runs": sidecar.budget.as_dict(), "judge": sidecar.judging.as_dict()},
+        "runs_active": sidecar.runs.shadow.active,
+        "budget": {"runs": sidecar.runs.budget.as_dict(), "judge": sidecar.judging.as_dict()},
         **found,
         "experiences_delivered": recently.delivered,
     }
@@ -97,7 +97,7 @@ async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) ->
         explorer_up=watch.up,
         explorer_error=watch.error,
         explorer_since=watch.since,
-        breaker=sidecar.breaker.state,
+        breaker=sidecar.runs.breaker.state,
         versions=(version, watch.newest),
         apart_since=watch.apart_since,
         dropped_at=sidecar.board.dropped_at,

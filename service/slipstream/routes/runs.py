@@ -45,13 +45,13 @@ class OpenBody(Body):
 @router.post("/{task_id:path}/{run_id}/v1/chat/completions", response_class=Response)
 async def post_run_chat(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
     """A chat completion of the policy model, streamed or not, as the next call of this run."""
-    return Passing(lambda receive, send: sidecar.replays.answer(task_id, run_id, receive, send))
+    return Passing(lambda receive, send: sidecar.runs.replays.answer(task_id, run_id, receive, send))
 
 
 @router.get("/{task_id:path}/{run_id}/v1/models", response_class=Response)
 async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
     """The Explorer's list of models."""
-    await sidecar.replays.admit(task_id, run_id)
+    await sidecar.runs.replays.admit(task_id, run_id)
     return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
 
 
@@ -70,7 +70,7 @@ async def refuse_other_calls(path: str) -> Response:
 async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar: SidecarDep) -> dict[str, Any]:
     """End a run. Once this answers 200, it is not lost."""
     ending = body.as_ending(*sidecar.settings.rewards.clip)
-    ended = await sidecar.replays.end(task_id, run_id, ending)
+    ended = await sidecar.runs.replays.end(task_id, run_id, ending)
     return {
         "task_id": task_id,
         "run_id": run_id,
@@ -83,7 +83,7 @@ async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar:
 @router.post("/{task_id:path}", status_code=201)
 async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep) -> dict[str, Any]:
     """Begin a group of runs. Each has an address that stands in the place of the production model's."""
-    group = await sidecar.replays.open(task_id, body.runs, body.labels, body.metadata, body.session_id)
+    group = await sidecar.runs.replays.open(task_id, body.runs, body.labels, body.metadata, body.session_id)
     return {
         "task_id": task_id,
         "group_id": group.id,

@@ -1,0 +1,73 @@
+"""Deliveries, put together: how one goes (`delivery`), whose turn it is (`committer`), and when (`triggers`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from slipstream.committer import Committer
+from slipstream.config.settings import Settings
+from slipstream.delivery import Delivery
+from slipstream.membership import Membership
+from slipstream.metrics import Metrics
+from slipstream.runs.explorer import ExplorerClient
+from slipstream.runs.history import TrinityHistory
+from slipstream.store.database import Database
+from slipstream.triggers import CommitTriggers
+from slipstream.worker import TICK, Worker
+
+
+class Deliveries:
+    """The stage that hands ready groups to the Explorer.
+
+    Args:
+        planned: called when groups that the Explorer lost are to be run again.
+
+    Attributes:
+        committer: delivers when it is asked to.
+        triggers: ask when nobody does.
+        worker: the loop.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        explorer: ExplorerClient,
+        metrics: Metrics,
+        membership: Membership,
+        *,
+        planned: Callable[[], None],
+    ) -> None:
+        url = settings.explorer.history_url
+        self._history = None if url is None else TrinityHistory(url)
+        delivery = Delivery(
+            database,
+            explorer,
+            metrics,
+            membership,
+            history=self._history,
+            max_generations=settings.runs.max_attempts,
+            webhook_runs=settings.runs.mode == "webhook",
+            clock=time.time,
+            planned=planned,
+        )
+        self.committer = Committer(
+            database,
+            explorer,
+            delivery,
+            metrics,
+            membership,
+            group_size=settings.facade_group_size,
+            group_idle=settings.facade.group_idle,
+            clock=time.time,
+        )
+        self.triggers = CommitTriggers(
+            database, self.committer, settings.commit, clock=time.time, wake=lambda: self.worker.wake()
+        )
+        self.worker = Worker("committer", self.triggers.step, TICK)
+
+    async def aclose(self) -> None:
+        """Let go of Trinity's history."""
+        if self._history is not None:
+            await self._history.aclose()
