@@ -215,6 +215,18 @@ async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loo
         assert await loop.task("t") is None
 
 
+@ON_BOTH_STORES
+async def test_what_a_clock_that_is_ahead_wrote_is_deleted_too(run_loop: RunLoop, store_url: str) -> None:
+    async with run_loop() as loop:
+        await conversation(loop)
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        await session.execute(text("UPDATE tasks SET created_at = created_at + 30"))
+        assert (await erasure.erase(session, "session_id", SESSION, time.time())).rows["tasks"] == 1
+    await database.close()
+
+
 async def _feedback(loop: Loop, count: int) -> bool:
     return sum((await loop.status())["feedback"].values()) == count
 

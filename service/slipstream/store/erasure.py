@@ -52,9 +52,12 @@ async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erase
     """
     row = await session.get(ErasureRow, (kind, ref))
     if row is None:
-        row = ErasureRow(kind=kind, ref=ref, told={"delivered": [], "recorded": []})
+        row = ErasureRow(kind=kind, ref=ref, at=0.0, told={"delivered": [], "recorded": []})
         session.add(row)
-    row.at = at
+    if row.at < at:  # else it is asked for once more
+        # what is stored began before, though another sidecar's clock, or this one's until it was set back, says no
+        newest = await session.scalar(select(func.max(TaskRow.created_at)).where(_names(row)))
+        row.at = max(at, newest or 0.0)
     return await _erase(session, row)
 
 
@@ -110,8 +113,7 @@ async def still_unread(session: AsyncSession, parcels: Sequence[tuple[int, int]]
 
 
 async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
-    named = TaskRow.session_id == row.ref if row.kind == "session_id" else TaskRow.id == row.ref
-    named &= TaskRow.created_at <= row.at
+    named = _names(row) & (TaskRow.created_at <= row.at)
     own, clients = GroupRow.state == "committing", FacadeGroupRow.state == "committing"
     tasks = select(TaskRow.id).where(named)
     pending = await _count(session, select(func.count()).where(GroupRow.task_id.in_(tasks), own))
@@ -137,6 +139,10 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["tasks"] = await _done(session, delete(TaskRow).where(TaskRow.id.in_(tasks)))
     row.pending = pending > 0
     return Erased(counts, pending, lost)
+
+
+def _names(row: ErasureRow) -> ColumnElement[bool]:
+    return TaskRow.session_id == row.ref if row.kind == "session_id" else TaskRow.id == row.ref
 
 
 def _of_tasks(query: Select[Any], tasks: Select[Any]) -> Select[Any]:
