@@ -89,11 +89,12 @@ class Replays:
 
     async def give_up_planned(self) -> None:
         """Give up the runs that are planned: nobody will begin them."""
-        now = self._clock()
-        async with self._database.write() as session:
-            pks = await replays.pending(session)
-            for at in range(0, len(pks), _BATCH):
-                await replays.fail(session, pks[at : at + _BATCH], _NOBODY, now)
+        more = True
+        while more:
+            async with self._database.write() as session:
+                if pks := await replays.pending(session, _BATCH):
+                    await replays.fail(session, pks, _NOBODY, self._clock())
+            more = len(pks) == _BATCH
 
     async def step(self) -> bool:
         """Give up runs that nothing was heard of for too long. Returns True when more may be waiting."""

@@ -254,10 +254,10 @@ async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: flo
     await update_rows(session, RunRow, ("due_at", "updated_at"), [(expires_at, now, pk) for pk in pks])
 
 
-async def pending(session: AsyncSession) -> list[int]:
+async def pending(session: AsyncSession, limit: int) -> list[int]:
     """Runs that are planned and not begun."""
     query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return list(await session.scalars(query.where(RunRow.state == "pending", GroupRow.kind == KIND)))
+    return list(await session.scalars(query.where(RunRow.state == "pending", GroupRow.kind == KIND).limit(limit)))
 
 
 async def msg_ids(session: AsyncSession, pks: Iterable[int]) -> dict[int, list[str]]:
