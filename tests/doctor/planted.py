@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,19 @@ def engine(**fields: Any) -> dict[str, Any]:
 def sidecar(section: str, **keys: Any) -> dict[str, str]:
     return {f"SLIPSTREAM_{section}__{key}".upper(): str(value) for key, value in keys.items()}
 
+
+def replays(url: str, **keys: Any) -> dict[str, str]:
+    """The mode of an endpoint, with the keys of `runs.webhook`."""
+    return sidecar("runs", mode="webhook", webhook=json.dumps({"url": url, "secret": "of some length", **keys}))
+
+
+def scored(**keys: Any) -> dict[str, str]:
+    """A webhook that scores."""
+    return sidecar("rewards", calculators=json.dumps([{"webhook": keys}]))
+
+
+PUBLIC: dict[str, Any] = {"url": "https://agents.example/replay", "base_url": "https://sidecar.example"}
+HASH = "sha256:" + "0" * 64
 
 MISTAKES = [
     Mistake("files.wrong_type", explorer={"explorer": {"proxy_port": "http"}}),
@@ -162,6 +176,30 @@ MISTAKES = [
         "files.open_to_everybody", sidecar={"SLIPSTREAM_LISTEN": "0.0.0.0:8100", "SLIPSTREAM_ACCESS__INSECURE": "true"}
     ),
     Mistake("files.retention_too_short", sidecar=sidecar("capture", retention="5m")),
+    Mistake("files.retention_too_short", sidecar=replays(**PUBLIC) | sidecar("capture", retention="10m")),
+    Mistake(
+        "files.no_key_for_agents", sidecar=sidecar("access", keys=f"[{{name: x, roles: [metrics], hash: {HASH}}}]")
+    ),
+    Mistake("files.trusts_everybody", sidecar=sidecar("access", trusted_proxies="[10.0.0.0/8, 0.0.0.0/0]")),
+    Mistake("files.production_path_missing", sidecar=sidecar("production", base_url="https://api.openai.com/")),
+    Mistake("files.runs_queue_too_short", sidecar=sidecar("runs", queue=7)),
+    Mistake("files.store_too_small", sidecar=sidecar("limits", store_bytes="63MiB")),
+    Mistake("files.store_in_memory", sidecar=sidecar("store", url="sqlite+aiosqlite://")),
+    Mistake("files.body_beyond_queue", sidecar=sidecar("capture", max_body="65MiB")),
+    Mistake("files.nothing_redacted", sidecar=sidecar("capture", redact="[]")),
+    Mistake("files.webhook_refused", sidecar=replays("http://127.0.0.1:9000/replay")),
+    Mistake(
+        "files.webhook_refused", sidecar=replays("http://localhost:9000/replay", allow_private=["agents.internal"])
+    ),
+    Mistake("files.webhook_refused", sidecar=replays(**{**PUBLIC, "url": "http://[fd00::7]/replay"})),
+    Mistake("files.webhook_refused", sidecar=scored(url="http://169.254.169.254/score")),
+    Mistake("files.webhook_refused", sidecar=scored(url="http://10.0.0.9/score", allow_private=["10.1.0.0/16"])),
+    Mistake("files.webhook_told_loopback", sidecar=replays("https://agents.example/replay")),
+    Mistake(
+        "files.webhook_told_loopback",
+        sidecar=replays("https://agents.example/replay", base_url="http://localhost:8100"),
+    ),
+    Mistake("files.webhook_unused", sidecar=replays(**PUBLIC) | {"SLIPSTREAM_RUNS__MODE": "shadow"}),
     Mistake("files.nothing_selected", sidecar={"SLIPSTREAM_SELECTION": "{sampling: {rate: 0}}"}),
     Mistake("files.nothing_selected", sidecar=sidecar("capture", rate=0)),
     Mistake("files.nothing_scored", sidecar=sidecar("rewards", calculators="[]")),

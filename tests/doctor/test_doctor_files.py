@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from planted import MISTAKES, ROOT, Mistake, Plant, algorithm, sidecar
+from planted import MISTAKES, ROOT, Mistake, Plant, algorithm, replays, scored, sidecar
 
 from slipstream.doctor.catalogue import PROBLEMS
 from slipstream.doctor.checks import agreement
@@ -90,6 +90,15 @@ RIGHT = {
     "a sequence over two GPUs": Mistake(
         trainer={"trainer": {"max_token_len_per_gpu": 4096, "ulysses_sequence_parallel_size": 2}}
     ),
+    "a webhook on this machine that is allowed": Mistake(
+        sidecar=replays("http://127.0.0.1:9000/replay", allow_private=["127.0.0.0/8"])
+        | scored(url="http://localhost:9001/score", allow_private=True)
+    ),
+    "a webhook whose host is allowed": Mistake(sidecar=scored(url="http://10.0.0.9/score", allow_private=["10.0.0.9"])),
+    "a judge on this machine": Mistake(
+        sidecar=sidecar("rewards", calculators='[{judge: {base_url: "http://127.0.0.1:1/v1", model: m}}]')
+    ),
+    "keys in a file": Mistake(sidecar=sidecar("access", keys_file="/etc/slipstream/keys.yaml")),
     "counting samples": Mistake(trainer={"trainer": {"max_token_len_per_gpu": 4096, "use_dynamic_bsz": False}}),
     "engines of two whole servers": Mistake(
         both={"buffer": {"trainer_input": {"experience_buffer": {"path": "postgresql://me@db/x"}}}},

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import ROOT, Mistake, Plant
+from planted import HASH, ROOT, Mistake, Plant, sidecar
 
 from slipstream.doctor.examination import MACHINE
 from slipstream.doctor.files import Files
 from slipstream.doctor.machine import Directory, Machine, look_at_machine
+from slipstream.store.cipher import Cipher
+from slipstream.store.database import Database
+from slipstream.store.tables.feedback import MarkRow
 
 TRINITY = {
     "trinity-rft": "0.6.0", "verl": "0.7.1", "vllm": "0.23.0", "sqlalchemy": "2.1.9", "greenlet": "3.5.6"
@@ -174,3 +179,49 @@ def test_the_clock_of_a_file_server(plant: Plant) -> None:
     assert abs(machine.checkpoints.clock) < 5
     ahead = replace(machine, checkpoints=replace(machine.checkpoints, clock=120.0))
     assert "+120 s" in told(plant(), ahead)
+
+
+def test_a_store_on_a_network_filesystem(plant: Plant) -> None:
+    machine = look_at_machine(plant())
+    assert machine.store is not None
+    remote = replace(machine, store=replace(machine.store, filesystem="nfs4"))
+    assert "machine.store_on_a_network_filesystem sidecar.yaml: store.url" in told(plant(), remote)
+
+
+def test_a_store_whose_key_is_missing(plant: Plant, deployment: Path) -> None:
+    """A store with a mark that was encrypted, as a sidecar leaves it."""
+    old, new = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
+
+    async def filled() -> None:
+        database = Database(f"sqlite+aiosqlite:///{deployment}/store.db", Cipher([base64.b64decode(old)]))
+        await database.open()
+        async with database.write() as session:
+            session.add(MarkRow(id="m", task_id="t", labels=[], meta={}, state="waiting", created_at=1, expires_at=2))
+        await database.close()
+
+    assert codes(plant(), look_at_machine(plant())) == [], "there is no store yet, and none is made"
+    asyncio.run(filled())
+    before = (deployment / "store.db").read_bytes()
+    for given, right in (("", False), (new, False), (old, True), (f"{new},{old}", True)):
+        files = plant(Mistake(sidecar=sidecar("store", encryption_key=given)))
+        assert codes(files, look_at_machine(files)) == ([] if right else ["machine.store_locked"])
+    assert "the one with the fingerprint" in told(plant(), look_at_machine(plant()))
+    assert (deployment / "store.db").read_bytes() == before
+
+
+def test_a_file_of_keys(plant: Plant, deployment: Path) -> None:
+    path = deployment / "keys.yaml"
+    files = plant(Mistake(sidecar=sidecar("access", keys_file=path)))
+    assert "machine.keys_file_unusable" in told(files, look_at_machine(files))
+    assert f"{path}: no such file" in told(files, look_at_machine(files))
+    path.write_text("keys: []")
+    assert "expected a list of keys" in told(files, look_at_machine(files))
+    path.write_text("[]")
+    assert "files.no_key_for_agents sidecar.yaml: access.keys_file no key at all" in told(files, look_at_machine(files))
+    path.write_text(f'[{{name: metrics, roles: [metrics, feedback], hash: "{HASH}"}}]')
+    assert "keys with the roles feedback, metrics" in told(files, look_at_machine(files))
+    path.write_text(f'[{{name: agents, roles: [proxy], hash: "{HASH}"}}]')
+    path.chmod(0o644)
+    assert codes(files, look_at_machine(files)) == []
+    path.chmod(0o646)
+    assert codes(files, look_at_machine(files)) == ["machine.keys_file_writable"]

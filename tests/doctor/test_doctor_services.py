@@ -28,6 +28,7 @@ from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.machine import look_at_machine
 from slipstream.doctor.services import Answer, ask, connects, look_at_services
+from slipstream.rewards import RewardsSettings
 
 SERVED = {"model": {"model_path": "/models/policy"}}
 HOUR = 3600.0
@@ -124,6 +125,22 @@ async def test_production_away(running: Running) -> None:
     [found] = await running.examined()
     assert (found.code, found.severity) == ("running.production_unreachable", "error")
     assert "http://127.0.0.1:9: Connection refused" in found.found
+
+
+async def test_endpoints_that_are_away_or_may_not_be_asked(running: Running) -> None:
+    """A judge that is away, and a webhook by a name of this machine which only the system's resolver knows for one."""
+    url = running.files.sidecar.production.base_url.replace("127.0.0.1", "2130706433")
+    judge = {"base_url": "http://me:hunter2@127.0.0.1:9/v1", "model": "m"}
+    rewards = {"calculators": [{"judge": judge}, {"webhook": {"url": url}}]}
+    asked = running.files.sidecar.model_copy(update={"rewards": RewardsSettings.model_validate(rewards)})
+    running.files = replace(running.files, sidecar=asked)
+    away, refused = await running.examined()
+    assert (away.code, away.severity) == ("running.endpoint_unreachable", "warning")
+    assert away.where == "sidecar.yaml: rewards.calculators.0.judge.base_url"
+    assert away.found == "http://127.0.0.1:9/v1: Connection refused"
+    assert (refused.code, refused.severity) == ("files.webhook_refused", "error")
+    assert refused.where == "sidecar.yaml: rewards.calculators.1.webhook.url"
+    assert refused.found == f"{url}, at 127.0.0.1; allow_private names nothing"
 
 
 async def test_an_explorer_that_serves_another_model(running: Running) -> None:

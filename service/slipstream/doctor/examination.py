@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from slipstream.doctor.checks import agreement, explorer, groups, machine, services, sidecar, storage, trainer
+from slipstream.doctor.checks import (
+    agreement,
+    capture,
+    endpoints,
+    explorer,
+    groups,
+    machine,
+    services,
+    sidecar,
+    storage,
+    trainer,
+)
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.machine import Machine, look_at_machine
@@ -21,15 +32,17 @@ FILES: tuple[Callable[[Files], Iterator[Finding]], ...] = (
     trainer.reading, trainer.ending, trainer.checkpoints, trainer.second_copy, trainer.batch, trainer.lengths,
     trainer.kl_loss, trainer.synchronizing,
     sidecar.explorer_address, sidecar.policy_name, sidecar.production, sidecar.limits, sidecar.access,
-    sidecar.retention, sidecar.selection, sidecar.rewards,
+    sidecar.retention, sidecar.selection, sidecar.rewards, capture.store, capture.bodies,
+    endpoints.private, endpoints.told,
 )  # fmt: skip
 MACHINE: tuple[Callable[[Files, Machine], Iterator[Finding]], ...] = (
-    machine.checkpoint_root, machine.space, machine.sqlite, machine.model, machine.store, machine.versions,
-    machine.markers,
+    machine.checkpoint_root, machine.space, machine.sqlite, machine.model, machine.store, machine.keys,
+    machine.versions, machine.markers,
 )  # fmt: skip
 SERVICES: tuple[Callable[[Files, Machine, Services], Iterator[Finding]], ...] = (
     services.production, services.reachable, services.served_model, services.versions, services.consuming,
     services.exposure, services.clocks, services.sidecars_own,
+    endpoints.private_by_name,
 )  # fmt: skip
 
 

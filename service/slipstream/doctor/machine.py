@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from slipstream.doctor.files import Files
+from slipstream.doctor.keys import KeysFile, locked_out, look_at_keys_file
 from slipstream.doctor.markers import RESUME_MARKER, VERSION_MARKER, Marker, read_marker
 
 PACKAGES = ("trinity-rft", "verl", "vllm", "trl", "sqlalchemy", "greenlet", "aiosqlite", "asyncpg")
@@ -66,6 +67,8 @@ class Machine:
         model: None where `model_path` is a name on a model hub.
         job: whether the job's directory, below it, is there.
         checkpointed: bytes that the job's versions take already.
+        keys: `access.keys_file`; None where none is named.
+        locked_out: why the sidecar's store cannot be opened with its keys; None where it can.
         packages: versions of what is installed here, by name.
     """
 
@@ -79,6 +82,8 @@ class Machine:
     resume: Marker | None
     job: bool
     checkpointed: int
+    keys: KeysFile | None
+    locked_out: str | None
 
 
 def look_at_machine(files: Files) -> Machine:
@@ -95,6 +100,8 @@ def look_at_machine(files: Files) -> Machine:
         resume=read_marker(job_dir, RESUME_MARKER),
         job=os.path.isdir(job_dir),
         checkpointed=sum(map(_size, _of_versions(job_dir))),
+        keys=look_at_keys_file(files.sidecar.access),
+        locked_out=locked_out(files.sidecar.store),
     )
 
 

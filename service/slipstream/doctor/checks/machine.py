@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from slipstream.doctor.checks.sidecar import no_agent_gets_in
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.doctor.machine import Machine
@@ -74,6 +75,32 @@ STORE_NOT_WRITABLE = Problem(
     "error",
     why="The sidecar keeps there what it has acknowledged, and does not start without it.",
     fix="Make the directory of `store.url`, writable for the sidecar's user.",
+)
+STORE_ON_NETWORK = Problem(
+    "machine.store_on_a_network_filesystem",
+    "error",
+    why="SQLite's locks and its log do not hold on network filesystems: the store is corrupted sooner or later, and "
+    "what was acknowledged is lost.",
+    fix="`store.url` on a local disk, or PostgreSQL.",
+)
+LOCKED_OUT = Problem(
+    "machine.store_locked",
+    "error",
+    why="The store holds conversations that were encrypted with a key which `store.encryption_key` lacks: the sidecar "
+    "does not start, so that agents get no answer.",
+    fix="The key of before, behind the new one where it was replaced (docs/privacy.md).",
+)
+KEYS_FILE = Problem(
+    "machine.keys_file_unusable",
+    "error",
+    why="The sidecar does not start with it, so that agents get no answer; one at work keeps the keys that it had.",
+    fix="A YAML list of lines that `slipstream key new` prints, readable for the sidecar's user; [] for none.",
+)
+KEYS_FILE_OPEN = Problem(
+    "machine.keys_file_writable",
+    "error",
+    why="Whoever may write the file gives himself a key with every role, a second later.",
+    fix="`chmod o-w`.",
 )
 PYTHON = Problem(
     "machine.python_version",
@@ -180,6 +207,23 @@ def store(files: Files, machine: Machine) -> Iterator[Finding]:
     if directory is not None and (not directory.exists or directory.error):
         found = f"{directory.path}: {directory.error or 'no such directory'}"
         yield STORE_NOT_WRITABLE.at(files.in_sidecar("store.url"), found)
+    elif directory is not None and directory.filesystem.startswith(_NETWORK):
+        found = f"{directory.path} is on {directory.filesystem}"
+        yield STORE_ON_NETWORK.at(files.in_sidecar("store.url"), found)
+    if machine.locked_out is not None:
+        yield LOCKED_OUT.at(files.in_sidecar("store.encryption_key"), machine.locked_out)
+
+
+def keys(files: Files, machine: Machine) -> Iterator[Finding]:
+    file, where = machine.keys, files.in_sidecar("access.keys_file")
+    if file is None:
+        return
+    if file.error is not None:
+        yield KEYS_FILE.at(where, file.error)
+        return
+    yield from no_agent_gets_in(where, file.roles)
+    if file.writable:
+        yield KEYS_FILE_OPEN.at(where, f"{file.path}: any user of this machine may write it")
 
 
 def versions(files: Files, machine: Machine) -> Iterator[Finding]:

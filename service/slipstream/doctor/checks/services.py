@@ -22,6 +22,13 @@ PRODUCTION_AWAY = Problem(
     why="The model that answers users cannot be reached from here: every call of an agent ends in a 502.",
     fix="Correct `production.base_url`, or the name service, route or firewall on the way.",
 )
+ENDPOINT_AWAY = Problem(
+    "running.endpoint_unreachable",
+    "warning",
+    why="Nothing can be connected to there. Without the webhook of replays runs wait; without a judge or a webhook "
+    "that scores, they fail for want of a reward.",
+    fix="Start the service, or correct its address; the doctor must run where the sidecar runs.",
+)
 EXPLORER_AWAY = Problem(
     "running.explorer_unreachable",
     "warning",
@@ -112,6 +119,9 @@ def production(files: Files, machine: Machine, services: Services) -> Iterator[F
     if services.production is not None:
         url = files.sidecar.production.base_url
         yield PRODUCTION_AWAY.at(files.in_sidecar("production.base_url"), f"{url}: {services.production}")
+    for endpoint, _, error in services.endpoints:
+        if error is not None:
+            yield ENDPOINT_AWAY.at(files.in_sidecar(endpoint.key), f"{endpoint.shown}: {error}")
 
 
 def reachable(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from urllib.parse import SplitResult, urlsplit
 
-from slipstream.access.settings import is_loopback
+from slipstream.access.settings import Role, is_loopback
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
 
@@ -73,6 +73,30 @@ NO_KEY = Problem(
     fix="`access.keys` with a line of `slipstream key new --role proxy`, unless the network itself lets only your own "
     "agents in.",
 )
+NO_AGENT = Problem(
+    "files.no_key_for_agents",
+    "error",
+    why="Keys are asked for, and none of them may call production: every agent is refused.",
+    fix="A key of `slipstream key new --role proxy` among them, given to the agents.",
+)
+TRUSTS_EVERYBODY = Problem(
+    "files.trusts_everybody",
+    "warning",
+    why="Whoever calls may say in `X-Forwarded-For` who he is, to production and in the log of refused keys.",
+    fix="`access.trusted_proxies`: the addresses of your proxies alone.",
+)
+NO_V1 = Problem(
+    "files.production_path_missing",
+    "warning",
+    why="An agent's /v1/chat/completions goes to /chat/completions below this address, where most services answer 404.",
+    fix="`production.base_url` as an OpenAI client is given it, mostly with /v1 at its end.",
+)
+QUEUE_TOO_SHORT = Problem(
+    "files.runs_queue_too_short",
+    "error",
+    why="The runs of a call are queued together or not at all: no call ever gets any.",
+    fix="A `runs.queue` of many times `runs.repeat_time`.",
+)
 NOTHING_SELECTED = Problem(
     "files.nothing_selected",
     "warning",
@@ -123,6 +147,8 @@ def production(files: Files) -> Iterator[Finding]:
     where = files.in_sidecar("production.base_url")
     if _port(url) == listen.port and (_is_loopback(url.hostname) or url.hostname == listen.host):
         yield PRODUCTION_IS_US.at(where, f"{files.sidecar.production.base_url}; listen is {listen.host}:{listen.port}")
+    if not url.path:
+        yield NO_V1.at(where, files.sidecar.production.base_url)
     explorer = urlsplit(files.sidecar.explorer.base_url)
     same = url.hostname == explorer.hostname or (_is_loopback(url.hostname) and _is_loopback(explorer.hostname))
     if same and _port(url) == _port(explorer):
@@ -131,6 +157,10 @@ def production(files: Files) -> Iterator[Finding]:
 
 def limits(files: Files) -> Iterator[Finding]:
     runs, sync = files.sidecar.runs, files.explorer.whole("synchronizer.sync_timeout")
+    if runs.queue < runs.repeat_time:
+        yield QUEUE_TOO_SHORT.at(
+            files.in_sidecar("runs.queue"), f"{runs.queue}; runs.repeat_time is {runs.repeat_time}"
+        )
     if runs.concurrency + files.sidecar.facade.concurrency > _CONNECTIONS:
         found = f"{runs.concurrency} and {files.sidecar.facade.concurrency}"
         yield TOO_MANY_CALLS.at(files.in_sidecar("runs.concurrency", "facade.concurrency"), found)
@@ -143,13 +173,31 @@ def access(files: Files) -> Iterator[Finding]:
     settings = files.sidecar
     if not settings.access.asked_for and not is_loopback(settings.listen.host):
         yield NO_KEY.at(files.in_sidecar("access.insecure"), f"true, with listen: {settings.listen.host}")
+    if settings.access.keys and settings.access.keys_file is None:
+        yield from no_agent_gets_in(
+            files.in_sidecar("access.keys"), {r for key in settings.access.keys for r in key.roles}
+        )
+    if any(network.prefixlen == 0 for network in settings.access.trusted_proxies):
+        found = ", ".join(map(str, settings.access.trusted_proxies))
+        yield TRUSTS_EVERYBODY.at(files.in_sidecar("access.trusted_proxies"), found)
+
+
+def no_agent_gets_in(where: str, roles: Collection[Role]) -> Iterator[Finding]:
+    """
+    Args:
+        roles: what all keys together may do.
+    """
+    if not {"proxy", "admin"} & set(roles):
+        yield NO_AGENT.at(where, f"keys with the roles {', '.join(sorted(roles))}" if roles else "no key at all")
 
 
 def retention(files: Files) -> Iterator[Finding]:
     settings = files.sidecar
-    needed = settings.capture.task_idle + settings.rewards.grace + settings.commit.interval
+    replay = settings.runs.replay_timeout if settings.runs.mode == "webhook" else 0.0
+    needed = settings.capture.task_idle + replay + settings.rewards.grace + settings.commit.interval
     if settings.capture.retention <= needed:
-        found = f"{settings.capture.retention:g} s; task_idle, grace and commit.interval make {needed:g} s"
+        parts = f"task_idle, {'runs.replay_timeout, ' if replay else ''}grace and commit.interval"
+        found = f"{settings.capture.retention:g} s; {parts} make {needed:g} s"
         yield RETENTION.at(files.in_sidecar("capture.retention"), found)
 
 

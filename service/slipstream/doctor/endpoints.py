@@ -1,0 +1,67 @@
+"""The services that `sidecar.yaml` tells the sidecar to ask, and where they are."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+from slipstream.config.settings import Settings
+
+Addresses = tuple[IPv4Address | IPv6Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """
+    Attributes:
+        key: what names it in `sidecar.yaml`.
+        url: where it is.
+        allow_private: which private addresses it may have, as `outgoing` says.
+    """
+
+    key: str
+    url: str
+    allow_private: bool | tuple[str, ...] = True
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def shown(self) -> str:
+        """Its address without what may be a secret: user, password and query."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def endpoints(settings: Settings) -> Iterator[Endpoint]:
+    """The webhook of replays, where it is used, and the webhooks and judges among the calculators."""
+    replay = settings.runs.webhook
+    if settings.runs.mode == "webhook" and replay.url is not None:
+        yield Endpoint("runs.webhook.url", replay.url, replay.allow_private)
+    for number, spec in enumerate(settings.rewards.calculators):
+        if spec.webhook is not None:
+            yield Endpoint(f"rewards.calculators.{number}.webhook.url", spec.webhook.url, spec.webhook.allow_private)
+        elif spec.judge is not None:
+            yield Endpoint(f"rewards.calculators.{number}.judge.base_url", spec.judge.base_url)
+
+
+def told_addresses(host: str) -> Addresses:
+    """The addresses that a host's name says by itself; none of a name that has to be looked up."""
+    try:
+        return (ip_address(host),)
+    except ValueError:
+        loopback = host == "localhost" or host.endswith(".localhost")  # RFC 6761
+        return (IPv4Address("127.0.0.1"),) if loopback else ()
+
+
+def looked_up(host: str) -> Addresses:
+    """The addresses of a host as this machine finds them; none where it finds none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(ip_address(where[0]) for *_, where in found))
