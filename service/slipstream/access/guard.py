@@ -19,7 +19,7 @@ from slipstream.access.ledger import NOBODY, Book
 from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
 from slipstream.config.settings import Settings
 from slipstream.proxy.headers import Headers
-from slipstream.proxy.limits import Refusal
+from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Request
 
 _log = structlog.get_logger(__name__)

@@ -4,6 +4,7 @@
                         (server)        joins the two  │         (client, kept in a pool.Pool)
                                                        └─ tap.Recording ─▶ channel.Sender ─▶ the training side
 
+An agent's connection reads by `reader.RequestReader`, and answers what it does not pass on with a `refusal.Refusal`.
 `gateway.Gateway` is what the connections of one worker share, `upstreams` says where its two routes lead,
 `metrics.Board` counts for all workers.
 """

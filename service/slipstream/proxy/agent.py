@@ -1,26 +1,22 @@
-"""The agent's side: an HTTP/1.1 server's connection, on asyncio with llhttp's parser.
+"""The agent's side: an HTTP/1.1 server's connection, on asyncio.
 
-A web framework's request, task and queues would cost more than everything else the proxy does. What HTTP asks of a
-server is here; what becomes of a request is `Forward`'s.
+A web framework's request, task and queues would cost more than everything else the proxy does. In which order and by
+when requests are answered is here, and what becomes of the connection; `Forward` answers them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-import httptools
-
-from slipstream.proxy.connection import write
 from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.forward import Forward
 from slipstream.proxy.gateway import Gateway
-from slipstream.proxy.headers import Headers, has_body
-from slipstream.proxy.limits import PROGRESS, Refusal
+from slipstream.proxy.reader import RequestReader
+from slipstream.proxy.refusal import REASONS, body_too_slow, head_too_slow
 from slipstream.proxy.request import Request
+from slipstream.proxy.writing import write
 
 _NEVER = float("inf")
 
@@ -32,37 +28,8 @@ _MOST_AHEAD = 32
 _MOST_BYTES_AHEAD = 64 * 1024
 """Requests, and bytes of their bodies, that wait for the answers before theirs."""
 
-_REASONS = {
-    200: b"OK",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    501: b"Not Implemented",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-    505: b"HTTP Version Not Supported",
-}
 
-
-_BETWEEN = len(b": \r\n")
-
-_OTHER_VERSION = Refusal(505, "invalid_request", "HTTP/1.1 and HTTP/1.0 are spoken here.")
-
-_TOO_MANY_CONNECTIONS = Refusal(
-    503,
-    "too_many_connections",
-    "The sidecar has as many connections open as it may (limits.connections); try again.",
-    kind="server_error",
-)
-
-
-class AgentConnection(asyncio.Protocol):
+class AgentConnection(RequestReader):
     """One connection of an agent; its requests are answered one after another.
 
     Args:
@@ -70,41 +37,20 @@ class AgentConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_arriving",
         "_close_after",
-        "_crowded",
         "_deadline",
-        "_fields_size",
         "_forward",
-        "_gateway",
-        "_headers",
-        "_last_read",
-        "_limits",
-        "_parser",
         "_paused",
         "_reading",
-        "_requests",
         "_takes_answers",
-        "_target",
         "_transport",
         "_unwanted",
     )
 
     def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._limits = gateway.limits
+        super().__init__(gateway)
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._deadline = Deadline(asyncio.get_running_loop(), self._too_slow)
-        self._target = b""
-        self._headers: Headers = []
-        self._fields_size = 0
-        """Bytes since the last one that was no head's and no trailer's."""
-        self._last_read = 0
-        self._arriving: Request | None = None
-        """The request whose body is being read."""
-        self._requests: deque[Request] = deque()
-        """Requests that wait for the answers before theirs."""
         self._forward: Forward | None = None
         self._unwanted: Request | None = None
         """A request that was answered before all of it was here."""
@@ -113,8 +59,6 @@ class AgentConnection(asyncio.Protocol):
         self._paused = False
         """Reading stood still at some time since the body's progress was last looked at."""
         self._takes_answers = True
-        self._crowded = False
-        """It is open only to be told that there are too many."""
 
     # asyncio.Protocol
 
@@ -128,28 +72,6 @@ class AgentConnection(asyncio.Protocol):
             self._transport.abort()
         else:
             self._deadline.set(self._limits.keep_alive if admitted else _REST_WITHIN)
-
-    def data_received(self, data: bytes) -> None:
-        if self._parser is None:  # what follows a request that could not be read
-            return
-        self._last_read = size = len(data)
-        self._fields_size += size
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._upgraded(data[upgrade.args[0] :])
-            return
-        except httptools.HttpParserError as error:
-            self._unreadable(Refusal(400, "invalid_request", f"The request cannot be read: {error}."))
-        if self._fields_size and self._parser is not None:
-            limits = self._limits
-            if self._fields_size > limits.header_bytes:
-                self._unreadable(_head_too_large(limits.header_bytes))
-            elif len(self._headers) > limits.headers:
-                self._unreadable(_too_many_headers(limits.headers))
-            elif self._fields_size == size and self._forward is None and not self._requests:
-                self._deadline.set(limits.header_timeout)  # once: bytes that trickle in do not move it
-        self._go_on()
 
     def eof_received(self) -> None:
         return None  # closes the connection: an agent that can send no more is taken for one that has gone
@@ -188,7 +110,7 @@ class AgentConnection(asyncio.Protocol):
     def reply(self, request: Request, status: int, body: bytes, fields: bytes = b"") -> None:
         """Send a whole answer of the proxy's own, in JSON; `fields` are further lines of its head."""
         head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n"
-        head %= (status, _REASONS[status], len(body), fields, self.closing(request))
+        head %= (status, REASONS[status], len(body), fields, self.closing(request))
         self.send(head, () if request.method == b"HEAD" else (body,))
 
     def closing(self, request: Request) -> bytes:
@@ -287,21 +209,16 @@ class AgentConnection(asyncio.Protocol):
         waiting = sum(len(piece) for request in self._requests for piece in request.pieces)
         return len(self._requests) > _MOST_AHEAD or waiting > _MOST_BYTES_AHEAD
 
-    def _upgraded(self, rest: bytes) -> None:
-        """The parser takes what follows the last request's head for another protocol's."""
-        self._parser = httptools.HttpRequestParser(self)
-        request = self._requests[-1]
-        if request.http11 and _offers_h2c(request):
-            # Java's HttpClient offers HTTP/2 with each request by default. A server may ignore the offer (RFC 9110,
-            # section 7.8); llhttp cannot, and the body would be lost. So the head is read again without it.
-            self._requests.pop()
-            fields = [b"%b: %b\r\n" % field for field in request.headers if field[0].lower() != b"upgrade"]
-            line = b"%b %b HTTP/1.1\r\n" % (request.method, request.target)
-            self.data_received(b"".join((line, *fields, b"\r\n", rest)))
-            return
-        self._go_on()
-        if rest and request.keep_alive and not has_body(request.headers):
-            self.data_received(rest)
+    def _head_begins(self) -> None:
+        if self._forward is None and not self._requests:
+            self._deadline.set(self._limits.header_timeout)  # once: bytes that trickle in do not move it
+
+    def _abandon(self) -> bool:
+        forward, self._forward = self._forward, None
+        if forward is None or not forward.abandon():
+            return False
+        self.cut()
+        return True
 
     def _rest_is_here(self, request: Request) -> bool:
         """Throw away what comes of a request that is answered already; returns whether that was all."""
@@ -343,99 +260,13 @@ class AgentConnection(asyncio.Protocol):
         elif forward is not None:
             if forward.request.complete:
                 return
-            if forward.goes_on() or self._paused:
+            if (forward.upload is not None and forward.upload.goes_on()) or self._paused:
                 self._paused = not self._reading
                 self._deadline.set(limits.body_timeout)
             else:
-                text = f"Less than {PROGRESS} bytes of the request's body came within {limits.body_timeout:g} s."
-                forward.refuse(Refusal(408, "too_slow", f"{text} (limits.body_timeout)", "body_timeout"))
+                forward.refuse(body_too_slow(limits.body_timeout))
         elif self._fields_size and self._unwanted is None and self._parser is not None:
-            text = f"The request's head did not come within {limits.header_timeout:g} s (limits.header_timeout)."
-            self._unreadable(Refusal(408, "too_slow", text, "header_timeout"))
+            self._unreadable(head_too_slow(limits.header_timeout))
             self._go_on()
         else:
             self._close()
-
-    def _unreadable(self, refusal: Refusal) -> None:
-        """Refuse what is no request, and read no further."""
-        self._parser = None
-        arriving, self._arriving = self._arriving, None
-        forward = self._forward
-        if arriving is not None and self._requests:
-            self._requests.pop()
-        elif arriving is not None and forward is not None:
-            self._forward = None
-            if forward.abandon():
-                self.cut()
-                return
-        request = Request(b"GET", b"/", [], http11=True, keep_alive=False, odd=True)
-        request.refusal = refusal  # and it stays incomplete: what follows is read, and thrown away, for a while
-        self._requests.append(request)  # the answers to what came before it go out first
-
-    # The parser's callbacks
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._arriving is None:  # after the head these are trailers, which are dropped
-            self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        parser = self._parser
-        assert parser is not None  # for the type checker
-        version = parser.get_http_version()
-        self._arriving = request = Request(
-            parser.get_method(),
-            self._target,
-            self._headers,
-            http11=version == "1.1",
-            keep_alive=parser.should_keep_alive(),
-            odd=parser.should_upgrade() or version not in ("1.1", "1.0"),
-        )
-        limits = self._limits
-        if request.odd and version not in ("1.1", "1.0"):
-            request.refusal, request.keep_alive = _OTHER_VERSION, False
-        elif len(self._headers) > limits.headers:
-            request.odd, request.refusal = True, _too_many_headers(limits.headers)
-        elif (self._fields_size > limits.header_bytes or self._last_read > limits.header_bytes) and (
-            len(self._target) + sum(len(name) + len(value) + _BETWEEN for name, value in self._headers)
-            > limits.header_bytes
-        ):
-            request.odd, request.refusal = True, _head_too_large(limits.header_bytes)
-        elif self._crowded:
-            request.keep_alive = False
-            if self._gateway.is_productions(request):
-                request.odd, request.refusal = True, _TOO_MANY_CONNECTIONS
-        self._requests.append(request)
-        self._target = b""
-        self._headers = []
-        self._fields_size = 0
-
-    def on_body(self, body: bytes) -> None:
-        self._fields_size = 0
-        if self._arriving is not None:
-            self._arriving.pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        request = self._arriving
-        if request is None:
-            return
-        request.complete = True
-        request.received_at = time.perf_counter()
-        self._arriving = None
-        self._fields_size = 0
-
-
-def _offers_h2c(request: Request) -> bool:
-    return any(name.lower() == b"upgrade" and value.strip().lower() == b"h2c" for name, value in request.headers)
-
-
-def _head_too_large(most: int) -> Refusal:
-    text = f"The request's head, or its trailers, are longer than {most} bytes (limits.header_bytes)."
-    return Refusal(431, "head_too_large", text, "header_bytes")
-
-
-def _too_many_headers(most: int) -> Refusal:
-    text = f"The request has more than {most} header fields (limits.headers)."
-    return Refusal(431, "too_many_headers", text, "headers")

@@ -17,12 +17,10 @@ import httptools
 from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.errors import Cause, UpstreamError
 from slipstream.proxy.headers import Headers, has
+from slipstream.proxy.writing import write
 
 _LONGEST_FIELDS = 1024 * 1024
 """Bytes of a head or of trailers that are taken for a broken upstream; real ones stay under 64 KiB."""
-
-JOINED = 16 * 1024
-"""Bytes of a piece that is joined to the head before it: copying so few is cheaper than a list for the kernel."""
 
 
 class Receiver(Protocol):
@@ -321,13 +319,3 @@ class Connection(asyncio.Protocol):
         elif self.status and self._parser is not None and not self._complete:
             self._complete = True
             self._keep_alive = self._parser.should_keep_alive()
-
-
-def write(transport: asyncio.WriteTransport, head: bytes, pieces: Sequence[bytes]) -> None:
-    """Write a head, which may be empty, and pieces as one; a large piece is not copied for it."""
-    if not pieces:
-        transport.write(head)
-    elif len(pieces) == 1 and len(pieces[0]) <= JOINED:
-        transport.write(head + pieces[0])
-    else:
-        transport.writelines([head, *pieces] if head else pieces)

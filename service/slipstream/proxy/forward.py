@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 
-from slipstream.errors import error_body
-from slipstream.proxy.connection import JOINED, Connection
+from slipstream.proxy.connection import Connection
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.gateway import Gateway, Route
-from slipstream.proxy.headers import UnknownCoding, answer_fields, content_length, has, has_body
-from slipstream.proxy.limits import PROGRESS, RETRY_AFTER, Refusal
-from slipstream.proxy.request import Request
+from slipstream.proxy.headers import UnknownCoding, answer_fields, content_length, has
+from slipstream.proxy.refusal import CHUNKS_OF_OLD, TOO_MANY_STREAMS, UNKNOWN_CODING, Refusal, body_too_large
+from slipstream.proxy.request import Agent, Request
 from slipstream.proxy.tap import Recording
+from slipstream.proxy.upload import Upload
+from slipstream.proxy.writing import chunks
 
 _log = structlog.get_logger(__name__)
 
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
-
-_NO_WEBSOCKET = "Websockets are not passed on; connect to the production model directly."
-_NO_UPGRADE = "A request with a body cannot ask for an upgrade (with Java's HttpClient: set version(HTTP_1_1))."
-_UNKNOWN_CODING = Refusal(501, "unknown_coding", "A body may be sent in chunks, and in no other transfer coding.")
-_CHUNKS_OF_OLD = Refusal(400, "invalid_request", "HTTP/1.0 knows no transfer-encoding.")
-
-
-class Agent(Protocol):
-    """The connection of the agent whose request this is."""
-
-    def send(self, head: bytes, pieces: Sequence[bytes]) -> None:
-        """Send a part of the answer; an agent that has gone swallows it, and `agent_gone` tells."""
-        ...
-
-    def reply(self, request: Request, status: int, body: bytes, fields: bytes = b"") -> None:
-        """Send a whole answer of the proxy's own, in JSON; `fields` are further lines of its head."""
-        ...
-
-    def closing(self, request: Request) -> bytes:
-        """The header field that tells the agent what becomes of its connection after this answer."""
-        ...
-
-    def peer(self) -> str:
-        """The address at the other end of the connection."""
-        ...
-
-    def takes_request(self, takes: bool) -> None:
-        """Read more of the request, or leave what comes in the kernel's hands for now."""
-        ...
-
-    def answered(self) -> None:
-        """The answer has been sent to its end."""
-        ...
-
-    def cut(self) -> None:
-        """Break off an answer that has started."""
-        ...
 
 
 class Forward:
@@ -66,10 +27,12 @@ class Forward:
 
     Attributes:
         sent: the whole request was handed to the upstream's connection.
+        upload: the request's body, where it was not here in full with its head.
     """
 
     # Defaults of the class, not assignments in __init__: most requests never touch most of them.
     sent = False
+    upload: Upload | None = None
     _recording: Recording | None = None
     _connection: Connection | None = None
     _opening: asyncio.Task[None] | None = None
@@ -89,12 +52,6 @@ class Forward:
     """The upstream takes no more of the request at the moment."""
     _started = False
     """The answer has started."""
-    _arrived = 0
-    """Bytes of a body that was not here in full with its head, ..."""
-    _longest = 0
-    """... of those that it may have, ..."""
-    _judged = 0
-    """... and how many there were when its progress was last looked at."""
     _over = False
 
     def __init__(self, agent: Agent, request: Request, gateway: Gateway) -> None:
@@ -106,7 +63,8 @@ class Forward:
     def start(self) -> None:
         """Send what there is of the request, or refuse it."""
         request, route = self.request, self._route
-        if request.odd and self._refused():
+        if request.refusal is not None:
+            self._decline(request.refusal)
             return
         guard, kept = self._gateway.guard, True
         if guard is not None:
@@ -127,11 +85,11 @@ class Forward:
             self._request_head, self._chunked = route.head(request)
         except UnknownCoding:
             request.keep_alive = False  # others may see another end of this request
-            self._decline(_UNKNOWN_CODING)
+            self._decline(UNKNOWN_CODING)
             return
         if self._chunked and not request.http11:
             request.keep_alive = False
-            self._decline(_CHUNKS_OF_OLD)
+            self._decline(CHUNKS_OF_OLD)
             return
         route.metrics.begins()
         self._recording = self._gateway.recording(route, request, kept)
@@ -146,20 +104,15 @@ class Forward:
 
     def more(self) -> None:
         """More of the request is there."""
-        connection = self._connection
-        if connection is not None:
-            pieces = self.request.pieces
-            self._arrived += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-            if self._arrived > self._longest:
-                self.refuse(self._too_long())
-                return
-            connection.send(b"", self._pieces())
-            self._sent_or_waits(connection)
-
-    def goes_on(self) -> bool:
-        """Whether enough of the body came since this was asked last."""
-        came, self._judged = self._arrived - self._judged, self._arrived
-        return came >= PROGRESS
+        connection, upload = self._connection, self.upload
+        if connection is None or upload is None:
+            return
+        if (refusal := upload.refuses(self.request.pieces)) is not None:
+            self.refuse(refusal)
+            return
+        connection.send(b"", self._pieces())
+        if self.sent:
+            self._all_sent(connection)
 
     def refuse(self, refusal: Refusal) -> None:
         """Take no more of a request that is on its way."""
@@ -239,9 +192,8 @@ class Forward:
         if self._started:
             self._agent.cut()
             return
-        status = 504 if error.timed_out else 502
-        kind = "upstream_timeout" if error.timed_out else "upstream_unreachable"
-        self._refuse(status, kind, error.cause, f"{route.name}: {error}.")
+        status, kind = (504, "upstream_timeout") if error.timed_out else (502, "upstream_unreachable")
+        self._tell(Refusal(status, error.cause, f"{route.name}: {error}.", kind=kind))
 
     def may_send(self, may: bool) -> None:
         self._stuck = not may
@@ -262,46 +214,18 @@ class Forward:
 
     # On the way there
 
-    def _refused(self) -> bool:
-        request = self.request
-        request_error = "invalid_request_error"
-        if request.refusal is not None:
-            self._decline(request.refusal)
-            return True
-        if request.method == b"CONNECT":
-            status, kind, message = 405, request_error, "This is no HTTP proxy."
-        elif any(name.lower() == b"upgrade" and value.lower() == b"websocket" for name, value in request.headers):
-            status, kind, message = 403, "websocket_unsupported", _NO_WEBSOCKET
-        elif has_body(request.headers):
-            # The parser takes such a body for another protocol's bytes: production would wait for it and take the
-            # connection's next request, another user's, for it.
-            status, kind, message = 400, "upgrade_unsupported", _NO_UPGRADE
-        else:
-            return False
-        self._over = True
-        request.keep_alive = False
-        self._refuse(status, kind, None, message)
-        return True
-
     def _too_much(self) -> Refusal | None:
         """What this request is more of than there may be, by its head."""
         request, route, gateway = self.request, self._route, self._gateway
         if route.metrics.in_flight >= gateway.limits.streams:
-            text = "The sidecar carries as many requests as it may (limits.streams); try again."
-            return Refusal(503, "too_many_streams", text, "streams", "server_error")
-        longest, _ = gateway.longest_body(route, request.target)
+            return TOO_MANY_STREAMS
+        longest = gateway.longest_body(route, request.target)
         pieces = request.pieces
         here = 0 if not pieces else len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if not request.complete:
-            self._arrived, self._longest = here, longest
+            self.upload = Upload(here, longest)
             here = max(here, content_length(request.headers))
-        return self._too_long() if here > longest else None
-
-    def _too_long(self) -> Refusal:
-        longest, limit = self._gateway.longest_body(self._route, self.request.target)
-        key = "facade.max_body" if longest > self._gateway.limits.control_body and limit == "control_body" else ""
-        text = f"The request's body is longer than {longest} bytes ({key or f'limits.{limit}'})."
-        return Refusal(413, "too_large", text, limit)
+        return body_too_large(longest) if here > longest.most else None
 
     def _decline(self, refusal: Refusal) -> None:
         """Answer that the request is not taken. Where it is not here in full, nothing follows it."""
@@ -309,18 +233,15 @@ class Forward:
         self._over = True
         request.keep_alive = request.keep_alive and request.complete
         self._count(refusal)
-        fields = RETRY_AFTER if refusal.status == 503 else refusal.fields
-        self._refuse(refusal.status, refusal.kind, refusal.code, refusal.message, fields)
+        self._tell(refusal)
 
     def _count(self, refusal: Refusal) -> None:
         if refusal.limit is not None:
             self._gateway.refused(refusal.limit)
 
-    def _refuse(self, status: int, kind: str, code: str | None, message: str, fields: bytes = b"") -> None:
-        """Answer with an error in OpenAI's format."""
-        self._route.metrics.answered(status)
-        body = json.dumps(error_body(message, kind=kind, code=code)).encode()
-        self._agent.reply(self.request, status, body, fields)
+    def _tell(self, refusal: Refusal) -> None:
+        self._route.metrics.answered(refusal.status)
+        self._agent.reply(self.request, refusal.status, refusal.body(), refusal.fields)
         self._agent.answered()
 
     def _open(self) -> None:
@@ -332,11 +253,8 @@ class Forward:
         before = time.perf_counter()
         try:
             connection = await self._route.pool.opened()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must not wait for ever
+        except UpstreamError as error:
             self._opening = None
-            if not isinstance(error, UpstreamError):
-                _log.exception("connection_not_opened", upstream=self._route.name)
-                error = UpstreamError("connect", f"no connection: {error}")
             self.failed(error)
             return
         self._opening = None
@@ -353,7 +271,8 @@ class Forward:
         connection.send(self._request_head, self._pieces())
         if self._kept and self.sent and request.method in _IDEMPOTENT:
             self._again = body
-        self._sent_or_waits(connection)
+        if self.sent:
+            self._all_sent(connection)
 
     def _pieces(self) -> list[bytes]:
         """What has arrived of the body, as it leaves."""
@@ -368,11 +287,10 @@ class Forward:
             return chunks(pieces, last=request.complete)
         return pieces
 
-    def _sent_or_waits(self, connection: Connection) -> None:
-        if self.sent:
-            self._sent_at = time.perf_counter()
-            if not self._stuck and not self._started:
-                connection.within(self._route.limits.first_byte_timeout, "first_byte_timeout")
+    def _all_sent(self, connection: Connection) -> None:
+        self._sent_at = time.perf_counter()
+        if not self._stuck and not self._started:
+            connection.within(self._route.limits.first_byte_timeout, "first_byte_timeout")
 
     # On the way back
 
@@ -404,19 +322,3 @@ class Forward:
         if self._recording is not None:
             self._recording.end(error, self.request.complete)
             self._gateway.record(self._recording)
-
-
-def chunks(pieces: list[bytes], *, last: bool) -> list[bytes]:
-    """Pieces of a body in HTTP/1.1's chunks, each with its frame; small ones in one buffer each."""
-    framed: list[bytes] = []
-    for piece in pieces:
-        if len(piece) <= JOINED:
-            framed.append(b"%x\r\n%b\r\n" % (len(piece), piece))
-        else:
-            framed += (b"%x\r\n" % len(piece), piece, b"\r\n")
-    if last:
-        if framed:
-            framed[-1] += b"0\r\n\r\n"
-        else:
-            framed.append(b"0\r\n\r\n")
-    return framed

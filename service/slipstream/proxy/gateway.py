@@ -12,9 +12,10 @@ import httptools
 import structlog
 
 from slipstream.access.guard import Guard
-from slipstream.proxy.limits import AgentLimits, Limit, Refusal
+from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.pool import Pool
+from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording, Room, Tap
 
@@ -28,8 +29,6 @@ microsecond for each ten or so."""
 
 _LOOK = 0.1
 """Seconds until idle ones are looked for again where there was none."""
-
-_NO_PATH = Refusal(400, "invalid_request", "The request's target is neither a path nor an http(s) URL.")
 
 ROOT = b"/v1"
 """What is production's begins with it, ..."""
@@ -131,7 +130,7 @@ class Gateway:
         if target[:1] != b"/":
             path = _origin_form(target)
             if path is None and request.method != b"CONNECT":
-                request.odd, request.refusal, request.keep_alive = True, _NO_PATH, False
+                request.refusal, request.keep_alive = NO_PATH, False
             target = request.target = path or b"/"
         return self._production if target.startswith(_PRODUCTIONS) or target == ROOT else self._control
 
@@ -162,12 +161,12 @@ class Gateway:
             asyncio.get_running_loop().call_soon(self._hand_on)
         self._finished.append(recording)
 
-    def longest_body(self, route: Route, target: bytes) -> tuple[int, Limit]:
-        """Bytes that a request's body may have, and the limit's key."""
+    def longest_body(self, route: Route, target: bytes) -> BodyLimit:
+        """How long a request's body may be."""
         if route is self._production:
-            return self.limits.request_body, "request_body"
+            return self.limits.request_body
         chat = target.partition(b"?")[0].endswith(b"/chat/completions")
-        return self.limits.chat_body if chat else self.limits.control_body, "control_body"
+        return self.limits.chat_body if chat else self.limits.control_body
 
     def refused(self, limit: Limit) -> None:
         """A limit ended a request, or a connection."""

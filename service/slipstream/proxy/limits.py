@@ -1,4 +1,4 @@
-"""What the agents of one worker may take of it, and what is said to those that want more."""
+"""What the agents of one worker may take of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ Limit = Literal[
 ]
 """A key of `limits` that was reached; a label of the metrics."""
 
-RETRY_AFTER = b"retry-after: 1\r\n"
-"""With each 503: what is full now has room again as soon as an exchange ends, and SDKs spread their further tries."""
-
 PROGRESS = 16 * 1024
 """Bytes of a body that are to arrive within each `body_timeout`: some 270 a second at its default, less than the
 slowest line brings. A limit on the whole would refuse long uploads; one on the silence, let a byte a minute pass."""
@@ -32,20 +29,18 @@ RESERVED = 32
 operators."""
 
 
-class Refusal(NamedTuple):
-    """An answer of the proxy's own to a request that it does not take.
+class BodyLimit(NamedTuple):
+    """How long a body may be.
 
     Attributes:
-        limit: that was reached, if one was.
-        fields: further lines of the answer's head.
+        most: bytes.
+        limit: as it is counted.
+        key: of the setting that says so.
     """
 
-    status: int
-    code: str
-    message: str
-    limit: Limit | None = None
-    kind: str = "invalid_request_error"
-    fields: bytes = b""
+    most: int
+    limit: Limit
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +48,15 @@ class AgentLimits:
     """The section `limits` for one worker: connections and streams are divided by their number.
 
     Attributes:
-        chat_body: bytes of a chat on a control route, which `facade.max_body` bounds.
+        control_body, chat_body: on a control route; that of a chat is bounded by `facade.max_body`.
         most_connections: with those that are to be told that it is full.
     """
 
     connections: int
     streams: int
-    request_body: int
-    control_body: int
-    chat_body: int
+    request_body: BodyLimit
+    control_body: BodyLimit
+    chat_body: BodyLimit
     header_bytes: int
     headers: int
     header_timeout: float
@@ -71,13 +66,15 @@ class AgentLimits:
 
     @classmethod
     def share(cls, limits: Limits, *, workers: int = 1, chat_body: int = 0) -> AgentLimits:
-        """A worker's part, rounded up."""
+        """A worker's part, rounded up; `chat_body`: `facade.max_body`."""
+        control_body = BodyLimit(limits.control_body, "control_body", "limits.control_body")
+        longer = chat_body > limits.control_body
         return cls(
             connections=-(-limits.connections // workers),
             streams=-(-limits.streams // workers),
-            request_body=limits.request_body,
-            control_body=limits.control_body,
-            chat_body=max(chat_body, limits.control_body),
+            request_body=BodyLimit(limits.request_body, "request_body", "limits.request_body"),
+            control_body=control_body,
+            chat_body=BodyLimit(chat_body, "control_body", "facade.max_body") if longer else control_body,
             header_bytes=limits.header_bytes,
             headers=limits.headers,
             header_timeout=limits.header_timeout,

@@ -6,7 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from slipstream.proxy.connection import Connection
+from slipstream.proxy.errors import UpstreamError
+
+_log = structlog.get_logger(__name__)
 
 IDLE_LIFE = 4.0
 """Seconds that an idle connection is kept: below the 5 s after which uvicorn, and so vLLM, closes its own end. A POST
@@ -54,7 +59,13 @@ class Pool:
         Raises:
             UpstreamError: there is none.
         """
-        return await self._opener.open(lambda: Connection(self._idle_timeout, self._keep, self._forget))
+        try:
+            return await self._opener.open(lambda: Connection(self._idle_timeout, self._keep, self._forget))
+        except UpstreamError:
+            raise
+        except Exception as error:  # whatever it is, who asked for it must not wait for ever
+            _log.exception("connection_not_opened")
+            raise UpstreamError("connect", f"no connection: {error}") from error
 
     @property
     def idle(self) -> int:
