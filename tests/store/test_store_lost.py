@@ -17,6 +17,7 @@ from loops import Loop, RunLoop
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess
+from slow_link import slow_link
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 from stores import PostgresServer, postgres_server
@@ -76,6 +77,33 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
         assert (await loop.client.get("/readyz")).status_code == 503
         assert (await loop.client.get("/healthz")).status_code == 200
         await asyncio.to_thread(server.start)
+        await _goes_on(loop, "before", "meanwhile", "more")
+
+
+async def test_a_server_that_is_slow(
+    new_postgres: Callable[[], str], run_loop: RunLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        slow_link(new_postgres(), tmp_path) as link,
+        run_loop(store={"url": link.url, "lease": "60s"}) as loop,
+    ):
+        await _chats(loop, "before")
+        await until(lambda: loop.ready(1))
+        for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
+            monkeypatch.setattr(database, name, 8.0)
+        monkeypatch.setattr(database, "_MOST_WAITING", 20)
+        link.delay = 2.0  # of each statement, so that no transaction comes to its end in time
+        said = {"task_id": "before", "thumbs": "up"}
+        posts = asyncio.gather(*(loop.client.post("/feedback", json=said, timeout=20) for _ in range(40)))
+        await _chats(loop, "meanwhile", "more")
+        answers = await posts
+        assert all(map(_refused, answers))
+        took = sorted(answer.elapsed.total_seconds() for answer in answers)
+        assert took[10] < 4, "those for whom there is no room are told so at once"
+        assert took[-1] < 12, "the wait and the transaction have one limit"
+        link.delay = 0.0
+        for name in ("_LONGEST_WAIT", "_LONGEST_WRITE", "_LONGEST_READ"):
+            monkeypatch.setattr(database, name, 30.0)
         await _goes_on(loop, "before", "meanwhile", "more")
 
 

@@ -37,12 +37,12 @@ _LONGEST_WAIT = 30.0
 """Seconds in the queue of this process' writers. Where the store hangs, who waits longer is told so instead."""
 
 _MOST_WAITING = 2_000
-"""Writers in that queue, which is some seconds' work. Where the store is slow, who comes behind them would wait in vain,
-and take memory for longer than its own patience lasts."""
+"""Writers in that queue, which is some seconds' work. Where the store is slow, who comes behind them would wait in
+vain, and take memory for longer than its own patience lasts."""
 
 _LONGEST_WRITE = 30.0
 _LONGEST_READ = 60.0
-"""Seconds of one transaction on PostgreSQL, which may be slow, or gone without a word; of a writer its time in the queue
+"""Seconds of one transaction on PostgreSQL, which may be slow, or gone without a word; a writer's time in the queue
 counts. Those of ours take milliseconds, and far less than this on a machine that is overloaded."""
 
 
