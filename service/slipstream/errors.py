@@ -34,7 +34,8 @@ class ConfigError(SlipstreamError):
 
 
 class StoreAway(SlipstreamError):
-    """The store cannot be opened at the moment: its server is down, starts, or is busy. Later it can."""
+    """The store cannot be opened at the moment: its server is down, starts, or is busy, or a later release of the
+    sidecar has changed its tables. Later it can, by this process or by one that takes its place."""
 
 
 class RequestError(SlipstreamError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -12,8 +11,8 @@ from slipstream.errors import StoreAway
 
 _log = structlog.get_logger(__name__)
 
-_AGAIN = 2.0
-"""Seconds between two tries: a server that is down refuses at once, and is asked for little."""
+_AGAIN = 5.0
+"""Seconds between two tries: soon enough to notice that it is back, and not too many words in the log."""
 
 
 class Start:
@@ -42,7 +41,7 @@ class Start:
         try:
             await self._start()
         except StoreAway as error:
-            _log.error("store_away", reason=str(error))
+            _tell(error)
             self._waiting = asyncio.create_task(self._wait(), name="start")
 
     async def end(self) -> None:
@@ -55,10 +54,17 @@ class Start:
         try:
             while True:
                 await asyncio.sleep(_AGAIN)
-                with contextlib.suppress(StoreAway):
+                try:
                     await self._start()
+                except StoreAway as away:
+                    _tell(away)
+                else:
                     _log.info("store_reached")
                     return
         except Exception as error:  # noqa: BLE001 - whoever is told raises it
             self.failure = error
             self._failed()
+
+
+def _tell(error: StoreAway) -> None:
+    _log.error("store_away", reason=str(error))

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from stores import ON_BOTH_STORES
 
 import slipstream.store
+from slipstream.errors import StoreAway
 from slipstream.store import replays, runs
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
@@ -86,3 +87,20 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
         with pytest.raises(IntegrityError):
             await connection.execute(text("UPDATE groups SET call_id = NULL"))
     await engine.dispose()
+
+
+@ON_BOTH_STORES
+async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_url: str) -> None:
+    database, engine = Database(store_url), create_async_engine(store_url)
+    await database.open()
+    await database.close()
+    async with engine.begin() as connection:
+        known = await connection.scalar(text("SELECT version_num FROM alembic_version"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreAway, match=r"a later release .*9999"):
+        await database.open()
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = :known"), {"known": known})
+    await engine.dispose()
+    await database.open()
+    await database.close()

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import alembic.command
 import alembic.config
+from alembic.util import CommandError
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -94,7 +95,8 @@ class Database:
         Raises:
             ConfigError: it cannot be opened or written, another sidecar has it (SQLite), or it is encrypted with other
                 keys.
-            StoreAway: it is a server that cannot be reached at the moment; this may be called again.
+            StoreAway: it is a server that cannot be reached at the moment, or a later release has changed its tables;
+                this may be called again.
         """
         try:
             if not self.shared and self._url.database not in (None, "", ":memory:"):
@@ -108,7 +110,7 @@ class Database:
                 await connection.run_sync(_upgrade)
             async with self.write() as session:
                 await keys.check(session, self._cipher, time.time())
-        except ConfigError:
+        except (ConfigError, StoreAway):
             await self.close()
             raise
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -244,4 +246,7 @@ def _upgrade(connection: Connection) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection
-    alembic.command.upgrade(config, "head")
+    try:
+        alembic.command.upgrade(config, "head")
+    except CommandError as error:
+        raise StoreAway(f"store.url: a later release of slipstream has changed its tables ({error})") from error
