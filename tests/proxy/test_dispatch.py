@@ -89,3 +89,13 @@ async def test_the_http2_offer_of_javas_client_is_ignored(framing: bytes) -> Non
                 await client.send(piece)
             async with asyncio.timeout(LIMIT):
                 assert (await client.reader.readuntil(b"production")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"other/2"])
+async def test_a_long_row_of_offers_in_one_piece_is_answered(protocol: bytes) -> None:
+    """Each is read again behind the one before: within each other, a thousand would be too deep."""
+    one = b"GET /healthz HTTP/1.1\r\nhost: s\r\nconnection: Upgrade\r\nupgrade: %b\r\n\r\n" % protocol
+    async with sidecar(9) as side, dial(side.port) as client:
+        await client.send(one * 1000 + get(b"/healthz"))
+        async with asyncio.timeout(LIMIT):
+            assert (await client.reader.read()).count(b"HTTP/1.1 200 ") == 1001

@@ -70,29 +70,29 @@ class RequestReader(asyncio.Protocol, ABC):
         """The request that was taken out of the row last turns out to be none; returns whether all ends with it."""
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None:  # what follows a request that could not be read
+        while data and self._parser is not None:  # None: what follows a request that could not be read
+            self._last_read = size = len(data)
+            self._fields_size += size
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._upgraded(data[upgrade.args[0] :])
+                continue
+            except httptools.HttpParserError as error:
+                self._unreadable(refusal.unreadable(error))
+            if self._fields_size and self._parser is not None:
+                limits = self._limits
+                if self._fields_size > limits.header_bytes:
+                    self._unreadable(refusal.head_too_large(limits.header_bytes))
+                elif len(self._headers) > limits.headers:
+                    self._unreadable(refusal.too_many_headers(limits.headers))
+                elif self._fields_size == size:
+                    self._head_begins()
+            self._go_on()
             return
-        self._last_read = size = len(data)
-        self._fields_size += size
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._upgraded(data[upgrade.args[0] :])
-            return
-        except httptools.HttpParserError as error:
-            self._unreadable(refusal.unreadable(error))
-        if self._fields_size and self._parser is not None:
-            limits = self._limits
-            if self._fields_size > limits.header_bytes:
-                self._unreadable(refusal.head_too_large(limits.header_bytes))
-            elif len(self._headers) > limits.headers:
-                self._unreadable(refusal.too_many_headers(limits.headers))
-            elif self._fields_size == size:
-                self._head_begins()
-        self._go_on()
 
-    def _upgraded(self, rest: bytes) -> None:
-        """The parser takes what follows the last request's head for another protocol's."""
+    def _upgraded(self, rest: bytes) -> bytes:
+        """The parser takes what follows the last request's head for another protocol's; returns what is to be read."""
         self._parser = httptools.HttpRequestParser(self)
         request = self._requests[-1]
         if request.http11 and _asks_for(b"h2c", request):
@@ -101,11 +101,9 @@ class RequestReader(asyncio.Protocol, ABC):
             self._requests.pop()
             fields = [b"%b: %b\r\n" % field for field in request.headers if field[0].lower() != b"upgrade"]
             line = b"%b %b HTTP/1.1\r\n" % (request.method, request.target)
-            self.data_received(b"".join((line, *fields, b"\r\n", rest)))
-            return
+            return b"".join((line, *fields, b"\r\n", rest))
         self._go_on()
-        if rest and request.keep_alive and not has_body(request.headers):
-            self.data_received(rest)
+        return rest if request.keep_alive and not has_body(request.headers) else b""
 
     def _unreadable(self, why: Refusal) -> None:
         """Refuse what is no request, and read no further."""
