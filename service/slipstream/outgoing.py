@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import httpx
 from pydantic import BeforeValidator
 
-from slipstream.capture.body import Unreadable, decoded
 from slipstream.errors import SlipstreamError
 
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -54,21 +53,6 @@ def outgoing_client(allow_private: bool | tuple[str, ...], **options: Any) -> ht
         return httpx.AsyncClient(follow_redirects=False, **options)
     guard = _Guard(httpx.AsyncHTTPTransport(), allow_private)
     return httpx.AsyncClient(transport=guard, follow_redirects=False, **options)
-
-
-async def whole(response: httpx.Response, most: int) -> bytes:
-    """The body of a streamed answer, of at most so many bytes, as sent and decompressed. httpx would decompress each
-    piece to its end before it shows any of it, and 500 bytes of Brotli can be 300 MB.
-
-    Raises:
-        Unreadable: `too_large`, or `encoding` for one that is unknown or broken.
-    """
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        body += piece
-        if len(body) > most:
-            raise Unreadable("too_large")
-    return decoded(bytes(body), response.headers.get("content-encoding", "").encode(), most)
 
 
 class _Guard(httpx.AsyncBaseTransport):

@@ -11,10 +11,11 @@ import httpx
 from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from slipstream.answers import whole
 from slipstream.capture.body import Unreadable
 from slipstream.config.units import Duration, PositiveDuration
 from slipstream.errors import ScoringError
-from slipstream.outgoing import TargetRefused, outgoing_client, whole
+from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.rewards.calculator import Parameters
 
 Answer = TypeVar("Answer")

@@ -13,12 +13,13 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
+from slipstream.answers import whole
 from slipstream.capture.body import Unreadable
 from slipstream.config.settings import Settings
 from slipstream.errors import RequestError
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.outgoing import TargetRefused, outgoing_client, whole
+from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.routes.problems import describe
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
