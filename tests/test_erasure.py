@@ -223,7 +223,9 @@ async def test_what_a_clock_that_is_ahead_wrote_is_deleted_too(run_loop: RunLoop
     await database.open()
     async with database.write() as session:
         await session.execute(text("UPDATE tasks SET created_at = created_at + 30"))
-        assert (await erasure.erase(session, "session_id", SESSION, time.time())).rows["tasks"] == 1
+        await session.execute(text("UPDATE feedback SET created_at = created_at + 31"))
+        found = await erasure.erase(session, "session_id", SESSION, time.time())
+        assert (found.rows["tasks"], found.rows["feedback"]) == (1, 3)
     await database.close()
 
 

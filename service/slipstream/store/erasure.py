@@ -56,8 +56,9 @@ async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erase
         session.add(row)
     if row.at < at:  # else it is asked for once more
         # what is stored began before, though another sidecar's clock, or this one's until it was set back, says no
-        newest = await session.scalar(select(func.max(TaskRow.created_at)).where(_names(row)))
-        row.at = max(at, newest or 0.0)
+        began = select(func.max(TaskRow.created_at)).where(_names(row))
+        said = select(func.max(FeedbackRow.created_at)).join(FeedbackTargetRow).where(_is_named(row))
+        row.at = max(at, await session.scalar(began) or 0.0, await session.scalar(said) or 0.0)
     return await _erase(session, row)
 
 
@@ -145,6 +146,11 @@ def _names(row: ErasureRow) -> ColumnElement[bool]:
     return TaskRow.session_id == row.ref if row.kind == "session_id" else TaskRow.id == row.ref
 
 
+def _is_named(row: ErasureRow) -> ColumnElement[bool]:
+    """Whether feedback is about the very session or task that is deleted."""
+    return (FeedbackTargetRow.kind == row.kind) & (FeedbackTargetRow.ref == row.ref)
+
+
 def _of_tasks(query: Select[Any], tasks: Select[Any]) -> Select[Any]:
     """A query about the runs of these tasks."""
     return query.select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id).where(GroupRow.task_id.in_(tasks))
@@ -195,22 +201,21 @@ async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Sel
 
 
 async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> int:
-    """What is said of these answers, tasks and sessions. Of a post that names others too, what it says in words goes,
-    and its reward stays with those."""
+    """What is said of these answers, and was said of the session before. Of a post that names others too, what
+    it says in words goes, and its reward stays with those."""
     names = [
-        (FeedbackTargetRow.kind == "task_id") & _is(row, "task_id", FeedbackTargetRow.ref, tasks),
+        _is_named(row) & (FeedbackRow.created_at <= row.at),
+        (FeedbackTargetRow.kind == "task_id") & FeedbackTargetRow.ref.in_(tasks),
         (FeedbackTargetRow.kind == "msg_id") & FeedbackTargetRow.ref.in_(_msg_ids(tasks)),
         FeedbackTargetRow.call_pk.in_(select(CallRow.id).where(CallRow.task_id.in_(tasks))),
         FeedbackTargetRow.run_pk.in_(_of_tasks(select(RunRow.id), tasks)),
     ]
-    if row.kind == "session_id":
-        names.append((FeedbackTargetRow.kind == "session_id") & (FeedbackTargetRow.ref == row.ref))
     found: set[int] = set()
     posts: set[str] = set()
     for name in names:
-        before = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id)
-        before = before.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
-        for target, post in await session.execute(before.where(name, FeedbackRow.created_at <= row.at)):
+        said = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id)
+        said = said.join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
+        for target, post in await session.execute(said.where(name)):
             found.add(target)
             posts.add(post)
     await _forget(session, found, posts)
