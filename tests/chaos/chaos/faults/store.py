@@ -80,7 +80,7 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
 @fault("postgres_killed", "kill -9 of PostgreSQL, which is away for a while", needs="postgresql")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     assert world.postgres is not None
-    world.postgres.kill()
+    await world.postgres.kill()
     world.struck["postgres_killed"] += 1
     yield
     await world.postgres.start()
@@ -89,7 +89,6 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
 @fault("postgres_restarted", "PostgreSQL is restarted", needs="postgresql", longest=0.5)
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     assert world.postgres is not None
-    await world.postgres.start()  # where another fault has it dead
     await world.postgres.restart()
     world.struck["postgres_restarted"] += 1
     yield
