@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import resource
@@ -31,12 +30,12 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from slipstream import prefork
+from slipstream import memory, prefork
 from slipstream.access.guard import guard_for
 from slipstream.access.ledger import Book, KeyUse, Ledger
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import ConfigError, SlipstreamError, StoreAway
-from slipstream.prefork import Program
+from slipstream.prefork import Program, Pulse
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
@@ -62,15 +61,12 @@ _COLLECT_STATEMENTS_AFTER = 20_000
 training side. SQLAlchemy's statements are cycles and hold what they were to write: about 100 MB of them, at a
 worker's number."""
 
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-_MALLOC = {_M_MMAP_THRESHOLD: 128 * 1024, _M_ARENA_MAX: 2}
-"""For mallopt(3) of glibc. Left alone, the first of them rises with each large block that is let go of, and what is
-given back to the system at the end of an arena falls with it; and each thread has an arena of its own, up to eight a
-core, where what one takes and another lets go of leaves holes. So a training side under load and faults grew by 10 MB
-in three minutes in which it kept nothing."""
-
 _COUNTED_EACH = 5.0
 """Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
+
+_BEAT = 5.0
+"""Seconds between two beats of a worker's pulse. Its loop waits for nothing, and one that does not turn for a minute
+holds agents up whose connections the kernel goes on handing to it."""
 
 _OTHER_FILES = 256
 """Descriptors of a worker that are no agent's and no exchange's, and some to spare."""
@@ -128,11 +124,12 @@ def serve(settings: Settings) -> int:
         proxy = [
             Program(
                 name=f"proxy-{number}",
-                main=partial(_worker, settings, sockets, board, number),
+                main=partial(_worker, settings, sockets, board, number, pulse),
                 grace=GRACE + _HAND_OVER + 1,
                 longest_delay=_WORKER_AGAIN,
+                pulse=pulse,
             )
-            for number in range(workers)
+            for number, pulse in enumerate(Pulse() for _ in range(workers))
         ]
         training = Program(
             name="training",
@@ -140,9 +137,7 @@ def serve(settings: Settings) -> int:
             grace=_DRAIN,
             longest_delay=_TRAINING_AGAIN,
         )
-        with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
-            for parameter, value in _MALLOC.items():
-                ctypes.CDLL(None).mallopt(parameter, value)
+        memory.settle()
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
         host, port = sockets.agents[0].getsockname()[:2]
@@ -253,6 +248,12 @@ async def _count_tasks(metrics: ProxyMetrics) -> None:
         await asyncio.sleep(_COUNTED_EACH)
 
 
+async def _beat(pulse: Pulse) -> None:
+    while True:
+        pulse.beat()
+        await asyncio.sleep(_BEAT)
+
+
 async def run_training(settings: Settings, sockets: Sockets, board: Board, stop: asyncio.Event) -> None:
     """The stages and the control API, until `stop` is set.
 
@@ -325,7 +326,7 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
         raise start.failure
 
 
-def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, parent: int) -> None:
+def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, pulse: Pulse, parent: int) -> None:
     for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
         other.close()
 
@@ -334,7 +335,9 @@ def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, par
 
     async def main() -> None:
         stop = _stops_on(parent, lambda: None)
+        beating = asyncio.create_task(_beat(pulse))
         await run_worker(settings, sockets, number, board.row(number), os.environ, stop)
+        beating.cancel()
 
     uvloop.run(main())
 

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
+from slipstream import memory
 from slipstream.capture.stages import Capture
 from slipstream.clock import TICK as CLOCK_TICK
 from slipstream.clock import ClockWatch
@@ -162,6 +163,7 @@ class Sidecar:
             Worker("judging", self.judging.step, BUDGET_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
+            Worker("memory", memory.give_back, memory.TICK),
         )
 
     async def start(self) -> None:

@@ -1,0 +1,34 @@
+"""What glibc's malloc holds of memory that was let go of. Under another C library nothing happens here."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+TICK = 10.0
+"""Seconds between two times that free memory is given back: it takes some 5 ms, in which traffic is not held up."""
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+_SETTINGS = {_M_MMAP_THRESHOLD: 128 * 1024, _M_ARENA_MAX: 2}
+"""For mallopt(3). Left alone, the first of them rises with each large block that is let go of, and what is given back
+to the system at the end of an arena falls with it; and each thread has an arena of its own, up to eight a core, where
+what one takes and another lets go of leaves holes. So a training side under load and faults grew by 10 MB in three
+minutes in which it kept nothing."""
+
+
+def settle() -> None:
+    """Set malloc up, for this process and those that are forked from it."""
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        for parameter, value in _SETTINGS.items():
+            library.mallopt(parameter, value)
+
+
+async def give_back() -> bool:
+    """Give back free pages between used ones, by malloc_trim(3): malloc itself does so at an arena's end alone.
+
+    Under load a third of what the training side had taken was such holes, and slowly more: each burst left its own.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+    return False
