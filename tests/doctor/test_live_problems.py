@@ -41,6 +41,8 @@ def fine(plant: Plant) -> Moment:
         explorer_error=None,
         explorer_since=NOW - DAY,
         breaker="closed",
+        webhook="closed",
+        webhook_error=None,
         versions=(3, 3),
         apart_since=None,
         dropped_at=None,
@@ -80,6 +82,12 @@ def test_an_explorer_away_is_told_after_a_minute(fine: Moment) -> None:
 
 def test_a_breaker_that_is_open_though_the_explorer_answers(fine: Moment) -> None:
     assert [found.code for found in problems(replace(fine, breaker="half_open"))] == ["live.breaker_open"]
+
+
+def test_an_endpoint_of_replays_that_is_away(fine: Moment) -> None:
+    [found] = problems(replace(fine, webhook="open", webhook_error="ConnectError: refused"))
+    assert (found.code, found.where) == ("live.webhook_away", "runs.webhook.url")
+    assert found.found == "the circuit breaker is open; the last try: ConnectError: refused"
 
 
 def test_engines_have_time_to_meet(fine: Moment) -> None:

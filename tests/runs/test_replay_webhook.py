@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -184,6 +185,48 @@ async def test_without_a_reward_the_calculators_give_it(run_loop: RunLoop) -> No
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
         [run] = await ended(loop, "t", "scored")
         assert run["breakdown"] == {"constant": 0.5}
+
+
+async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(run_loop: RunLoop) -> None:
+    """Each run has one attempt, which an absence does not cost."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint, other = Endpoint(), Endpoint()
+    url = f"http://127.0.0.1:{port}/replay"
+    async with webhook_loop(run_loop, other, {"url": url, "max_attempts": 1}, repeat_time=6) as loop:
+        assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
+        endpoint.sidecar = loop.url
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+
+        async def noticed() -> bool:
+            return (await loop.status())["webhook"]["breaker"] != "closed"
+
+        await until(noticed)
+        status = await loop.status()
+        [problem] = [each for each in status["problems"] if each["code"] == "live.webhook_away"]
+        assert "ConnectError" in problem["found"]
+        assert "ConnectError" in status["webhook"]["error"]
+        assert status["failed_runs"] == []
+        metrics = (await loop.client.get("/metrics")).text
+        assert 'slipstream_problems{code="live.webhook_away"} 1.0' in metrics
+        async with serving(endpoint.app(), port):
+            await ended(loop, "t", *["scored"] * 6)
+        assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
+
+
+async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: RunLoop) -> None:
+    """The five that open it are each run's first try, and the sixth finds out that the endpoint is not back."""
+    endpoint = Endpoint(*[(503, None)] * 6, *[(202, None)] * 5, calls=0)
+    async with webhook_loop(run_loop, endpoint, {"max_attempts": 2}, repeat_time=5) as loop:
+        await loop.chat("hello", {"x-slipstream-task-id": "t"})
+
+        async def waits() -> bool:
+            open_breaker = {"breaker": "open", "error": "HTTP 503"}
+            return len(endpoint.told) == 6 and (await loop.status())["webhook"] == open_breaker
+
+        await until(waits)
+        await ended(loop, "t", *["open"] * 5)
+        assert len(endpoint.told) == 6 + 5
 
 
 async def test_an_agent_that_was_accepted_ends_its_run_itself(run_loop: RunLoop) -> None:

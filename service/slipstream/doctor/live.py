@@ -36,6 +36,13 @@ BREAKER_OPEN = Problem(
     why="The Explorer answers, but chats with the policy failed five times in a row: runs wait.",
     fix="See the newest of `failed_runs` and the Explorer's log: mostly an engine that is out, or no memory.",
 )
+WEBHOOK_AWAY = Problem(
+    "live.webhook_away",
+    "warning",
+    why="The endpoint that runs agents again failed five times in a row: runs wait, and one at a time finds out "
+    "whether it is back.",
+    fix="Start the endpoint, or look into its log; or correct `runs.webhook.url`.",
+)
 ENGINES_APART = Problem(
     "live.engines_apart",
     "error",
@@ -105,8 +112,8 @@ NOTHING_SCORED = Problem(
 )
 
 PROBLEMS = (
-    EXPLORER_AWAY, BREAKER_OPEN, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED, FACADE_LOST,
-    CAPTURE_DROPS, RUNS_QUEUE_FULL, NOTHING_SELECTED, NOTHING_SCORED,
+    EXPLORER_AWAY, BREAKER_OPEN, WEBHOOK_AWAY, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED,
+    FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, NOTHING_SELECTED, NOTHING_SCORED,
 )  # fmt: skip
 
 
@@ -116,7 +123,7 @@ class Moment:
 
     Attributes:
         explorer_up: None before it was asked; `explorer_since`: when that last changed.
-        breaker: closed, open or half_open.
+        breaker: closed, open or half_open; `webhook`: that of the endpoint of replays, and why it failed.
         versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
         dropped_at: when a call was last not captured because the queue was full.
     """
@@ -127,6 +134,8 @@ class Moment:
     explorer_error: str | None
     explorer_since: float | None
     breaker: str
+    webhook: str
+    webhook_error: str | None
     versions: tuple[int | None, int | None]
     apart_since: float | None
     dropped_at: float | None
@@ -149,6 +158,9 @@ def _explorer(moment: Moment) -> Iterator[Finding]:
             yield EXPLORER_AWAY.at(where, f"away for {_span(seconds)}: {moment.explorer_error}")
     elif moment.explorer_up and moment.breaker != "closed":
         yield BREAKER_OPEN.at(where, f"the circuit breaker is {moment.breaker}")
+    if moment.webhook != "closed":
+        found = f"the circuit breaker is {moment.webhook}; the last try: {moment.webhook_error}"
+        yield WEBHOOK_AWAY.at("runs.webhook.url", found)
     if moment.explorer_up and moment.apart_since is not None and (seconds := moment.now - moment.apart_since) >= STALE:
         low, high = moment.versions
         yield ENGINES_APART.at(where, f"versions {low} and {high} for {_span(seconds)}")

@@ -56,7 +56,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     async with sidecar.database.read() as session:
         recently, problems = await _look(sidecar, session, version)
         found = await overview(session)
-    now, settings = time.time(), sidecar.settings
+    now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     served = recently.served
     next_at = sidecar.next_commit_at
@@ -64,6 +64,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
         "slipstream": __version__,
         "problems": [problem.as_dict() for problem in problems],
         "explorer": {"up": sidecar.watch.up, "breaker": sidecar.runs.breaker.state, "error": sidecar.watch.error},
+        "webhook": None if webhook is None else {"breaker": webhook.breaker.state, "error": webhook.error},
         "policy": {
             "version": version,
             "changed_at": None if served is None else served.seen_at,
@@ -89,7 +90,7 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
 
 async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) -> tuple[Lately, list[Finding]]:
     """What the store says of late, and what is wrong."""
-    now, watch = time.time(), sidecar.watch
+    now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
     recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE)
     moment = live.Moment(
         now=now,
@@ -98,6 +99,8 @@ async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) ->
         explorer_error=watch.error,
         explorer_since=watch.since,
         breaker=sidecar.runs.breaker.state,
+        webhook="closed" if webhook is None else webhook.breaker.state,
+        webhook_error=None if webhook is None else webhook.error,
         versions=(version, watch.newest),
         apart_since=watch.apart_since,
         dropped_at=sidecar.board.dropped_at,

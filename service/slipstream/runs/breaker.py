@@ -1,4 +1,4 @@
-"""A circuit breaker: a dead Explorer is left alone, and one call at a time finds out whether it is back.
+"""A circuit breaker: a dead Explorer or webhook is left alone, and one call at a time finds out whether it is back.
 
     closed ──(failures in a row reach the limit)──▶ open ──(the pause is over)──▶ half-open: one trial call
       ▲                                               ▲                              │
@@ -16,7 +16,7 @@ _FAILURES = 5
 """Failures in a row that open it: more than a single lost connection of each kind, fewer than one full batch."""
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
-"""Seconds. A restarted Explorer is noticed within half a minute."""
+"""Seconds. What was restarted is noticed within half a minute."""
 
 
 class CircuitBreaker:

@@ -92,11 +92,12 @@ class Runs:
             answered=answered,
             scored=scored,
         )
-        self._webhook: WebhookCaller | None = None
+        self.webhook: WebhookCaller | None = None
         if settings.runs.mode == "webhook":
-            self._webhook = WebhookCaller(
+            self.webhook = WebhookCaller(
                 database,
                 self.replays,
+                CircuitBreaker(time.monotonic),
                 settings,
                 metrics,
                 membership,
@@ -106,7 +107,7 @@ class Runs:
                 wake=self.planned,
             )
         self._calling = Worker("shadow", self.shadow.step, TICK)
-        self._telling = None if self._webhook is None else Worker("webhook", self._webhook.step, TICK)
+        self._telling = None if self.webhook is None else Worker("webhook", self.webhook.step, TICK)
         self.workers = (
             *((self._telling,) if self._telling is not None else ()),
             self._calling,
@@ -120,7 +121,7 @@ class Runs:
         Raises:
             SQLAlchemyError: the store does not take it.
         """
-        if self._webhook is None:
+        if self.webhook is None:
             await self.replays.give_up_planned()
 
     def planned(self) -> None:
@@ -131,6 +132,6 @@ class Runs:
 
     async def aclose(self) -> None:
         """Break off what is on its way."""
-        if self._webhook is not None:
-            await self._webhook.aclose()
+        if self.webhook is not None:
+            await self.webhook.aclose()
         await self.shadow.stop()

@@ -14,13 +14,14 @@ import structlog
 from pydantic import ValidationError
 
 from slipstream.answers import whole
-from slipstream.capture.body import Unreadable
 from slipstream.config.settings import Settings
+from slipstream.encodings import Undecodable
 from slipstream.errors import RequestError
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.routes.problems import describe
+from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.runs.signature import signed, signing_key
@@ -34,6 +35,12 @@ _log = structlog.get_logger(__name__)
 _LONGEST_BACKOFF = 60.0
 """Seconds between two tries, at most."""
 
+_CONNECT = 10.0
+"""Seconds for a connection. One that does not open is nobody's answer, and leaves the run its agent's whole time."""
+
+_BUSY = (429, 500)
+"""Statuses of somebody who is there; others may be those of a proxy in front."""
+
 _LARGEST_ANSWER = 1024**2
 """Bytes, of an answer that holds a reward."""
 
@@ -42,7 +49,8 @@ class WebhookCaller:
     """Tells the endpoint about planned runs, so many under way at a time, and takes their ends from its answers.
 
     A try that did not arrive is repeated only while the run has made no call: one whose agent has begun may still be
-    under way there.
+    under way there. While the breaker is open none is told of. What fails meanwhile, or because nobody was there, costs
+    its run no attempt: the endpoint's absence is no property of a run.
 
     Args:
         settings: whose `runs` say where the endpoint is, and how many runs may be open at the same time, those
@@ -51,12 +59,17 @@ class WebhookCaller:
         ready: whether the Explorer answers; nothing is begun while it does not.
         clock: Unix seconds.
         wake: called when there may be room for another run.
+
+    Attributes:
+        breaker: of the endpoint.
+        error: why the last try that failed did; None once one went well.
     """
 
     def __init__(
         self,
         database: Database,
         ends: Replays,
+        breaker: CircuitBreaker,
         settings: Settings,
         metrics: Metrics,
         membership: Membership,
@@ -71,6 +84,8 @@ class WebhookCaller:
         assert told.secret is not None, "as well"
         self._database = database
         self._ends = ends
+        self.breaker = breaker
+        self.error: str | None = None
         self._settings = told
         self._url = told.url
         self._key = signing_key(told.secret.get_secret_value())
@@ -85,12 +100,13 @@ class WebhookCaller:
         self._rng = rng
         self._wake = wake
         self._active: set[asyncio.Task[None]] = set()
-        # A try as a whole has one limit, in `_post`; httpx's own would apply to each read alone.
-        self._client = outgoing_client(told.allow_private, timeout=None)
+        # A try as a whole has one limit, in `_run`; httpx's own would apply to each read alone.
+        self._client = outgoing_client(told.allow_private, timeout=httpx.Timeout(None, connect=_CONNECT))
 
     async def step(self) -> bool:
         """Begin as many runs as there is room for."""
-        if not self._ready():
+        admitted = self.breaker.admits()
+        if admitted == 0 or not self._ready():
             return False
         now = self._clock()
         async with self._database.read() as session:
@@ -99,10 +115,12 @@ class WebhookCaller:
         async with self._database.write() as session:  # alone: there is room for so many, of all sidecars together
             await sidecars.hold(session, self._membership.id)
             room = self._concurrency - await webhook.begun(session)
+            room = room if admitted is None else min(room, admitted)
             until = now + self._open_for
             claimed = await webhook.claim(session, room, now, until, self._membership.id) if room > 0 else []
         self._metrics.replays.labels("opened").inc(len(claimed))
         for run in claimed:
+            self.breaker.started()
             task = asyncio.create_task(self._run(run), name=f"webhook {run.group_id}/{run.run_id}")
             self._active.add(task)
             task.add_done_callback(self._done)
@@ -118,6 +136,7 @@ class WebhookCaller:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._active.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self.breaker.failed()  # were it the trial, there would be no other
             _log.error("webhook_interrupted", task=task.get_name(), error=repr(error))
         self._wake()
 
@@ -127,17 +146,26 @@ class WebhookCaller:
                 async with asyncio.timeout(self._settings.timeout):
                     status, answer = await self._post(await asyncio.to_thread(_body, run, self._base_url), run)
             except TimeoutError:
-                await self._fail(run, f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)")
+                why = f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)"
+                self._failed(why, there=True)
+                await self._fail(run, why)
             except TargetRefused as error:
+                self._went_well()  # nothing says that it is away
                 await self._fail(run, f"{error} (runs.webhook.allow_private)")
-            except Unreadable as error:
+            except Undecodable as error:
+                self._went_well()
                 await self._fail(run, f"its answer cannot be used: {error}")
             except httpx.TransportError as error:
-                await self._again(run, f"{type(error).__name__}: {error}")
+                why = f"{type(error).__name__}: {error}"
+                self._failed(why)
+                await self._again(run, why, away=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))
             else:
                 if status == 429 or status >= 500:
+                    self._failed(f"HTTP {status}", there=status in _BUSY)
                     await self._again(run, f"HTTP {status}")
-                elif status == 202:
+                    return
+                self._went_well()
+                if status == 202:
                     async with self._database.write(alone=False) as session:
                         await webhook.accepted(session, run)
                     _log.info("webhook_accepted")  # it says itself when the run ends
@@ -145,6 +173,14 @@ class WebhookCaller:
                     await self._end(run, answer)
                 else:
                     await self._fail(run, f"HTTP {status}")
+
+    def _went_well(self) -> None:
+        self.breaker.succeeded()
+        self.error = None
+
+    def _failed(self, why: str, *, there: bool = False) -> None:
+        self.breaker.failed(there=there)
+        self.error = why
 
     async def _post(self, body: bytes, run: ClaimedReplay) -> tuple[int, bytes]:
         name = hashlib.blake2b(f"{run.group_id}/{run.run_id}".encode(), digest_size=16).hexdigest()
@@ -170,8 +206,8 @@ class WebhookCaller:
         except RequestError as error:  # it had ended before
             _log.info("webhook_ended_before", reason=str(error))
 
-    async def _again(self, run: ClaimedReplay, why: str) -> None:
-        attempts = run.attempts + 1
+    async def _again(self, run: ClaimedReplay, why: str, *, away: bool = False) -> None:
+        attempts = run.attempts + (self.breaker.state == "closed" and not away)
         if attempts < self._settings.max_attempts:
             backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
             async with self._database.write() as session:
@@ -179,7 +215,7 @@ class WebhookCaller:
                     self._metrics.run_retries.inc()
                     _log.info("run_postponed", attempts=attempts, error=why)
                     return
-        await self._fail(run, f"{attempts} attempts: {why}")
+        await self._fail(run, f"{run.attempts + 1} attempts: {why}")
 
     async def _fail(self, run: ClaimedReplay, why: str) -> None:
         _log.warning("webhook_failed", reason=why)
