@@ -59,6 +59,13 @@ class Production:
         yield event(answer_id, {"content": "two"}, "stop") + b"data: [DONE]\n\n"
 
 
+LOOKS_OFTEN = (
+    "-c",
+    "from slipstream import app, cli, prefork\napp._BEAT, prefork._LOOK = 0.1, 0.5\ncli.main()\n",
+)
+"""The command, with less patience."""
+
+
 def event(answer_id: str, delta: dict[str, Any], reason: str | None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     chunk = {"id": answer_id, "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
@@ -74,8 +81,11 @@ async def production() -> AsyncIterator[tuple[Production, str]]:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, url: str, **sections: Any) -> AsyncIterator[SidecarProcess]:
+async def running(
+    folder: Path, url: str, program: tuple[str, ...] | None = None, /, **sections: Any
+) -> AsyncIterator[SidecarProcess]:
     sidecar = SidecarProcess(folder, url, AWAY, **sections)
+    sidecar.program = program or sidecar.program
     sidecar.log = folder / "sidecar.log"
     await sidecar.start()
     try:
@@ -240,6 +250,22 @@ async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
         assert 0 < whole < 12, "the kernel shares connections out by their addresses"
         await until(lambda: len(stored(sidecar.store)) == whole + 8)
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 0
+
+
+async def test_a_worker_that_hangs_is_ended_and_started_again(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    _, url = production
+    async with running(tmp_path, url, LOOKS_OFTEN, proxy={"workers": 2}) as sidecar:
+        assert sidecar.log is not None
+        before = sidecar.children()
+        os.kill(before["proxy-0"], signal.SIGSTOP)
+        await until(lambda: sidecar.children().get("proxy-0", before["proxy-0"]) != before["proxy-0"], 60)
+        for number in range(8):  # the kernel gives each of them some
+            assert await chat(sidecar.url, f"afterwards {number}") == 200
+        assert sidecar.children()["proxy-1"] == before["proxy-1"], "one that works is left alone"
+        [hung] = [json.loads(line) for line in sidecar.log.read_text().splitlines() if "process_hung" in line]
+        assert hung["process"] == "proxy-0"
 
 
 async def test_the_tasks_that_live_are_counted_in_each_process(

@@ -1,6 +1,6 @@
 """Several processes as one program: forked from a parent that does nothing but look after them.
 
-    starting ──▶ running ──dies──▶ waiting ──delay──▶ starting
+    starting ──▶ running ──dies, or hangs──▶ waiting ──delay──▶ starting
                     └──SIGTERM to the parent──▶ stopped, those named first before the others
 
 The parent opens sockets and shared memory, forks, and waits for signals; it runs no thread and no event loop, so that
@@ -11,6 +11,8 @@ its children see the end of a pipe that it alone can write to. `top` and `ps -o 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import mmap
 import os
 import signal
 import sys
@@ -29,6 +31,9 @@ _log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
 
+_SAY_WHERE = signal.SIGUSR2
+"""A child writes the stacks of its threads to stderr."""
+
 _WRONG = 2
 """Exit code of a child that cannot do its work until somebody changes the configuration."""
 
@@ -36,8 +41,29 @@ _FIRST_DELAY = 0.2
 _SETTLED = 60.0
 """Seconds after which a child that ran counts as one that had started well."""
 
+_LOOK = 10.0
+"""Seconds between two looks at the children's pulses."""
+
+_SILENT = 6
+"""Looks in a row without a beat until a child counts as hung. They are looks of this process, and not seconds, so that
+nobody is ended because the whole machine stood still."""
+
 _TWICE = 1.0
 """Seconds within which a second signal is the first one's echo: `timeout` tells a process and then its whole group."""
+
+
+class Pulse:
+    """What a child does again and again while it does not hang, in memory that its parent sees."""
+
+    def __init__(self) -> None:
+        self._cell = memoryview(mmap.mmap(-1, 8)).cast("Q")
+
+    def beat(self) -> None:
+        self._cell[0] += 1
+
+    @property
+    def beats(self) -> int:
+        return self._cell[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +76,14 @@ class Program:
             SIGTERM has come and it has ended in order. SIGINT does not reach it.
         grace: seconds between SIGTERM and SIGKILL.
         longest_delay: seconds until the next start that each failure in a row doubles the wait to.
+        pulse: of one that is to be ended where it hangs, and which beats far more often than it is looked at.
     """
 
     name: str
     main: Callable[[int], None]
     grace: float
     longest_delay: float
+    pulse: Pulse | None = None
 
 
 @dataclass(slots=True)
@@ -65,6 +93,8 @@ class _Life:
     started_at: float = 0.0
     failures: int = 0
     due_at: float | None = None
+    beats: int = 0
+    silent: int = 0
 
 
 def run(*stages: Sequence[Program], ending: Callable[[], None]) -> int:
@@ -102,10 +132,15 @@ def run(*stages: Sequence[Program], ending: Callable[[], None]) -> int:
 def _look_after(lives: Sequence[_Life], held: int, end: int) -> int:
     for life in lives:
         _start(life, held, end)
+    looks_at = time.monotonic() + _LOOK
     while True:
         now = time.monotonic()
-        waits = [max(life.due_at - now, 0.001) for life in lives if life.due_at is not None]
-        signal.setitimer(signal.ITIMER_REAL, min(waits, default=0))
+        if now >= looks_at:
+            looks_at = now + _LOOK
+            for life in lives:
+                _look(life)
+        waits = [max(at - now, 0.001) for at in (looks_at, *(life.due_at for life in lives)) if at is not None]
+        signal.setitimer(signal.ITIMER_REAL, min(waits))
         if signal.sigwait(_SIGNALS) in (signal.SIGTERM, signal.SIGINT):
             return 0
         for life in lives:
@@ -122,7 +157,7 @@ def _look_after(lives: Sequence[_Life], held: int, end: int) -> int:
 
 
 def _start(life: _Life, held: int, end: int) -> None:
-    life.due_at, life.started_at = None, time.monotonic()
+    life.due_at, life.started_at, life.silent = None, time.monotonic(), 0
     try:
         life.pid = os.fork()
     except OSError as error:  # no memory or no process left on this machine: the others go on
@@ -131,6 +166,20 @@ def _start(life: _Life, held: int, end: int) -> None:
     if not life.pid:
         os.close(end)
         _live(life.program, held)
+
+
+def _look(life: _Life) -> None:
+    """End a child that has hung for long; before that, have it say where."""
+    pulse = life.program.pulse
+    if pulse is None or not life.pid:
+        return
+    life.silent = life.silent + 1 if pulse.beats == life.beats else 0
+    life.beats = pulse.beats
+    if life.silent == _SILENT - 1:
+        os.kill(life.pid, _SAY_WHERE)
+    elif life.silent == _SILENT:
+        _log.error("process_hung", process=life.program.name, seconds=_SILENT * _LOOK)
+        os.kill(life.pid, signal.SIGKILL)
 
 
 def _failed(life: _Life, event: str, **details: object) -> None:
@@ -150,6 +199,7 @@ def _live(program: Program, held: int) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of the group: the parent stops us in order
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.register(_SAY_WHERE)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         program.main(held)
         code = 0

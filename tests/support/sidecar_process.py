@@ -21,6 +21,7 @@ class SidecarProcess:
 
     Attributes:
         log: a file that takes what it writes to stderr; None for the test's own.
+        program: what Python is to run.
     """
 
     def __init__(self, folder: Path, production_url: str, explorer_url: str, **sections: Any) -> None:
@@ -31,6 +32,7 @@ class SidecarProcess:
         self.config = folder / "sidecar.yaml"
         self.url = f"http://127.0.0.1:{port}"
         self.log: Path | None = None
+        self.program = ("-m", "slipstream")
         self.lives = 0
         self._process: asyncio.subprocess.Process | None = None
         self.config.write_text(
@@ -51,7 +53,7 @@ class SidecarProcess:
         """Start it, and wait until it is ready."""
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "slipstream", "serve", "--config", str(self.config)),
+                *(sys.executable, *self.program, "serve", "--config", str(self.config)),
                 stderr=log,
                 process_group=0,
             )
