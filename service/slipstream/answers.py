@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from slipstream.capture.body import Unreadable, decoded
+from slipstream.encodings import Undecodable, decoded
 
 
 async def whole(response: httpx.Response, most: int) -> bytes:
@@ -12,11 +12,11 @@ async def whole(response: httpx.Response, most: int) -> bytes:
     piece to its end before it shows any of it, and 500 bytes of Brotli can be 300 MB.
 
     Raises:
-        Unreadable: `too_large`, or `encoding` for one that is unknown or broken.
+        Undecodable: `too_large`, or `encoding` for one that is unknown or broken.
     """
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
         if len(body) > most:
-            raise Unreadable("too_large")
+            raise Undecodable("too_large")
     return decoded(bytes(body), response.headers.get("content-encoding", "").encode(), most)

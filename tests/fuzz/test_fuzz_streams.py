@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.capture.body import NotCaptured, Unreadable, decoded
+from slipstream.capture.body import NotCaptured, Unreadable
 from slipstream.capture.completion import read_call
 from slipstream.capture.kept import Keeper
 from slipstream.capture.stream import assemble, events
+from slipstream.encodings import Undecodable, decoded
 from slipstream.proxy.tap import Exchange, Recording, Room
 from slipstream.redaction import Redactor, RedactRule
 
@@ -146,5 +147,5 @@ def test_a_body_is_undone_within_its_limit(body: bytes, limit: int) -> None:
     if max(len(body), len(packed)) <= limit:
         assert decoded(packed, b"gzip", limit) == body
     else:
-        with pytest.raises(Unreadable, match="too_large"):
+        with pytest.raises(Undecodable, match="too_large"):
             decoded(packed, b"gzip", limit)

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from slipstream.capture.body import NotCaptured, Unreadable, decoded, header_fields, read_json
+from slipstream.capture.body import NotCaptured, Unreadable, header_fields, read_json
 from slipstream.capture.headers import NAMES, SILENT, read_headers
 from slipstream.capture.stream import assemble
+from slipstream.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction import RedactionFailed, Redactor
@@ -88,7 +89,7 @@ class Keeper:
         """What is to be kept; for any bodies."""
         try:
             return self._keep(exchange)
-        except Unreadable as error:
+        except (Unreadable, Undecodable) as error:
             return NotCaptured(error.reason)
         except RedactionFailed:
             return NotCaptured("redaction_failed")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.capture.body import Unreadable, decoded, header_value, parse_json
+from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.capture.stream import assemble, events
+from slipstream.encodings import Undecodable, decoded
 from slipstream.proxy.headers import Headers
 
 
@@ -33,7 +34,7 @@ def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) ->
     try:
         plain = decoded(body, header_value(headers, b"content-encoding"), limit)
         completion = assemble(plain) if streamed else parse_json(plain)
-    except Unreadable as error:
+    except (Unreadable, Undecodable) as error:
         return read_piece(body) if streamed else Answer(None, 0, error.reason)
     choices = completion.get("choices") if isinstance(completion, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):

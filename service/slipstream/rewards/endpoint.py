@@ -12,8 +12,8 @@ from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationE
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from slipstream.answers import whole
-from slipstream.capture.body import Unreadable
 from slipstream.config.units import Duration, PositiveDuration
+from slipstream.encodings import Undecodable
 from slipstream.errors import ScoringError
 from slipstream.outgoing import TargetRefused, outgoing_client
 from slipstream.rewards.calculator import Parameters
@@ -110,7 +110,7 @@ class Endpoint:
                     answer = await whole(response, _LARGEST_ANSWER)
         except TimeoutError as error:
             raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
-        except Unreadable as error:
+        except Undecodable as error:
             too_large = error.reason == "too_large"
             text = "an answer of more than 1 MiB" if too_large else "an answer that cannot be used: its encoding"
             raise _TryAgain(text) from error
