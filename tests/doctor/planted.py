@@ -167,6 +167,12 @@ MISTAKES = [
         sidecar=sidecar("explorer", base_url="http://explorer:80"),
     ),
     Mistake("files.policy_name_wrong", sidecar=sidecar("explorer", model="policy")),
+    Mistake("files.history_differs", sidecar=sidecar("explorer", history_url="sqlite+aiosqlite:////data/history.db")),
+    Mistake(
+        "files.history_differs",
+        explorer={"explorer": {"db_url": "postgresql://me:hunter2@db/trinity"}},
+        sidecar=sidecar("explorer", history_url="postgresql+asyncpg://me:hunter2@db/slipstream"),
+    ),
     Mistake("files.production_is_the_sidecar", sidecar=sidecar("production", base_url="http://localhost:8100/v1")),
     Mistake("files.production_is_the_explorer", sidecar=sidecar("production", base_url="http://127.0.0.1:8010/v1")),
     Mistake("files.production_is_the_explorer", sidecar=sidecar("production", base_url="http://localhost:8010/v1/")),

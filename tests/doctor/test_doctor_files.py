@@ -98,6 +98,10 @@ RIGHT = {
     "a judge on this machine": Mistake(
         sidecar=sidecar("rewards", calculators='[{judge: {base_url: "http://127.0.0.1:1/v1", model: m}}]')
     ),
+    "a history by another host's name": Mistake(
+        explorer={"explorer": {"db_url": "postgresql://me@localhost/trinity"}},
+        sidecar=sidecar("explorer", history_url="postgresql+asyncpg://other@db:5432/trinity"),
+    ),
     "keys in a file": Mistake(sidecar=sidecar("access", keys_file="/etc/slipstream/keys.yaml")),
     "counting samples": Mistake(trainer={"trainer": {"max_token_len_per_gpu": 4096, "use_dynamic_bsz": False}}),
     "engines of two whole servers": Mistake(

@@ -31,7 +31,7 @@ FILES: tuple[Callable[[Files], Iterator[Finding]], ...] = (
     groups.algorithm, groups.group_size, groups.batch, groups.commits,
     trainer.reading, trainer.ending, trainer.checkpoints, trainer.second_copy, trainer.batch, trainer.lengths,
     trainer.kl_loss, trainer.synchronizing,
-    sidecar.explorer_address, sidecar.policy_name, sidecar.production, sidecar.limits, sidecar.access,
+    sidecar.explorer_address, sidecar.policy_name, sidecar.history, sidecar.production, sidecar.limits, sidecar.access,
     sidecar.retention, sidecar.selection, sidecar.rewards, capture.store, capture.bodies,
     endpoints.private, endpoints.told,
 )  # fmt: skip

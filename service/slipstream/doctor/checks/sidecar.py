@@ -6,8 +6,10 @@ import ipaddress
 from collections.abc import Collection, Iterator
 from urllib.parse import SplitResult, urlsplit
 
+from sqlalchemy.engine import URL, make_url
+
 from slipstream.access.settings import Role, is_loopback
-from slipstream.doctor.files import Files
+from slipstream.doctor.files import Files, database_url, shown_url
 from slipstream.doctor.findings import Finding, Problem
 
 _CONNECTIONS = 100
@@ -32,6 +34,13 @@ WRONG_MODEL = Problem(
     "error",
     why="The Explorer knows its model by `model_path` alone, and answers 404 to any other name: every run is refused.",
     fix="`explorer.model: null` (its own list is asked), or exactly the Explorer's `model.model_path`.",
+)
+OTHER_HISTORY = Problem(
+    "files.history_differs",
+    "warning",
+    why="The sidecar repairs there what a restart of the Explorer lost of the facade's rewards. The Explorer keeps its "
+    "history in another database: nothing is repaired.",
+    fix="`explorer.history_url`: the database of the Explorer's `explorer.db_url`, by aiosqlite or asyncpg.",
 )
 PRODUCTION_IS_US = Problem(
     "files.production_is_the_sidecar",
@@ -142,6 +151,14 @@ def policy_name(files: Files) -> Iterator[Finding]:
         yield WRONG_MODEL.at(files.in_sidecar("explorer.model"), f"{given}; the Explorer's model_path is {path}")
 
 
+def history(files: Files) -> Iterator[Finding]:
+    given = files.sidecar.explorer.history_url
+    kept = files.explorer.text("explorer.db_url") or f"sqlite:///{files.explorer.job_dir}/buffer/proxy_history.db"
+    if given is not None and (url := database_url(kept)) is not None and not _same_database(make_url(given), url):
+        found = f"{shown_url(given)}; the Explorer's is {shown_url(kept)}"
+        yield OTHER_HISTORY.at(files.in_sidecar("explorer.history_url"), found)
+
+
 def production(files: Files) -> Iterator[Finding]:
     url, listen = urlsplit(files.sidecar.production.base_url), files.sidecar.listen
     where = files.in_sidecar("production.base_url")
@@ -215,6 +232,11 @@ def rewards(files: Files) -> Iterator[Finding]:
         yield NOTHING_SCORED.at(files.in_sidecar("rewards.calculators"), "an empty list")
     if max(map(abs, settings.clip)) > _USUAL_REWARD:
         yield LARGE_REWARDS.at(files.in_sidecar("rewards.clip"), f"[{settings.clip[0]:g}, {settings.clip[1]:g}]")
+
+
+def _same_database(one: URL, other: URL) -> bool:
+    """By its name alone: a host may have another one where the other service runs."""
+    return (one.get_backend_name(), one.database) == (other.get_backend_name(), other.database)
 
 
 def _port(url: SplitResult) -> int:
