@@ -11,10 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.clock import ClockWatch
-from slipstream.store import budget, replays, webhook
+from slipstream.store import budget, commits, replays, webhook
 from slipstream.store.ahead import bring_back
 from slipstream.store.database import Database
 from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
@@ -145,4 +146,21 @@ async def test_what_was_spent_while_the_clock_was_ahead_is_of_this_hour_and_no_l
         assert await budget.spent(session, "runs", NOW) == (3, 30)
         assert await budget.spent(session, "judge", NOW) == (2, 0)
         assert await budget.spent(session, "runs", NOW + 3600) == (0, 0)
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_was_delivered_is_added_up_in_its_order_and_not_by_its_dates(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    for experiences, ended_at in ((5, NOW), (7, NOW + HALF_AN_HOUR), (2, NOW + 1), (3, NOW + 2)):
+        async with database.write() as session:
+            row = CommitRow(
+                trigger="interval", groups=1, experiences=experiences, explorer_ready=0, explorer_total=0,
+                explorer_step=0, started_at=ended_at,
+            )  # fmt: skip
+            assert await commits.begin(session, row, after=(await commits.last(session) or row).id) == []
+            await commits.end(session, row.id, "delivered", ended_at, experiences=experiences)
+    async with database.read() as session:
+        assert await commits.delivered_experiences(session) == 17
     await database.close()

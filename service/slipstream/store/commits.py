@@ -180,11 +180,14 @@ async def give_back(
 
 
 async def delivered_experiences(session: AsyncSession, before: float | None = None) -> int:
-    """Experiences delivered so far, or before this time, all together: as the last delivered commit has counted."""
-    last = select(CommitRow.delivered).where(CommitRow.state == "delivered")
-    if before is not None:
-        last = last.where(CommitRow.ended_at < before)
-    return await session.scalar(last.order_by(CommitRow.ended_at.desc(), CommitRow.id.desc()).limit(1)) or 0
+    """Experiences delivered so far, or before this time, all together: as the last commit that ended has counted."""
+    last = select(CommitRow.delivered)
+    if before is None:  # by its number: an earlier one may have been dated by a clock that was ahead
+        last = last.where(CommitRow.delivered.is_not(None)).order_by(CommitRow.id.desc())
+    else:
+        last = last.where(CommitRow.state == "delivered", CommitRow.ended_at < before)
+        last = last.order_by(CommitRow.ended_at.desc(), CommitRow.id.desc())
+    return await session.scalar(last.limit(1)) or 0
 
 
 async def record_version(session: AsyncSession, version: int, now: float) -> bool:
