@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
 from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
-from slipstream.proxy.tap import Exchange, Recording
+from slipstream.proxy.tap import Exchange, Recording, Room
 
 CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -95,3 +96,18 @@ async def test_slow_tap_takes_its_time_after_the_answer_has_left() -> None:
         assert (await side.tap.next()).complete
         writer.close()
         await writer.wait_closed()
+
+
+def test_a_body_in_tiny_chunks_takes_no_more_memory_than_it_is_given() -> None:
+    room = Room(2**20)
+    tracemalloc.start()
+    try:
+        recording = Recording("POST", "/v1/chat/completions", [], 2**20, room)
+        for number in range(200_000):
+            recording.request.add([b"%02d" % (number % 100)])
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    recording.end(None, request_whole=True)
+    assert recording.crowded_out
+    assert room.left == 2**20, "and gives back what it was given"

@@ -31,6 +31,9 @@ _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _DONE_LENGTH = 13
 """How a stream says that it is over, and the bytes of that. Inside of an event a line break is written `\\n`."""
 
+_ROOM = 4
+"""Times `facade.max_body` that the pieces of an answer may take of memory: those of a stream are short."""
+
 _PASSED_ON = frozenset({b"content-type", b"content-encoding", b"retry-after", b"cache-control"})
 """What of the Explorer's headers is about the answer. The others are its server's own."""
 
@@ -89,7 +92,7 @@ class Chats:
             RequestError: there is no answer; nothing was sent.
             SQLAlchemyError: it could not be remembered; the end of the answer is not sent.
         """
-        copy = BodyCopy(self._settings.max_body, Room(self._settings.max_body))
+        copy = BodyCopy(self._settings.max_body, Room(_ROOM * self._settings.max_body))
         streaming = False
 
         async def send_in_time(message: Message) -> None:
@@ -185,7 +188,7 @@ class Chats:
         return whole
 
     async def _whole(self, response: Response) -> Whole:
-        copy = BodyCopy(self._settings.max_body, Room(self._settings.max_body))
+        copy = BodyCopy(self._settings.max_body, Room(_ROOM * self._settings.max_body))
         while not response.at_end:
             copy.add([await response.read()])
         body = copy.whole()

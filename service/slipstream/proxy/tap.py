@@ -68,6 +68,11 @@ class Room:
         self.left = left
 
 
+_PIECE = 64
+"""Bytes of memory that a piece takes beside its own: whoever sends a body in chunks of two would be given thirty times
+as much as was counted."""
+
+
 class BodyCopy:
     """The pieces of a body as they passed, up to `limit` bytes; longer ones are let go at once.
 
@@ -75,16 +80,17 @@ class BodyCopy:
 
     Attributes:
         pieces: None once the body was too long, or there was no room.
-        size: bytes that are kept; they count as being under way until the exchange is over.
+        size: bytes that are kept.
+        held: what they take of the room until the exchange is over, and of memory after that.
         crowded_out: there was no room.
     """
 
-    __slots__ = ("_limit", "_room", "crowded_out", "pieces", "size")
+    __slots__ = ("_limit", "_room", "crowded_out", "held", "pieces", "size")
 
     def __init__(self, limit: int, room: Room) -> None:
         self._limit = limit
         self._room = room
-        self.size = 0
+        self.size = self.held = 0
         self.pieces: list[bytes] | None = []
         self.crowded_out = False
 
@@ -92,14 +98,16 @@ class BodyCopy:
         if self.pieces is None:
             return
         more = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        held = more + _PIECE * len(pieces)
         if self.size + more > self._limit:
             self.let_go()
-        elif more > self._room.left:
+        elif held > self._room.left:
             self.crowded_out = True
             self.let_go()
         else:
             self.size += more
-            self._room.left -= more
+            self.held += held
+            self._room.left -= held
             self.pieces += pieces
 
     def whole(self) -> bytes | None:
@@ -109,15 +117,15 @@ class BodyCopy:
     def let_go(self) -> None:
         """Keep nothing of this body."""
         self.pieces = None
-        self._room.left += self.size
-        self.size = 0
+        self._room.left += self.held
+        self.size = self.held = 0
 
 
 class Recording:
     """The copy of an exchange that is passing by.
 
     Attributes:
-        size: bytes of both bodies and heads, once it is over.
+        size: bytes of memory that both bodies and heads take, once it is over.
         crowded_out: a part of it is missing because there was no room; known once it is over.
     """
 
@@ -172,7 +180,7 @@ class Recording:
         request, response = self.request, self.response
         if not request_whole:
             request.let_go()
-        bodies = request.size + response.size
+        bodies = request.held + response.held
         self._room.left += bodies
         heads = chain.from_iterable(chain(self.request_headers, self.response_headers))
         self.size = bodies + sum(map(len, heads))
