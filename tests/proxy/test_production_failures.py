@@ -10,6 +10,7 @@ from wire import Peer, answer, ask, post, sidecar, upstream
 
 from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
+from slipstream.proxy.connect import Connector
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.upstreams import production_route
 
@@ -38,6 +39,16 @@ async def test_unknown_host_is_a_502(host: str) -> None:
     async with sidecar(1, base_url=f"http://{host}/v1") as side:
         response = await ask(side.port, post(b"{}"))
     assert (response.status, response.json()["error"]["type"]) == (502, "upstream_unreachable")
+
+
+async def test_a_fault_in_opening_a_connection_is_a_502_and_no_endless_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fault(*_: object) -> None:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(Connector, "open", fault)
+    async with sidecar(1) as side:
+        response = await ask(side.port, post(b"{}"))
+    assert (response.status, response.json()["error"]["code"]) == (502, "connect")
 
 
 async def test_silent_upstream_is_a_504() -> None:
