@@ -25,7 +25,6 @@ _RETRY = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 """Seconds: a locked or full store is worth another try soon, and not in a tight loop; a budget is counted by the
 minute."""
 
-
 _UNREADABLE = {UnicodeDecodeError: "it is not UTF-8", RecursionError: "it is nested too deeply"}
 _LONGEST_PATH = 200
 """Characters that an error quotes."""
@@ -61,9 +60,8 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     for problem in error.errors():
         if problem["type"] == "json_invalid":
             return _no_json(f"{problem['ctx']['error']}{_at(problem['loc'])}")
-    problems: list[Any] = [
-        {**problem, "loc": problem["loc"][1:]} for problem in error.errors()
-    ]  # the first names the part
+    # the first part of a place says which part of the request it is in
+    problems: list[Any] = [{**problem, "loc": problem["loc"][1:]} for problem in error.errors()]
     body = getattr(request.scope.get("route"), "body_field", None)
     message = describe(problems, None if body is None else body.field_info.annotation)
     return JSONResponse(error_body(message, code="invalid_request", param=field(problems[0]) or None), 422)

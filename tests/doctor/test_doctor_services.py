@@ -19,10 +19,11 @@ import httpx
 import pytest
 from engines import ExplorerWithEngines
 from loops import RunLoop
-from planted import Mistake, Plant
+from planted import Mistake, Plant, scored, sidecar
 from scripted import production_app
 from serving import serving
 
+from slipstream.doctor.endpoints import in_clear
 from slipstream.doctor.examination import SERVICES, examine
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding
@@ -141,6 +142,18 @@ async def test_endpoints_that_are_away_or_may_not_be_asked(running: Running) -> 
     assert (refused.code, refused.severity) == ("files.webhook_refused", "error")
     assert refused.where == "sidecar.yaml: rewards.calculators.1.webhook.url"
     assert refused.found == f"{url}, at 127.0.0.1; allow_private names nothing"
+
+
+def test_what_crosses_the_internet_in_clear(plant: Plant) -> None:
+    """By addresses: names would be looked up in a network that a test need not have."""
+    webhook = scored(url="http://[2606:4700::1]/score?key=hunter2")
+    public = plant(Mistake(sidecar=sidecar("production", base_url="http://8.8.4.4/v1") | webhook)).sidecar
+    assert [(each.key, each.shown) for each in in_clear(public)] == [
+        ("production.base_url", "http://8.8.4.4/v1"),
+        ("rewards.calculators.0.webhook.url", "http://[2606:4700::1]/score"),
+    ]
+    private = sidecar("production", base_url="http://10.0.0.7/v1") | sidecar("explorer", base_url="https://8.8.4.4")
+    assert list(in_clear(plant(Mistake(sidecar=private)).sidecar)) == []
 
 
 async def test_an_explorer_that_serves_another_model(running: Running) -> None:

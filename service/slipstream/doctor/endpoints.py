@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from slipstream.config.settings import Settings
+from slipstream.outgoing import is_public
 
 Addresses = tuple[IPv4Address | IPv6Address, ...]
 
@@ -47,6 +48,15 @@ def endpoints(settings: Settings) -> Iterator[Endpoint]:
             yield Endpoint(f"rewards.calculators.{number}.webhook.url", spec.webhook.url, spec.webhook.allow_private)
         elif spec.judge is not None:
             yield Endpoint(f"rewards.calculators.{number}.judge.base_url", spec.judge.base_url)
+
+
+def in_clear(settings: Settings) -> Iterator[Endpoint]:
+    """Whatever is asked across the internet without TLS."""
+    own = (Endpoint("production.base_url", settings.production.base_url),
+           Endpoint("explorer.base_url", settings.explorer.base_url))  # fmt: skip
+    for endpoint in (*own, *endpoints(settings)):
+        if urlsplit(endpoint.url).scheme == "http" and any(map(is_public, looked_up(endpoint.host))):
+            yield endpoint
 
 
 def told_addresses(host: str) -> Addresses:

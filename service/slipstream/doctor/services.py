@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from slipstream.config.address import local_url
-from slipstream.doctor.endpoints import Addresses, Endpoint, endpoints, looked_up
+from slipstream.doctor.endpoints import Addresses, Endpoint, endpoints, in_clear, looked_up
 from slipstream.doctor.files import Files
 from slipstream.doctor.rows import Rows, count_rows
 
@@ -60,6 +60,7 @@ class Services:
         exposed: addresses of this host, other than loopback, at which the Explorer's port answers.
         rows: the experience buffer; None where it cannot be read from here.
         endpoints: the webhooks and judges, each with its addresses and why it cannot be connected to.
+        in_clear: what is asked across the internet without TLS.
         now: Unix seconds.
     """
 
@@ -70,6 +71,7 @@ class Services:
     exposed: Sequence[str]
     rows: Rows | None
     endpoints: Sequence[tuple[Endpoint, Addresses, str | None]]
+    in_clear: Sequence[Endpoint]
     now: float
 
     @property
@@ -100,6 +102,7 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
         exposed=_exposed(explorer, port, _outer_addresses() if addresses is None else addresses),
         rows=count_rows(files.trainer.buffer_url, files.trainer.buffer_table, STALE),
         endpoints=[(each, looked_up(each.host), connects(each.url)) for each in endpoints(files.sidecar)],
+        in_clear=[*in_clear(files.sidecar)],
         now=time.time(),
     )
 

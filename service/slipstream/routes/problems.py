@@ -34,6 +34,7 @@ _EXPECTED = {
     "model_type": _OBJECT,
     "model_attributes_type": _OBJECT,
     "literal_error": "{expected}",
+    "recursion_loop": "fewer levels within each other",
 }
 """By pydantic's name of the problem, with what it tells of it."""
 

@@ -29,6 +29,13 @@ ENDPOINT_AWAY = Problem(
     "that scores, they fail for want of a reward.",
     fix="Start the service, or correct its address; the doctor must run where the sidecar runs.",
 )
+IN_CLEAR = Problem(
+    "running.asked_in_clear",
+    "warning",
+    why="Conversations, and the keys beside them, cross the internet without TLS: whoever is on the way reads them, "
+    "and can change what is answered.",
+    fix="An address with https://, or a tunnel.",
+)
 EXPLORER_AWAY = Problem(
     "running.explorer_unreachable",
     "warning",
@@ -122,6 +129,8 @@ def production(files: Files, machine: Machine, services: Services) -> Iterator[F
     for endpoint, _, error in services.endpoints:
         if error is not None:
             yield ENDPOINT_AWAY.at(files.in_sidecar(endpoint.key), f"{endpoint.shown}: {error}")
+    for endpoint in services.in_clear:
+        yield IN_CLEAR.at(files.in_sidecar(endpoint.key), endpoint.shown)
 
 
 def reachable(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:
