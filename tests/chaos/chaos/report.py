@@ -99,7 +99,8 @@ def table(outcomes: list[Outcome], command: str) -> str:
     lines = [
         f"`{command}`: {len(outcomes)} schedules, {failed} failed. {counts['answers']:,} answers of production were "
         f"compared byte by byte, {counts['feedback'] + counts['marks']:,} acknowledged feedbacks and marks looked for, "
-        f"and {counts['finished'] + counts['facade']:,} acknowledged ends of runs and rewards of the facade; "
+        f"{counts['finished'] + counts['facade']:,} acknowledged ends of runs and rewards of the facade, "
+        f"and what would be left of {counts['erased']:,} deleted sessions; "
         f"{counts['experiences']:,} experiences were trained on. {counts['refused']:,} requests to the control API "
         "were refused with a 5xx, and sent again.",
         "",
