@@ -74,7 +74,9 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
         await _chats(loop, "meanwhile", "more")
         for path, said in (("/feedback", {"task_id": "before", "thumbs": "up"}), ("/marks", {"task_id": "before"})):
             assert _refused(await loop.client.post(path, json=said))
-        assert (await loop.client.get("/readyz")).status_code == 503
+        ready = await loop.client.get("/readyz")
+        told = ready.json()["error"]["message"]  # to whoever has no key: nothing of the database's host and user
+        assert (ready.status_code, told) == (503, "the store does not answer; the log says why")
         assert (await loop.client.get("/healthz")).status_code == 200
         await asyncio.to_thread(server.start)
         await _goes_on(loop, "before", "meanwhile", "more")

@@ -9,8 +9,8 @@ import httptools
 
 from slipstream.access.settings import Role
 
-OPEN = frozenset({"/healthz", "/readyz", "/health"})
-"""What orchestrators ask, who hold no key. It says nothing but whether the sidecar is alive."""
+OPEN = frozenset({"/healthz", "/readyz"})
+"""What orchestrators ask, who hold no key. It says nothing but whether the sidecar's parts are there."""
 
 _FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
 

@@ -32,7 +32,9 @@ async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
         async with sidecar.database.read() as session:
             await session.execute(text("SELECT 1"))
     except (SQLAlchemyError, OSError) as error:
-        raise RequestError(f"the store does not answer: {error}", status=503, code="store_unavailable") from error
+        # whoever asks shows no key, and the reason names the database's host and user
+        said = "the store does not answer; the log says why"
+        raise RequestError(said, status=503, code="store_unavailable") from error
     return {"status": "ready", "explorer": sidecar.watch.up}
 
 
