@@ -26,8 +26,8 @@ def _on_a_link(link: str, way: str, what: str) -> None:
     async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         between = world.links[link]
         before = between.struck[way]
-        # a head has some 150 bytes, so that this is before it, in it, or amid a body
-        between.break_(way, rng.choice((0, 40, 250, 400, 700)))
+        # a head has some 150 bytes, so that this is before it, in it, or amid a body; the endpoint says a word or two
+        between.break_(way, rng.choice((0, 40, 130) if link == "endpoint" else (0, 40, 250, 400, 700)))
         yield
         between.heal()
         world.struck[name] += between.struck[way] - before
