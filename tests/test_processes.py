@@ -61,7 +61,7 @@ class Production:
 
 LOOKS_OFTEN = (
     "-c",
-    "from slipstream import app, cli, prefork\napp._BEAT, prefork._LOOK = 0.1, 0.5\ncli.main()\n",
+    "from slipstream import app, cli, prefork\napp._BEAT, prefork._LOOK = 0.1, 1.0\ncli.main()\n",
 )
 """The command, with less patience."""
 

@@ -62,7 +62,11 @@ async def test_what_a_killed_sidecar_had_begun_is_ended_by_the_other(cluster: Cl
     assert stored + waiting == 10, "all of it was in the store"
     await cluster.delivered(10, by=cluster.to_second)
     assert cluster.trained() == {f"t{number}.0": [0, 1] for number in range(10)}
-    assert len(await stored_rows(cluster.store_url, "SELECT id FROM sidecars")) == 1
+
+    async def alone() -> bool:
+        return len(await stored_rows(cluster.store_url, "SELECT id FROM sidecars")) == 1
+
+    await until(alone, 30, "the killed one is taken over, also where the other had sent all of its runs")
     await cluster.first.start()
 
 
