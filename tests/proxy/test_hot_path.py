@@ -25,7 +25,7 @@ from slipstream.proxy.tap import Recording, Room
 
 REQUESTS = 200
 MOST_CALLS = 150
-"""Calls of Python and C functions for one captured exchange. It takes about 131, and up to 139 on a busy machine, where
+"""Calls of Python and C functions for one captured exchange. It takes about 133, and up to 139 on a busy machine, where
 each copy is handed on alone; a parser of JSON in Python, a task, or a future for each request would be beyond it."""
 
 ELSEWHERE = ("json", "sqlite3", "sqlalchemy", "zlib", "isal", "hashlib", "hyperscan", "slipstream.store", "structlog")
