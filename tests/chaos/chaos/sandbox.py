@@ -7,6 +7,7 @@ out, and counted as such.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -41,9 +42,14 @@ def inside() -> bool:
 
 
 class Sandbox:
-    """The mounts of this process."""
+    """The mounts of this process.
+
+    Attributes:
+        turn: held by the fault that has the store's disk: one that takes no writes can neither be filled nor cleared.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.turn = asyncio.Lock()
         self.store = folder / "store"
         self.store.mkdir()
         self._hosts = folder / "hosts"

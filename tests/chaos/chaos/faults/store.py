@@ -24,10 +24,11 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         world.impossible["disk_full"] += 1
         yield
         return
-    await asyncio.to_thread(world.sandbox.fill)
-    world.struck["disk_full"] += 1
-    yield
-    world.sandbox.clear()
+    async with world.sandbox.turn:
+        await asyncio.to_thread(world.sandbox.fill)
+        world.struck["disk_full"] += 1
+        yield
+        world.sandbox.clear()
 
 
 @fault("store_read_only", "the training side dies and finds its store read-only", needs="sqlite")
@@ -36,17 +37,18 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
         world.impossible["store_read_only"] += 1
         yield
         return
-    done = False
-    for _ in range(50):  # it can be made so only while nobody has a file of it open for writing
-        if (pid := world.sidecars[0].children().get("training")) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if done := world.sandbox.read_only(True):
-            break
-        await asyncio.sleep(0.01)
-    world.struck["store_read_only"] += done
-    yield
-    world.sandbox.read_only(False)
+    async with world.sandbox.turn:
+        done = False
+        for _ in range(50):  # it can be made so only while nobody has a file of it open for writing
+            if (pid := world.sidecars[0].children().get("training")) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if done := world.sandbox.read_only(True):
+                break
+            await asyncio.sleep(0.01)
+        world.struck["store_read_only"] += done
+        yield
+        world.sandbox.read_only(False)
 
 
 @fault("store_file_limit", "the store's files may not grow (RLIMIT_FSIZE)", needs="sqlite")
