@@ -26,11 +26,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from slipstream.app import open_sockets, run_training
+from slipstream.app import run_training
 from slipstream.config.settings import Listen, Settings
 from slipstream.errors import SlipstreamError
 from slipstream.proxy.metrics import Board
 from slipstream.sidecar import Sidecar
+from slipstream.sockets import open_sockets
 
 AWAY = "http://127.0.0.1:9"
 

@@ -19,12 +19,8 @@ import os
 import resource
 import shutil
 import signal
-import socket
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,28 +28,23 @@ import uvloop
 
 from slipstream import memory, prefork
 from slipstream.access.guard import guard_for
-from slipstream.access.ledger import Book, KeyUse, Ledger
-from slipstream.config.settings import Listen, Settings
-from slipstream.errors import ConfigError, SlipstreamError, StoreAway
+from slipstream.access.ledger import Book, KeyUse
+from slipstream.config.settings import Settings
+from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.prefork import Program, Pulse
 from slipstream.proxy.channel import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import Board, ProxyMetrics
-from slipstream.proxy.server import BACKLOG, GRACE, serve_agents
+from slipstream.proxy.server import GRACE, serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
-from slipstream.registration import Registration
+from slipstream.sockets import CAPTURES, CONTROL, Sockets, open_sockets
 from slipstream.starting import Start
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _log = structlog.get_logger(__name__)
-
-_CONTROL, _CAPTURES = "control", "captures"
-
-_LONGEST_TMPDIR = 78
-"""Bytes: a Unix socket's path has 107, of which `/slipstream-12345678/captures` takes 29."""
 
 _COLLECT_AFTER = 200_000
 _COLLECT_STATEMENTS_AFTER = 20_000
@@ -82,31 +73,6 @@ _WORKER_AGAIN = 1.0
 _TRAINING_AGAIN = 30.0
 """Longest seconds until one that dies again and again is started again: a worker's start costs some milliseconds, and
 connections wait for it; the training side's costs a second of CPU, which traffic has a use for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sockets:
-    """Where the parts of one sidecar meet.
-
-    Attributes:
-        agents: one for each worker, listening on the same address.
-        folder: of the Unix sockets; this user alone can enter it.
-        control, captures: bound at `folder/control` and `folder/captures`.
-        ledger: what each API key has used, in memory that they share.
-        registered: what the training side is registered as, which its next process reads.
-    """
-
-    agents: tuple[socket.socket, ...]
-    folder: Path
-    control: socket.socket
-    captures: socket.socket
-    ledger: Ledger
-    registered: Registration
-
-    def refuse_agents(self) -> None:
-        """In this process nobody listens for them any more."""
-        for listener in self.agents:
-            listener.close()
 
 
 def serve(settings: Settings) -> int:
@@ -155,54 +121,6 @@ def _open_as_many_files_as_allowed(settings: Settings) -> None:
         _log.warning("few_open_files", allowed=most, needed_at_the_limits=needed)
 
 
-@contextlib.contextmanager
-def open_sockets(listen: Listen, workers: int) -> Iterator[Sockets]:
-    """Bind everything.
-
-    Raises:
-        ConfigError: the address is not free, or there is no place for the Unix sockets.
-    """
-    with contextlib.ExitStack() as stack:
-        agents = [stack.enter_context(_listening(listen.host, listen.port, shared=False))]
-        if workers > 1:  # a queue for each, among which the kernel shares out; of this sidecar's, as the first is its
-            agents[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            port = agents[0].getsockname()[1]
-            agents += [stack.enter_context(_listening(listen.host, port, shared=True)) for _ in range(workers - 1)]
-        inner = []
-        try:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-")))
-            for name in (_CONTROL, _CAPTURES):
-                inner.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
-                inner[-1].bind(str(folder / name))
-                inner[-1].listen(BACKLOG)
-        except OSError as error:
-            raise ConfigError(
-                f"TMPDIR: expected a folder that can be written to and has a path of at most {_LONGEST_TMPDIR} bytes, "
-                f"for Unix sockets, found {os.environ.get('TMPDIR', 'none')} ({error})"
-            ) from error
-        control, captures = inner
-        yield Sockets(tuple(agents), folder, control, captures, Ledger(workers), Registration())
-
-
-def _listening(host: str, port: int, *, shared: bool) -> socket.socket:
-    ipv6 = ":" in host
-    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if ipv6:  # `[::]` is no way in for IPv4
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"listen: expected an address that is free on this machine, found {host}:{port} ({error.strerror or error})"
-        ) from error
-    return listener
-
-
 async def run_worker(
     settings: Settings,
     sockets: Sockets,
@@ -220,7 +138,7 @@ async def run_worker(
     """
     capture = settings.capture
     tap = Sender(
-        sockets.folder / _CAPTURES,
+        sockets.folder / CAPTURES,
         metrics,
         wanted=capture.rate > 0,
         limit=capture.queue,
@@ -228,7 +146,7 @@ async def run_worker(
     )
     gateway = Gateway(
         production_route(settings.production, environment, metrics),
-        control_route(sockets.folder / _CONTROL),
+        control_route(sockets.folder / CONTROL),
         tap,
         metrics,
         max_body=capture.max_body,

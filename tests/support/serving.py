@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import uvicorn
 
-from slipstream.app import open_sockets, run_training, run_worker
+from slipstream.app import run_training, run_worker
 from slipstream.config.settings import Listen, Settings
 from slipstream.proxy.metrics import Board
+from slipstream.sockets import open_sockets
 
 
 @asynccontextmanager
