@@ -1,111 +1,20 @@
-"""The webhook mode: an endpoint runs the agents of selected tasks again, and is told which in a signed request."""
+"""The webhook mode: an endpoint runs the agents of selected tasks again."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
-import json
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
-import openai
 import pytest
-from loops import Loop, RunLoop
+from loops import RunLoop
 from pydantic import ValidationError
-from replaying import ask, open_runs, replay
+from replay_endpoint import Endpoint, ended, webhook_loop
+from replaying import open_runs, replay
 from scripted import ScriptedExplorer
-from serving import serving, until
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from serving import until
 from stores import ON_BOTH_STORES
 
 from slipstream.config.settings import Settings
-from slipstream.runs.signature import signed, signing_key
-
-SECRET = "whsec_" + base64.b64encode(b"a key of some length").decode()
-
-
-class Endpoint:
-    """An endpoint that runs its agent again.
-
-    Attributes:
-        answers: statuses and bodies (bytes are said to be compressed) of its next answers; then `{"reward": 0.75}`.
-        calls: how many the agent makes before it answers.
-        told: the requests that came, and `headers` theirs.
-        hold: while it is not set, nothing is answered.
-    """
-
-    def __init__(self, *answers: tuple[int, Any], calls: int = 2) -> None:
-        self.answers = list(answers)
-        self.calls = calls
-        self.told: list[dict[str, Any]] = []
-        self.bodies: list[bytes] = []
-        self.headers: list[dict[str, str]] = []
-        self.sidecar = ""
-        self.at_once = self.most_at_once = 0
-        self.hold = asyncio.Event()
-        self.hold.set()
-
-    def app(self) -> Starlette:
-        return Starlette(routes=[Route("/replay", self._replay, methods=["POST"])])
-
-    async def _replay(self, request: Request) -> Response:
-        self.bodies.append(await request.body())
-        self.headers.append(dict(request.headers))
-        told = json.loads(self.bodies[-1])
-        self.told.append(told)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        await self.hold.wait()
-        status, body = self.answers.pop(0) if self.answers else (200, {"reward": 0.75})
-        url = self.sidecar + urlsplit(told["base_url"]).path
-        async with openai.AsyncOpenAI(base_url=url, api_key="-", max_retries=0) as client:
-            for step in range(self.calls):
-                await ask(client, f"step {step}")
-        self.at_once -= 1
-        if isinstance(body, bytes):
-            return Response(body, status, {"content-encoding": "gzip"})
-        return Response(status_code=status) if body is None else JSONResponse(body, status)
-
-
-@asynccontextmanager
-async def webhook_loop(
-    run_loop: RunLoop,
-    endpoint: Endpoint,
-    webhook: dict[str, Any] | None = None,
-    explorer: ScriptedExplorer | None = None,
-    commit: dict[str, Any] | None = None,
-    **runs: Any,
-) -> AsyncIterator[Loop]:
-    async with serving(endpoint.app()) as url:
-        told = {"url": f"{url}/replay", "secret": SECRET, "base_url": "http://sidecar.example", "allow_private": True}
-        told |= webhook or {}
-        sections = {
-            "runs": {"mode": "webhook", "webhook": told, **runs},
-            "commit": {"interval": "1h", **(commit or {})},
-        }
-        async with run_loop(explorer, **sections) as loop:
-            endpoint.sidecar = loop.url
-            yield loop
-
-
-async def ended(loop: Loop, task_id: str, *states: str) -> list[dict[str, Any]]:
-    """The runs of the task, once they are in these states."""
-
-    async def there() -> Any:
-        task = await loop.task(task_id)
-        runs = [run for group in (task or {"groups": []})["groups"] for run in group["runs"]]
-        return runs if sorted(run["state"] for run in runs) == sorted(states) else None
-
-    found: list[dict[str, Any]] = await until(there)
-    return found
 
 
 @ON_BOTH_STORES
@@ -131,18 +40,6 @@ async def test_a_selected_task_is_run_again_by_its_endpoint(run_loop: RunLoop) -
         assert len(loop.explorer.chats) == 4, "no shadow call was made"
 
 
-async def test_each_request_is_signed(run_loop: RunLoop) -> None:
-    endpoint = Endpoint((503, None), calls=0)
-    async with webhook_loop(run_loop, endpoint) as loop:
-        await loop.chat("hello", {"x-slipstream-task-id": "t"})
-        await until(lambda: len(endpoint.told) == 2)
-    for headers, body in zip(endpoint.headers, endpoint.bodies, strict=True):
-        told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-        digest = hmac.new(b"a key of some length", told, hashlib.sha256).digest()
-        assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
-    assert endpoint.headers[0]["webhook-id"] == endpoint.headers[1]["webhook-id"], "one name for all tries of a run"
-
-
 async def test_an_endpoint_on_this_machine_is_not_told_unless_that_is_allowed(run_loop: RunLoop) -> None:
     endpoint = Endpoint()
     async with webhook_loop(run_loop, endpoint, {"allow_private": ["agents.internal"]}) as loop:
@@ -151,12 +48,6 @@ async def test_an_endpoint_on_this_machine_is_not_told_unless_that_is_allowed(ru
         assert "127.0.0.1 has the private address 127.0.0.1" in run["reason"]
         assert "runs.webhook.allow_private" in run["reason"]
     assert endpoint.told == []
-
-
-def test_a_signature_is_that_of_the_specifications_example() -> None:
-    key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    headers = signed(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
-    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 @pytest.mark.parametrize(
@@ -185,48 +76,6 @@ async def test_without_a_reward_the_calculators_give_it(run_loop: RunLoop) -> No
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
         [run] = await ended(loop, "t", "scored")
         assert run["breakdown"] == {"constant": 0.5}
-
-
-async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(run_loop: RunLoop) -> None:
-    """Each run has one attempt, which an absence does not cost."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    endpoint, other = Endpoint(), Endpoint()
-    url = f"http://127.0.0.1:{port}/replay"
-    async with webhook_loop(run_loop, other, {"url": url, "max_attempts": 1}, repeat_time=6) as loop:
-        assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
-        endpoint.sidecar = loop.url
-        await loop.chat("hello", {"x-slipstream-task-id": "t"})
-
-        async def noticed() -> bool:
-            return (await loop.status())["webhook"]["breaker"] != "closed"
-
-        await until(noticed)
-        status = await loop.status()
-        [problem] = [each for each in status["problems"] if each["code"] == "live.webhook_away"]
-        assert "ConnectError" in problem["found"]
-        assert "ConnectError" in status["webhook"]["error"]
-        assert status["failed_runs"] == []
-        metrics = (await loop.client.get("/metrics")).text
-        assert 'slipstream_problems{code="live.webhook_away"} 1.0' in metrics
-        async with serving(endpoint.app(), port):
-            await ended(loop, "t", *["scored"] * 6)
-        assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
-
-
-async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: RunLoop) -> None:
-    """The five that open it are each run's first try, and the sixth finds out that the endpoint is not back."""
-    endpoint = Endpoint(*[(503, None)] * 6, *[(202, None)] * 5, calls=0)
-    async with webhook_loop(run_loop, endpoint, {"max_attempts": 2}, repeat_time=5) as loop:
-        await loop.chat("hello", {"x-slipstream-task-id": "t"})
-
-        async def waits() -> bool:
-            open_breaker = {"breaker": "open", "error": "HTTP 503"}
-            return len(endpoint.told) == 6 and (await loop.status())["webhook"] == open_breaker
-
-        await until(waits)
-        await ended(loop, "t", *["open"] * 5)
-        assert len(endpoint.told) == 6 + 5
 
 
 async def test_an_agent_that_was_accepted_ends_its_run_itself(run_loop: RunLoop) -> None:

@@ -6,25 +6,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from loops import Loop, RunLoop
+from lost_commit import lose_a_commit
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess
 from slow_link import slow_link
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import AsyncSession
 from stores import PostgresServer, postgres_server
 
 from slipstream.store import database, runs
-from slipstream.store.database import Database
-from slipstream.store.runs import ClaimedRun
 
 
 @pytest.fixture
@@ -141,23 +137,7 @@ async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_sent(
     new_postgres: Callable[[], str], run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT's answer is lost: they are this sidecar's, and it does not know."""
-    claim, write, lost = runs.claim, Database.write, []
-
-    async def claims(session: AsyncSession, *args: Any) -> list[ClaimedRun]:
-        claimed = await claim(session, *args)
-        session.info["claimed"] = bool(claimed)
-        return claimed
-
-    @asynccontextmanager
-    async def cut_off_once(database: Database, **how: bool) -> AsyncIterator[AsyncSession]:
-        async with write(database, **how) as session:
-            yield session
-        if session.info.get("claimed") and not lost:
-            lost.append(True)
-            raise OperationalError(None, None, Exception("cut off"))
-
-    monkeypatch.setattr(runs, "claim", claims)
-    monkeypatch.setattr(Database, "write", cut_off_once)
+    lost = lose_a_commit(monkeypatch, runs)
     async with run_loop(store={"url": new_postgres()}) as loop:
         await _chats(loop, "t")
         await until(lambda: loop.ready(1), 30)

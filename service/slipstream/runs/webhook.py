@@ -99,7 +99,12 @@ class WebhookCaller:
         self._clock = clock
         self._rng = rng
         self._wake = wake
-        self._active: set[asyncio.Task[None]] = set()
+        self._active: dict[asyncio.Task[None], int] = {}
+        """By their run's key in the store."""
+        self._interrupted: set[int] = set()
+        """Runs of which the endpoint may know, and whose end, or that they are its own now, was not stored."""
+        self._unheard = False
+        """Runs may have been claimed and this sidecar not have heard of it."""
         # A try as a whole has one limit, in `_run`; httpx's own would apply to each read alone.
         self._client = outgoing_client(told.allow_private, timeout=httpx.Timeout(None, connect=_CONNECT))
 
@@ -109,22 +114,34 @@ class WebhookCaller:
         if admitted == 0 or not self._ready():
             return False
         now = self._clock()
-        async with self._database.read() as session:
-            if not await webhook.waiting(session, now):
-                return False
-        async with self._database.write() as session:  # alone: there is room for so many, of all sidecars together
-            await sidecars.hold(session, self._membership.id)
-            room = self._concurrency - await webhook.begun(session)
-            room = room if admitted is None else min(room, admitted)
-            until = now + self._open_for
-            claimed = await webhook.claim(session, room, now, until, self._membership.id) if room > 0 else []
+        if not self._unheard:
+            async with self._database.read() as session:
+                if not await webhook.waiting(session, now):
+                    return False
+        try:
+            claimed = await self._claim(admitted, now)
+        except Exception:
+            self._unheard = True
+            raise
+        self._unheard = False
         self._metrics.replays.labels("opened").inc(len(claimed))
         for run in claimed:
             self.breaker.started()
             task = asyncio.create_task(self._run(run), name=f"webhook {run.group_id}/{run.run_id}")
-            self._active.add(task)
+            self._active[task] = run.pk
             task.add_done_callback(self._done)
         return False
+
+    async def _claim(self, admitted: int | None, now: float) -> list[ClaimedReplay]:
+        async with self._database.write() as session:  # alone: there is room for so many, of all sidecars together
+            await sidecars.hold(session, self._membership.id)
+            if self._unheard:
+                known = (*self._active.values(), *self._interrupted)
+                await webhook.tell_again(session, [self._membership.id], now, but=known)
+            room = self._concurrency - await webhook.begun(session)
+            room = room if admitted is None else min(room, admitted)
+            until = now + self._open_for
+            return await webhook.claim(session, room, now, until, self._membership.id) if room > 0 else []
 
     async def aclose(self) -> None:
         """Break off what is on its way. Its runs stay open, for their agents may go on."""
@@ -134,8 +151,9 @@ class WebhookCaller:
         await self._client.aclose()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._active.discard(task)
+        run = self._active.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self._interrupted.add(run)
             self.breaker.failed()  # were it the trial, there would be no other
             _log.error("webhook_interrupted", task=task.get_name(), error=repr(error))
         self._wake()

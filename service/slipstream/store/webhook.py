@@ -91,9 +91,14 @@ async def accepted(session: AsyncSession, run: ClaimedReplay) -> None:
     await session.execute(told.values(owner=None).execution_options(synchronize_session=False))
 
 
-async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float) -> None:
-    """Whoever told of these runs is gone, and may not have come to it: those without a call are told of again."""
+async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float, but: Collection[int] = ()) -> None:
+    """Whoever took these runs may not have come to telling of them: those without a call are told of again.
+
+    Args:
+        sidecars: that are gone; or the one that asks, which knows `but` these.
+    """
     left = update(RunRow).where(RunRow.state == "open", RunRow.owner.in_(sidecars), ~RunRow.called)
+    left = left.where(RunRow.id.not_in(but)) if but else left
     left = left.values(state="pending", owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now)
     await session.execute(left.execution_options(synchronize_session=False))
 
