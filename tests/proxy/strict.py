@@ -82,8 +82,8 @@ class Rig:
     scripts: list[Script] = field(default_factory=list)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     strikes: int = 0
-    open: int = 0
-    """Connections to production."""
+    open: list[asyncio.Transport] = field(default_factory=list)
+    """Connections to production, at its end."""
 
     def strike(self, *pieces: bytes, patience: float = PATIENCE) -> Struck:
         """Send pieces, each by itself, and read until all is said that they ask for."""
@@ -121,6 +121,11 @@ class Rig:
         struck.received, struck.closed = received, closed
         struck.arrived = self.taken()
         return struck
+
+    def say(self, unasked: bytes) -> None:
+        """Production says something, on each of its connections."""
+        for connection in self.open:
+            self.loop.call_soon_threadsafe(connection.write, unasked)
 
     def taken(self) -> list[Arrived]:
         """What has arrived since this was asked last."""
@@ -219,10 +224,12 @@ class _Recorder(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._rig.open += self._side == "production"
+        if self._side == "production":
+            self._rig.open.append(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._rig.open -= self._side == "production"
+        if self._side == "production":
+            self._rig.open.remove(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._data += data

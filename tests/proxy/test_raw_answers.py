@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from reading import Message, read_answers
-from strict import Rig, Script, Struck, rig
+from strict import PATIENCE, Rig, Script, Struck, rig
 
 CONTROLS = [byte for byte in (*range(0x20), 0x7F) if byte not in b"\t\r\n"]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -381,10 +381,13 @@ def test_answer_to_no_request_reaches_nobody(proxy: Rig, first: bytes, surplus: 
     if together:
         passes(proxy, first + surplus)
         return
-    proxy.scripts = [Script((first, surplus))]
+    proxy.scripts = [Script((first,))]
     struck = proxy.strike(GET)
     assert struck.answers().messages[0].first[0] == first[9:12]
+    proxy.say(surplus)
+    until = time.monotonic() + PATIENCE
     while proxy.open:  # the connection is fit for nobody, as soon as that is seen
+        assert time.monotonic() < until
         time.sleep(0.001)
     proxy.next_is_sound()
 
