@@ -100,7 +100,7 @@ PROTECTIONS = (
         f"{_REFUSED}[NaN]",
         ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
         ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
-        ("routes/feedback.py", "if not low <= self.reward <= high:", "if self.reward < low or self.reward > high:"),
+        ("routes/body.py", "if not low <= reward <= high:", "if reward < low or reward > high:"),
     ),
     _out(
         "NaN and Infinity are taken (from a calculator)",
@@ -121,7 +121,7 @@ PROTECTIONS = (
     _out(
         "a reward of any size is taken (posted)",
         f"{_REFUSED}[1000]",
-        ("routes/feedback.py", "if not low <= self.reward <= high:", "if False:"),
+        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "a reward of any size is taken (from a calculator)",
@@ -258,14 +258,14 @@ PROTECTIONS = (
     _out(
         "clients of the facade: a reward of any size is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[7]",
-        ("routes/facade.py", "if not low <= body.reward <= high:", "if False:"),
+        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: NaN is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[NaN]",
         ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
         ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
-        ("routes/facade.py", "if not low <= body.reward <= high:", "if False:"),
+        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: advantages are computed within one commit only",
