@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import shutil
 import subprocess
 from collections.abc import Sequence
 from importlib import metadata
@@ -95,6 +96,9 @@ def _versions() -> list[str]:
 
 
 def _said(*command: str) -> str:
+    """The first line that the command says; a report may be written again where the tools are not."""
+    if shutil.which(command[0]) is None:
+        return f"{command[0]} not found"
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     return (ended.stdout or ended.stderr).strip().split("\n")[0]
 
