@@ -272,6 +272,44 @@ async def test_runs_under_way_come_to_nothing(run_loop: RunLoop) -> None:
         assert (await loop.commit())["groups"] == 1
 
 
+@ON_BOTH_STORES
+async def test_an_answer_that_comes_after_the_deletion_is_nobody_elses(run_loop: RunLoop, store_url: str) -> None:
+    """The first row that is written next could get the number of the one that was deleted."""
+    explorer = Remembering()
+    async with run_loop(explorer, runs={"repeat_time": 2}) as loop:
+        explorer.hold.clear()
+        await loop.chat(f"I am {MARKER}", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "t"})
+        await until(lambda: len(explorer.chats) == 2)
+        await erased(loop, session_id=SESSION)
+        deleted, explorer.hold = explorer.hold, asyncio.Event()
+        await loop.chat("I am somebody", {"x-slipstream-task-id": "another"})
+        await until(lambda: len(explorer.chats) == 4)
+        deleted.set()
+        await until(lambda: _under_way(loop, 2))
+        explorer.hold.set()
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert [explorer.asked[one["msg_id"]] for one in explorer.committed[0]] == ["I am somebody", "I am somebody"]
+        stored = await stored_rows(store_url, "SELECT msg_id FROM runs")
+        assert {explorer.asked[msg_id] for (msg_id,) in stored} == {"I am somebody"}
+
+
+async def _under_way(loop: Loop, runs: int) -> bool:
+    return bool((await loop.status())["runs_active"] == runs)
+
+
+class Remembering(ScriptedExplorer):
+    """`asked`: what each answer is to, by its msg_id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: dict[str, str] = {}
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked[msg_id] = body["messages"][-1]["content"]
+        return super().reply(msg_id, body)
+
+
 async def test_what_was_captured_before_is_not_stored_after(run_loop: RunLoop, tmp_path: Path) -> None:
     """A call that began before the deletion and ends after it; what the same user says later is captured again."""
     async with run_loop() as loop:

@@ -90,6 +90,40 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
 
 
 @ON_BOTH_STORES
+async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before_too(store_url: str) -> None:
+    engine = create_async_engine(store_url)
+    statements = (
+        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
+        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        "INSERT INTO groups (id, task_id, kind, by_client, generation, state, updated_at) "
+        "VALUES ('t.0', 't', 'agent_replay', false, 0, 'running', 1.0)",
+        "INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, updated_at) "
+        "VALUES ('t.0', 0, 'open', 0, 0, 1.0, 1.0)",
+        "INSERT INTO run_calls (run_pk, msg_id, choices, request, answer, latency, started_at) "
+        "SELECT id, 'm', 1, '', '', 1.0, 1.0 FROM runs",
+    )
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0011")
+        for statement in statements:
+            await connection.execute(text(statement))
+    await engine.dispose()
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        assert (await session.execute(text("SELECT run_pk FROM run_calls"))).all() == [(1,)], "what it has stays"
+        await session.execute(text("DELETE FROM runs"))
+        await session.execute(text(statements[2]))
+        assert (await session.execute(text("SELECT id FROM runs"))).all() == [(2,)]
+        if not database.shared:
+            assert (await session.execute(text("PRAGMA integrity_check"))).all() == [("ok",)]
+    await database.close()
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0011", alembic.command.downgrade)
+        assert (await connection.execute(text("SELECT id FROM runs"))).all() == [(2,)]
+    await engine.dispose()
+
+
+@ON_BOTH_STORES
 async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_url: str) -> None:
     database, engine = Database(store_url), create_async_engine(store_url)
     await database.open()

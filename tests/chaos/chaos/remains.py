@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +26,9 @@ async def readable(world: World) -> list[str]:
     if world.schedule.encrypted:
         found += [f"the canary is in {file.name}" for file in _files(world) if _reads(file, (CANARY,))]
     if world.schedule.store == "sqlite":  # what PostgreSQL keeps of deleted rows is its vacuum's
+        # where rows were moved from page to page, SQLite overwrites only the one that is deleted: see docs/privacy.md
+        with contextlib.closing(sqlite3.connect(world.store_file)) as connection:
+            connection.execute("VACUUM")
         erased = [canary(task) for task, told in world.record.erased.items() if told is not None]
         store = world.store_folder.glob(f"{world.store_file.name}*")
         found += [f"what was deleted is in {file.name}" for file in store if _reads(file, erased)]

@@ -13,6 +13,10 @@ ID_LENGTH = 64
 RowId = Annotated[int, "a row's number"]
 """64 bits: 32 are used up within days by an agent that is busy enough. SQLite numbers rows by no other type."""
 
+NEVER_AGAIN = {"sqlite_autoincrement": True}
+"""Of a table whose rows are known by their numbers outside of a transaction: the number of a row that was deleted goes
+to no other. SQLite gives it to the next one otherwise; PostgreSQL's sequences never do."""
+
 
 class Base(DeclarativeBase):
     """A table. `metadata` knows all of them, whichever module was imported: see the package."""

@@ -8,7 +8,7 @@ from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.store.sealed import SealedBytes, SealedJson, SealedText
-from slipstream.store.tables.base import ID_LENGTH, Base, RowId
+from slipstream.store.tables.base import ID_LENGTH, NEVER_AGAIN, Base, RowId
 
 
 class GroupRow(Base):
@@ -37,7 +37,11 @@ class RunRow(Base):
     """One execution by the policy model."""
 
     __tablename__ = "runs"
-    __table_args__ = (UniqueConstraint("group_id", "run_id"), Index("ix_runs_state", "state", "due_at"))
+    __table_args__ = (
+        UniqueConstraint("group_id", "run_id"),
+        Index("ix_runs_state", "state", "due_at"),
+        NEVER_AGAIN,  # an answer that comes after its run was deleted would be another's
+    )
 
     id: Mapped[RowId] = mapped_column(primary_key=True)
     group_id: Mapped[str] = mapped_column(ForeignKey("groups.id", ondelete="CASCADE"))
