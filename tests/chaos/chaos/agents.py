@@ -19,6 +19,8 @@ _PATIENCE = 5.0
 """Seconds that a request to the control API may take before it is sent again."""
 _PATIENCE_TO_ERASE = 15.0
 """The same for `DELETE /data`, which waits up to 10 s for a delivery."""
+_NO_ANSWER = (openai.APIError, httpx.HTTPError, ValueError)
+"""What the SDK raises where an answer fails; the last, where it was garbled and is no UTF-8, or no JSON."""
 
 
 class Agent:
@@ -81,7 +83,7 @@ class Agent:
     async def _chat(self, task: str) -> None:
         try:
             answer = await self._sdk("/v1", recorded=True).chat.completions.create(**self._call(task))
-        except openai.APIError:
+        except _NO_ANSWER:
             return
         await self._say(task, answer.id)
 
@@ -91,7 +93,7 @@ class Agent:
             stream = await self._sdk("/v1", recorded=True).chat.completions.create(**self._call(task), stream=True)
             async for chunk in stream:
                 msg_id = chunk.id
-        except (openai.APIError, httpx.HTTPError):
+        except _NO_ANSWER:
             return
         if msg_id is not None:
             await self._say(task, msg_id)
@@ -110,7 +112,7 @@ class Agent:
                 {"role": "tool", "tool_call_id": used, "content": f"{task} found {canary(task)}"},
             ]
             second = await sdk.chat.completions.create(**call)
-        except (openai.APIError, IndexError):
+        except (*_NO_ANSWER, IndexError):
             return
         await self._say(task, second.id)
 
@@ -123,7 +125,7 @@ class Agent:
             async for _ in stream:
                 break
             await stream.close()
-        except (openai.APIError, httpx.HTTPError):
+        except _NO_ANSWER:
             return
 
     async def _say(self, task: str, msg_id: str) -> None:
@@ -155,7 +157,7 @@ class Agent:
                             pass
                     else:
                         await sdk.chat.completions.create(**call)
-            except (openai.APIError, httpx.HTTPError, ValueError) as caught:  # the last: what was garbled is no UTF-8
+            except _NO_ANSWER as caught:
                 error = repr(caught)
                 self._record.broken.add((task, run["run_id"]))
             ending = {"reward": reward} if error is None else {"error": f"a call failed, {canary(task)}"}
@@ -172,7 +174,7 @@ class Agent:
                 answer = await sdk.chat.completions.create(
                     model="any", messages=[{"role": "user", "content": f"{task} asks the policy {canary(task)}"}]
                 )
-            except (openai.APIError, ValueError):  # or what was garbled
+            except _NO_ANSWER:
                 return
             reward = self._rng.random()
             body = {"msg_ids": [answer.id], "reward": reward, "task_id": task, "run_id": run_id}
@@ -197,7 +199,7 @@ class Agent:
                     return
             for path, body in saying:
                 await self._control.post(self._url() + path, json=body)
-        except (openai.APIError, httpx.TransportError):
+        except _NO_ANSWER:
             return
         await asyncio.sleep(self._rng.uniform(0, 1))
         self._record.erased[task] = None
