@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sqlalchemy import text
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from stores import ON_BOTH_STORES, stored_rows
 from structlog.testing import capture_logs
@@ -149,6 +151,31 @@ async def test_what_was_delivered_is_told_now_and_when_asked_again(run_loop: Run
         assert (await loop.commit())["experiences"] == 0, "what was ready is not delivered any more"
         metrics = (await loop.client.get("/metrics")).text
         assert 'slipstream_groups_total{outcome="erased"} 1.0' in metrics
+
+
+@ON_BOTH_STORES
+async def test_what_a_commit_may_have_taken_is_told_too(run_loop: RunLoop) -> None:
+    """The commit was carried out, its answer was lost, and so was the process that could have told."""
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await conversation(loop)
+        await until(lambda: loop.ready(2))
+        commit = loop.explorer.commit_route
+
+        async def carried_out_and_gone(request: Request) -> Response:
+            await commit(request)
+            loop.explorer.boot(forget=False)
+            return Response(status_code=503)
+
+        loop.explorer.commit_route = carried_out_and_gone
+        assert (await loop.client.post("/commit")).status_code == 503
+        loop.explorer.commit_route = commit
+        assert (await loop.commit())["run_again"] == 1
+        told = (await erased(loop, session_id=SESSION))["explorer"]
+        [taken] = loop.explorer.committed
+        [group] = told["uncertain"]
+        assert (group["group_id"], group["commit"], told["delivered"]["groups"]) == ("t.0", 1, [])
+        assert sorted(group["msg_ids"]) == sorted(one["msg_id"] for one in taken)
+        assert not {one["msg_id"] for one in taken} & set(told["recorded"])
 
 
 async def _version(loop: Loop, version: int) -> bool:

@@ -83,7 +83,7 @@ async def forget_older(session: AsyncSession, before: float) -> None:
 
 async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
     """What the Explorer had been given of it, now and in earlier deletions that are remembered: it cannot be taken
-    back. `versions` can have been trained on that."""
+    back. `versions` can have been trained on that; whether any was on `uncertain`, nobody knows."""
     row = await session.get_one(ErasureRow, (kind, ref))
     groups = row.told["delivered"]
     commits = sorted({group["commit"] for group in groups})
@@ -95,6 +95,7 @@ async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
             "versions": list(await session.scalars(later.order_by(VersionRow.version))) if commits else [],
             "groups": groups,
         },
+        "uncertain": row.told.get("uncertain", []),  # an earlier release did not tell
         "recorded": row.told["recorded"],
     }
 
@@ -173,31 +174,35 @@ def _msg_ids(tasks: Select[Any]) -> Any:
 
 
 async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> dict[str, Any]:
-    """What earlier deletions wrote down, and the policy's answers in these tasks: those that a commit took, by group,
-    and those that the Explorer has recorded and nobody took."""
-    rewarded_run = RunRow.reward.is_not(None)
-    of_group: tuple[Any, ...] = (GroupRow.id, GroupRow.task_id, GroupRow.state, GroupRow.commit_id, rewarded_run)
+    """What earlier deletions wrote down, and the policy's answers in these tasks: by group those that a commit took,
+    and those of a commit that came to nothing as far as anybody knows; and those that the Explorer has recorded and
+    that were given no reward."""
+    of_group: tuple[Any, ...] = (GroupRow.id, GroupRow.task_id, GroupRow.state, GroupRow.commit_id, RunRow.reward)
     shadow = _of_tasks(select(*of_group, RunRow.msg_id), tasks).where(GroupRow.kind != KIND, RunRow.msg_id.is_not(None))
     replays = _of_tasks(select(*of_group, RunCallRow.msg_id), tasks)
     replays = replays.join(RunCallRow, RunCallRow.run_pk == RunRow.id)
-    recorded: list[str] = list(row.told["recorded"])
-    groups: dict[str, dict[str, Any]] = {}
-    for query in (shadow, replays):
-        for group_id, task_id, state, commit_id, rewarded, msg_id in await session.execute(query):
-            if state == "delivered" and rewarded:
-                group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
-                groups.setdefault(group_id, group)["msg_ids"].append(msg_id)
-            else:
-                recorded.append(msg_id)
+    of_client = (FacadeGroupRow.id, FacadeGroupRow.task_id, FacadeGroupRow.state, FacadeGroupRow.commit_id)
     clients = (
-        select(FacadeGroupRow.id, FacadeGroupRow.task_id, FacadeGroupRow.commit_id, FacadeAnswerRow.msg_id)
+        select(*of_client, FacadeAnswerRow.reward, FacadeAnswerRow.msg_id)
         .join(FacadeAnswerRow, FacadeAnswerRow.group_id == FacadeGroupRow.id)
-        .where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), FacadeGroupRow.state == "delivered")
+        .where(_is(row, "task_id", FacadeGroupRow.task_id, tasks))
     )
-    for group_id, task_id, commit_id, msg_id in await session.execute(clients):
-        group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
-        groups.setdefault(group_id, group)["msg_ids"].append(msg_id)
-    return {"delivered": [*row.told["delivered"], *groups.values()], "recorded": recorded}
+    recorded: list[str] = list(row.told["recorded"])
+    delivered: dict[str, dict[str, Any]] = {}
+    uncertain: dict[str, dict[str, Any]] = {}
+    for query in (shadow, replays, clients):
+        for group_id, task_id, state, commit_id, reward, msg_id in await session.execute(query):
+            if commit_id is None or reward is None:
+                recorded.append(msg_id)
+                continue
+            group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
+            taken = delivered if state == "delivered" else uncertain
+            taken.setdefault(group_id, group)["msg_ids"].append(msg_id)
+    return {
+        "delivered": [*row.told["delivered"], *delivered.values()],
+        "uncertain": [*row.told.get("uncertain", []), *uncertain.values()],
+        "recorded": recorded,
+    }
 
 
 async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> int:

@@ -149,13 +149,15 @@ async def _effects(world: World, effects: list[Effect]) -> list[str]:
             found.append(f"{effect.msg_id} had the reward {effect.reward}")
         groups[str(effect.group_id)].append(effect)
     expected, states = await _expected(world)
-    told, unsure = _told(world)
+    told, uncertain = _told(world)
+    unsure = {task for task, answer in world.record.erased.items() if answer is None}
     for group, parts in groups.items():
         commits = {part.commit for part in parts}
         if len(commits) > 1:
             found.append(f"{group} went out in {len(commits)} commits")
         if group not in states:
-            if _task(group) not in unsure and told.get(group) != {part.msg_id for part in parts}:
+            known = told.get(group, uncertain.get(group))
+            if _task(group) not in unsure and known != {part.msg_id for part in parts}:
                 found.append(f"{group} was trained on, and is neither in the store nor told by its deletion")
         elif {part.msg_id for part in parts} != set(expected[group]):
             missing = set(expected[group]) ^ {part.msg_id for part in parts}
@@ -180,12 +182,16 @@ def _task(group: str) -> str:
     return group.partition(".")[0]
 
 
-def _told(world: World) -> tuple[dict[str, set[str]], set[str]]:
-    """What deletions said that the Explorer had been given, by group; and the tasks whose deletion said nothing."""
-    answers = world.record.erased
-    groups = [group for told in answers.values() if told for group in told["explorer"]["delivered"]["groups"]]
-    told = {group["group_id"]: set(group["msg_ids"]) for group in groups}
-    return told, {task for task, told in answers.items() if told is None}
+def _told(world: World) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What deletions said that the Explorer had been given, by group: with effect, and with none that is known."""
+    delivered: dict[str, set[str]] = {}
+    uncertain: dict[str, set[str]] = {}
+    for answer in world.record.erased.values():
+        if answer is not None:
+            said = answer["explorer"]
+            delivered |= {group["group_id"]: set(group["msg_ids"]) for group in said["delivered"]["groups"]}
+            uncertain |= {group["group_id"]: set(group["msg_ids"]) for group in said["uncertain"]}
+    return delivered, uncertain
 
 
 async def _expected(world: World) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
