@@ -175,8 +175,8 @@ def _msg_ids(tasks: Select[Any]) -> Any:
 
 async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> dict[str, Any]:
     """What earlier deletions wrote down, and the policy's answers in these tasks: by group those that a commit took,
-    and those of a commit that came to nothing as far as anybody knows; and those that the Explorer has recorded and
-    that were given no reward."""
+    and those of a commit that came to nothing as far as anybody knows; and those that the Explorer has recorded and was
+    told no reward of."""
     of_group: tuple[Any, ...] = (GroupRow.id, GroupRow.task_id, GroupRow.state, GroupRow.commit_id, RunRow.reward)
     shadow = _of_tasks(select(*of_group, RunRow.msg_id), tasks).where(GroupRow.kind != KIND, RunRow.msg_id.is_not(None))
     replays = _of_tasks(select(*of_group, RunCallRow.msg_id), tasks)
