@@ -8,10 +8,11 @@ import signal
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -63,8 +64,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     try:
         yield PostgresServer(server)
     finally:
-        server.cleanup()
-        folder.cleanup()
+        with folder, suppress(psutil.NoSuchProcess):  # it may be about to end as it was told before
+            server.cleanup()
 
 
 @contextmanager
