@@ -14,9 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slipstream.delivery import Delivered, Delivery, TakenOver
 from slipstream.errors import ExplorerError
+from slipstream.explorer.handover import Handover
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import commits, facade, sidecars
 from slipstream.store.database import Database
 from slipstream.store.sidecars import LeaseLost
@@ -40,7 +40,7 @@ class Committer:
     def __init__(
         self,
         database: Database,
-        explorer: ExplorerClient,
+        explorer: Handover,
         delivery: Delivery,
         metrics: Metrics,
         membership: Membership,

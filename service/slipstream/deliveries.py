@@ -8,10 +8,10 @@ from collections.abc import Callable
 from slipstream.committer import Committer
 from slipstream.config.settings import Settings
 from slipstream.delivery import Delivery
+from slipstream.explorer.handover import Handover
+from slipstream.explorer.history import TrinityHistory
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.runs.explorer import ExplorerClient
-from slipstream.runs.history import TrinityHistory
 from slipstream.store.database import Database
 from slipstream.triggers import CommitTriggers
 from slipstream.worker import TICK, Worker
@@ -33,17 +33,20 @@ class Deliveries:
         self,
         settings: Settings,
         database: Database,
-        explorer: ExplorerClient,
         metrics: Metrics,
         membership: Membership,
         *,
         planned: Callable[[], None],
     ) -> None:
-        url = settings.explorer.history_url
+        explorer = settings.explorer
+        self._handover = Handover(
+            explorer.base_url, connect_timeout=explorer.connect_timeout, commit_timeout=explorer.commit_timeout
+        )
+        url = explorer.history_url
         self._history = None if url is None else TrinityHistory(url)
         delivery = Delivery(
             database,
-            explorer,
+            self._handover,
             metrics,
             membership,
             history=self._history,
@@ -54,7 +57,7 @@ class Deliveries:
         )
         self.committer = Committer(
             database,
-            explorer,
+            self._handover,
             delivery,
             metrics,
             membership,
@@ -68,6 +71,7 @@ class Deliveries:
         self.worker = Worker("committer", self.triggers.step, TICK)
 
     async def aclose(self) -> None:
-        """Let go of Trinity's history."""
+        """Let go of the Explorer, and of Trinity's history."""
+        self._handover.close()
         if self._history is not None:
             await self._history.aclose()

@@ -9,6 +9,8 @@ with the Explorer's counters from before, tells what happened:
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
 
+Amid a delivery, `explorer.handover` sees to it that one process is told all of it.
+
 The row also says which sidecar delivers it (`committer`). That one looks there, and at its lease, right before each
 request that has an effect, and in each transaction that writes what became of it. A process that is stopped between
 the look and the request can still send this one, after another has taken the delivery over. Of a feedback nothing comes
@@ -29,11 +31,12 @@ from functools import partial
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerUnavailable, SlipstreamError
+from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerRestarted, ExplorerUnavailable, SlipstreamError
+from slipstream.explorer.calls import ExplorerCounters
+from slipstream.explorer.handover import Handover
+from slipstream.explorer.history import TrinityHistory
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
-from slipstream.runs.history import TrinityHistory
 from slipstream.store import commits
 from slipstream.store.commits import GivenBack
 from slipstream.store.database import Database
@@ -99,7 +102,7 @@ class Delivery:
     def __init__(
         self,
         database: Database,
-        explorer: ExplorerClient,
+        explorer: Handover,
         metrics: Metrics,
         membership: Membership,
         *,
@@ -148,10 +151,13 @@ class Delivery:
         fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
         before_ours = not fresh and counters.step > row.explorer_step  # a commit that nobody here asked for: see above
         for group in groups:
-            after = await self._feed_back(row, group, counters if fresh else None)
+            reason = "the Explorer restarted during the feedback"
+            try:
+                after = await self._feed_back(row, group, counters if fresh else None)
+            except ExplorerRestarted:
+                return await self._lost(row, groups, "lost", reason, untaken=untaken)
             if after.restarted_since(counters.ready, counters.total, counters.step):
-                reason = "the Explorer restarted during the feedback"
-                # the new process may have taken the last ones, and its next commit would
+                # behind a gateway the new process may have taken the last ones, and its next commit would
                 return await self._lost(row, groups, "lost", reason, untaken=untaken and after.ready == 0)
             taken = after.ready - counters.ready
             if (taken and after.step > counters.step) or (before_ours and taken < group.size):
@@ -176,7 +182,7 @@ class Delivery:
         for number, experience in enumerate(group.experiences):
             if number == 1 and before is not None:
                 after = await self._explorer.counters()
-                if after.ready == before.ready:
+                if after.ready <= before.ready:
                     return after
             await self._check(row)
             try:
@@ -221,8 +227,11 @@ class Delivery:
         self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
     ) -> Delivered:
         """Have the Explorer commit what it was told, and find out whether it did."""
+        restarted = "the Explorer restarted right before the commit"
         try:
             await self._explorer.commit(allowed=partial(self._allow, row))
+        except ExplorerRestarted:
+            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
@@ -233,8 +242,7 @@ class Delivery:
             reason = f"the Explorer failed at the commit: {error} {error.said}"
             return await self._lost(row, groups, "failed", reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
-            reason = "the Explorer restarted right before the commit"
-            return await self._lost(row, groups, "lost", reason, untaken=untaken)
+            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
         return await self._delivered(row, groups)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:

@@ -8,7 +8,8 @@ SlipstreamError
 │   ├── ExplorerUnavailable  worth another try: transport failed, 429 or 5xx
 │   │   ├── ExplorerAway     nobody was there to do it: down, or without an engine while it reloads
 │   │   └── AnswerLost       its engine answered a chat, and the Explorer could not record that answer
-│   └── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
+│   ├── ExplorerRefused      not worth another try: another 4xx, or an answer that is no completion
+│   └── ExplorerRestarted    another process than the one that was meant answers by now
 └── ScoringError             a reward calculator could not give a finite reward
 """
 
@@ -90,6 +91,10 @@ class AnswerLost(ExplorerUnavailable):
 
 class ExplorerRefused(ExplorerError):
     """The Explorer understood the call and refused it, or answered what is no chat completion."""
+
+
+class ExplorerRestarted(ExplorerError):
+    """The process that a call was meant for is gone, and another one answers. Nothing was sent to that one."""
 
 
 class ScoringError(SlipstreamError):

@@ -26,6 +26,7 @@ from slipstream.clock import ClockWatch
 from slipstream.config.settings import Settings
 from slipstream.deliveries import Deliveries
 from slipstream.errors import StoreAway
+from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chat import FacadeChat
 from slipstream.facade.chats import Chats
 from slipstream.membership import RENEWALS, Membership
@@ -37,7 +38,6 @@ from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.planning import Planner
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
@@ -85,7 +85,6 @@ class Sidecar:
             model=settings.explorer.model,
             chat_timeout=settings.runs.timeout,
             connect_timeout=settings.explorer.connect_timeout,
-            commit_timeout=settings.explorer.commit_timeout,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
@@ -143,9 +142,7 @@ class Sidecar:
             clock=time.time,
             scored=lambda: self.deliveries.worker.wake(),
         )
-        self.deliveries = Deliveries(
-            settings, self.database, self.explorer, self.metrics, self.membership, planned=self.runs.planned
-        )
+        self.deliveries = Deliveries(settings, self.database, self.metrics, self.membership, planned=self.runs.planned)
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         self._planning = Worker("planner", self.planner.step, TICK)

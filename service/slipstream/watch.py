@@ -7,8 +7,9 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.errors import ExplorerError
+from slipstream.explorer.calls import ExplorerCounters
+from slipstream.explorer.client import ExplorerClient
 from slipstream.metrics import Metrics
-from slipstream.runs.explorer import ExplorerClient, ExplorerCounters
 from slipstream.store import commits
 from slipstream.store.database import Database
 

@@ -16,8 +16,8 @@ from serving import serving, until
 
 from slipstream.doctor import live
 from slipstream.doctor.live import RECENT, STALE, Moment, problems
+from slipstream.explorer.client import ExplorerClient
 from slipstream.metrics import Metrics
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.lately import Lately, Served, lately
@@ -227,7 +227,7 @@ async def test_the_watch_knows_since_when(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/store.db")
     await database.open()
     async with serving(explorer.app()) as url:
-        client = ExplorerClient(url, model=None, chat_timeout=5, connect_timeout=5, commit_timeout=5)
+        client = ExplorerClient(url, model=None, chat_timeout=5, connect_timeout=5)
         watch = ExplorerWatch(database, client, Metrics(CollectorRegistry()), clock=lambda: now[0])
         await watch.step()
         assert (watch.since, watch.apart_since) == (1000.0, None)

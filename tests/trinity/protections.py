@@ -55,7 +55,8 @@ def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
     return Protection(trap, tuple(Edit(*edit) for edit in edits), test)
 
 
-DELIVERY, EXPLORER, SHADOW, RUNS = "delivery.py", "runs/explorer.py", "runs/shadow.py", "store/runs.py"
+DELIVERY, SHADOW, RUNS = "delivery.py", "runs/shadow.py", "store/runs.py"
+EXPLORER, CALLS, HANDOVER = "explorer/client.py", "explorer/calls.py", "explorer/handover.py"
 COMMITTER = "committer.py"
 FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
 GROUPS, CHATS, RELOAD = "test_trinity_groups.py", "test_trinity_chats.py", "test_trinity_reload.py"
@@ -131,7 +132,7 @@ PROTECTIONS = (
     _out(
         "run_id is a column of integers",
         f"{FEEDBACK}::test_run_ids_are_whole_numbers_counted_from_0_and_task_ids_are_named",
-        (EXPLORER, _BODY, _BODY.replace("run_id}", 'f"run-{run_id}"}')),
+        (HANDOVER, _BODY, _BODY.replace("run_id}", 'f"run-{run_id}"}')),
     ),
     _out(
         "task_id has at most 64 characters",
@@ -141,7 +142,7 @@ PROTECTIONS = (
     _out(
         "without a task_id the whole commit is one group",
         f"{COMMITS}::test_chats_survive_a_restart_before_their_feedback",
-        (EXPLORER, _BODY, _BODY.replace('"task_id": task_id, ', "")),
+        (HANDOVER, _BODY, _BODY.replace('"task_id": task_id, ', "")),
     ),
     _out(
         "a pipeline error at the commit loses the queue",
@@ -151,7 +152,7 @@ PROTECTIONS = (
     _out(
         "a restart between feedback and commit loses the queue; counters restart",
         f"{COMMITS}::test_a_restart_between_feedback_and_commit",
-        (EXPLORER, "return self.ready < ready or self.total < total or self.step < step", "return False"),
+        (CALLS, "return self.ready < ready or self.total < total or self.step < step", "return False"),
     ),
     _out(
         "a restart right before the commit: 200, and nothing was committed",
@@ -161,7 +162,7 @@ PROTECTIONS = (
     _out(
         "a crash in the middle of a group's feedback loses half of it",
         f"{COMMITS}::test_a_crash_in_the_middle_of_a_groups_feedback",
-        (EXPLORER, "return self.ready < ready or self.total < total or self.step < step", "return False"),
+        (CALLS, "return self.ready < ready or self.total < total or self.step < step", "return False"),
         (DELIVERY, "if number == 1 and before is not None:", "if False:"),
     ),
     _out(
@@ -203,7 +204,7 @@ PROTECTIONS = (
     _out(
         "the caller's headers are forwarded to the engine",
         f"{CHATS}::test_nothing_of_the_callers_headers_reaches_the_engine",
-        (EXPLORER, '(b"content-type", b"application/json")', '(b"authorization", b"Bearer sk-agent")'),
+        (CALLS, '(b"content-type", b"application/json")', '(b"authorization", b"Bearer sk-agent")'),
     ),
     _out(
         "an empty completion gets a 500",
@@ -213,7 +214,7 @@ PROTECTIONS = (
     _out(
         "504 after sync_timeout",
         f"{CHATS}::test_a_chat_that_outlasts_trinitys_patience_is_sent_again",
-        (EXPLORER, "if status == 429 or status >= 500:", "if status == 429:"),
+        (CALLS, "if status == 429 or status >= 500:", "if status == 429:"),
     ),
     _out(
         "the list of models is cached; a restart may bring another name",
@@ -238,12 +239,12 @@ PROTECTIONS = (
     _out(
         "engines reload one after the other, and serve two versions meanwhile",
         f"{RELOAD}::test_two_engines_reload_in_turn_and_the_version_is_the_older_one",
-        (EXPLORER, "version=min(versions, default=None)", "version=max(versions, default=None)"),
+        (CALLS, "version=min(versions, default=None)", "version=max(versions, default=None)"),
     ),
     _out(
         "a locked SQLite gets chats and feedback a 500",
         f"{COMMITS}::test_a_history_that_is_locked_for_long_loses_nothing",
-        (EXPLORER, "if status == 429 or status >= 500:", "if status == 429:"),
+        (CALLS, "if status == 429 or status >= 500:", "if status == 429:"),
     ),
     _out(
         "clients of the facade: chats get a 500 while the only engine reloads",

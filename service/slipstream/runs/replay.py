@@ -11,13 +11,13 @@ import structlog
 from starlette.types import Message, Receive, Send
 
 from slipstream.errors import RequestError
+from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.redaction import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.calling import Call, CallsUnderWay
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.store import replays
 from slipstream.store.database import Database

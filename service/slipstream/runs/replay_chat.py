@@ -11,11 +11,11 @@ from typing import Any
 from slipstream.capture.body import Unreadable, parse_json
 from slipstream.capture.completion import is_conversation
 from slipstream.errors import RequestError
+from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Whole
 from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.budget import tokens_of
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.store.bodies import pack
 from slipstream.store.replays import NewCall
 

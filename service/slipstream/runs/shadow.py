@@ -14,11 +14,11 @@ import structlog
 from sqlalchemy.exc import OperationalError
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
+from slipstream.explorer.client import ExplorerClient
 from slipstream.metrics import Metrics
 from slipstream.redaction import RedactionFailed, Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.store import runs, sidecars
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from slipstream.config.settings import Settings
+from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
@@ -14,7 +15,6 @@ from slipstream.redaction import Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
-from slipstream.runs.explorer import ExplorerClient
 from slipstream.runs.replay import Replays
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller

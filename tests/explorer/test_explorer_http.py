@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from serving import until
 
-from slipstream.facade.client import ExplorerHttp
+from slipstream.explorer.http import ExplorerHttp
 from slipstream.proxy.errors import UpstreamError
 
 MB = 1024 * 1024

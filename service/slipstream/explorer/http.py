@@ -25,6 +25,10 @@ _NO_ENVIRONMENT: Mapping[str, str] = {}
 """A proxy from the environment must not stand between the sidecar and its Explorer."""
 
 
+class NotConnected(UpstreamError):
+    """A request was to go over a kept connection, and there is none. Nothing was sent."""
+
+
 class ExplorerHttp:
     """Sends requests to `base_url`, over kept connections where there are any.
 
@@ -48,18 +52,25 @@ class ExplorerHttp:
         body: bytes,
         *,
         allowed: Callable[[], None] | None = None,
+        connected: bool = False,
     ) -> Response:
         """Send a request and wait for the head of its answer, whose `close` must be called.
 
         Args:
             allowed: called at the last moment, with a connection at hand; what it raises keeps the request from being
                 sent.
+            connected: open no connection for it.
 
         Raises:
+            NotConnected: it was not sent, because no connection is kept.
             UpstreamError: there is no answer.
         """
         fields = b"".join(b"%b: %b\r\n" % field for field in [*self._host, *headers])
-        connection = self._pool.kept() or await self._pool.opened()
+        connection = self._pool.kept()
+        if connection is None:
+            if connected:
+                raise NotConnected("closed", "no connection is kept")
+            connection = await self._pool.opened()
         if allowed is not None:
             try:
                 allowed()

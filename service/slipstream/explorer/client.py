@@ -1,0 +1,128 @@
+"""Asking the policy: chat completions of the Explorer, as `trinity-contract.md` says they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slipstream.capture.completion import flaw_of, msg_id_of
+from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
+from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
+
+_KNOWN_FIELDS = (
+    "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
+    "max_completion_tokens", "stop", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
+    "seed", "reasoning_effort", "chat_template_kwargs",
+)  # fmt: skip
+"""What of a captured request the policy's engine (vLLM's chat completions) understands. The rest is production's own
+(`metadata`, `user`, `service_tier`, ...) and would be refused or leak."""
+
+_UNHANDLED = "Internal Server Error"
+"""What Trinity's server says where its own code raised; an engine's 500 comes through with the engine's words."""
+
+
+class ExplorerClient(ExplorerCalls):
+    """Asks the policy.
+
+    Args:
+        base_url: such as `http://127.0.0.1:8010`.
+        model: the policy's model name; None asks the Explorer, once and again when it no longer knows that name.
+        chat_timeout: seconds for one chat completion, to the answer's last byte.
+        connect_timeout: seconds.
+    """
+
+    def __init__(self, base_url: str, *, model: str | None, chat_timeout: float, connect_timeout: float) -> None:
+        super().__init__(base_url, connect_timeout=connect_timeout, longest=chat_timeout)
+        self._model = self._configured_model = model
+        self._chat_timeout = chat_timeout
+
+    async def model(self) -> str:
+        """The policy's model name.
+
+        Raises:
+            ExplorerAway: it cannot be had now, which is no run's fault: each can be sent once the list is there.
+        """
+        if self._model is None:
+            try:
+                models = (await self._call("GET", "/v1/models", SHORT)).get("data")
+            except ExplorerError as error:
+                raise ExplorerAway(str(error), status=error.status, said=error.said) from error
+            first = models[0] if isinstance(models, list) and models else None
+            if not isinstance(first, dict) or not isinstance(first.get("id"), str):
+                raise ExplorerAway("the Explorer's /v1/models names no model")
+            self._model = first["id"]
+        return self._model
+
+    async def renamed(self, asked: str | None) -> bool:
+        """Whether the Explorer's list of models has another name by now than a request was made with.
+
+        Raises:
+            ExplorerAway: it cannot be had now.
+        """
+        if self._configured_model is not None:
+            return False
+        if self._model == asked:  # else another request has found out already
+            self._model = None
+        return await self.model() != asked
+
+    async def request_for(self, captured: Mapping[str, Any]) -> dict[str, Any]:
+        """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
+        return {**_kept(captured, _KNOWN_FIELDS), "model": await self.model(), "n": 1, "stream": False}
+
+    async def request_of(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The request that an agent itself makes of the policy: as many answers as it wants, streamed or not."""
+        return {**_kept(asked, (*_KNOWN_FIELDS, "n", "stream", "stream_options")), "model": await self.model()}
+
+    async def chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for one chat completion and check that it is one: an id, and one choice with a message.
+
+        Raises:
+            ExplorerAway: nobody was there to answer. Trinity's only engine is away for each reload, and chats get 500.
+            AnswerLost: the Explorer could not record the answer (Trinity says 500 to an empty completion), or it is not
+                whole.
+        """
+        before = await self._handed_on()  # only a count from before can tell, so it is asked for each chat
+        try:
+            answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
+        except ExplorerRefused as error:
+            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
+                self._model = None
+                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
+            raise
+        except ExplorerUnavailable as error:
+            if error.status != 500:
+                raise
+            if before is not None and await self._handed_on() == before:
+                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
+            if error.said == _UNHANDLED:
+                raise AnswerLost(str(error), status=error.status, said=error.said) from error
+            raise
+        choices = answer.get("choices")
+        if msg_id_of(answer) is None:
+            raise ExplorerRefused("the Explorer's answer has no id")
+        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+            raise ExplorerRefused("the Explorer's answer has not exactly one choice")
+        if not isinstance(choices[0].get("message"), dict):
+            raise ExplorerRefused("the Explorer's answer has no message")
+        if (flaw := flaw_of(choices)) is not None:
+            raise AnswerLost(f"the engine broke its answer off: {flaw}")
+        return answer
+
+    async def _handed_on(self) -> int | None:
+        """How many chats an engine was given so far, or None where the Explorer does not tell.
+
+        Raises:
+            ExplorerAway: it does not answer this either.
+        """
+        try:
+            body = await self._call("GET", "/metrics", SHORT)
+            counts = [counter(body, name) for name in body if name.endswith("/total_request_count")]
+        except ExplorerUnavailable as error:
+            raise ExplorerAway(str(error), status=error.status, said=error.said) from error
+        except (ExplorerRefused, TypeError, ValueError, OverflowError):
+            return None
+        return sum(counts) if counts else None
+
+
+def _kept(request: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {name: request[name] for name in fields if request.get(name) is not None}

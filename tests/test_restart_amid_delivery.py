@@ -1,0 +1,63 @@
+"""An Explorer that restarts while the sidecar stands still amid a delivery: its new process is not told the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from scripted import ScriptedExplorer, production_app
+from serving import serving, until
+from sidecar_process import SidecarProcess
+
+REPEAT_TIME = 3
+
+
+@pytest.mark.parametrize("after", [1, 2, REPEAT_TIME], ids=lambda after: f"after feedback {after}")
+async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) -> None:
+    explorer = ScriptedExplorer()
+    stopped = asyncio.Event()
+    told = 0
+    async with serving(production_app()) as production_url, httpx.AsyncClient(timeout=10) as client:
+        async with serving(explorer.app()) as explorer_url:
+            sidecar = SidecarProcess(
+                tmp_path,
+                production_url,
+                explorer_url,
+                selection={"sampling": {"rate": 1.0}},
+                runs={"repeat_time": REPEAT_TIME},
+                rewards={"calculators": [{"constant": {"value": 0.5}}]},
+            )
+
+            async def stop_it(request: Any) -> Any:
+                nonlocal told
+                answer = await explorer._feedback(request)
+                told += 1
+                if told == after:
+                    os.kill(sidecar.children()["training"], signal.SIGSTOP)
+                    stopped.set()
+                return answer
+
+            explorer.feedback_route = stop_it
+            await sidecar.start()
+            client.base_url = httpx.URL(sidecar.url)
+            body = {"model": "prod", "messages": [{"role": "user", "content": "hello"}]}
+            response = await client.post("/v1/chat/completions", json=body, headers={"x-slipstream-task-id": "t"})
+            assert response.status_code == 200
+            async with asyncio.timeout(30):
+                await stopped.wait()
+        explorer.boot(forget=False)
+        async with serving(explorer.app(), int(explorer_url.rpartition(":")[2])):
+            os.kill(sidecar.children()["training"], signal.SIGCONT)
+
+            async def delivered() -> bool:
+                return (await client.get("/status")).json()["groups"].get("delivered") == 1
+
+            await until(delivered, 30)
+            await sidecar.end(signal.SIGTERM)
+    trained = [(one["task_id"], one["run_id"]) for commit in explorer.committed for one in commit]
+    assert trained == [("t.0~1", run_id) for run_id in range(REPEAT_TIME)]
