@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,39 @@ async def test_a_new_file_is_for_the_sidecars_user_alone(tmp_path: Path) -> None
         os.umask(before)
     del modes["slipstream.db.lock"]  # which holds nothing
     assert modes == {"slipstream.db": 0o600, "slipstream.db-wal": 0o600, "slipstream.db-shm": 0o600}
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and again while it ends"])
+async def test_a_write_that_is_cancelled_amid_a_question_lets_go_of_the_store(tmp_path: Path, again: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> int:
+        begun.set()
+        return int(go_on.wait(10))
+
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+
+    async def write() -> None:
+        async with database.write() as session:
+            connection = await session.connection()
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            await driver.create_function("wait", 0, wait)
+            await session.execute(text("CREATE TABLE cancelled (id INTEGER)"))
+            await session.execute(text("SELECT wait() UNION ALL SELECT 2"))
+
+    writing = asyncio.create_task(write())
+    await asyncio.to_thread(begun.wait, 10)
+    writing.cancel()
+    if again:
+        await asyncio.sleep(0)
+        writing.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError) as held:  # as a log or a debugger holds it, with its traceback
+        await writing
+    await database.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "slipstream.db", timeout=2)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'cancelled'").fetchone() == (0,)
+    assert held.value is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -114,6 +115,7 @@ class Database:
             await self.close()
             raise
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+            await self.close()
             reason = getattr(error, "orig", None) or error
             if self.shared and postgres.is_away(error):
                 raise StoreAway(f"store.url: {self._url!r} cannot be reached at the moment ({reason})") from error
@@ -215,6 +217,7 @@ def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
     engine = create_async_engine(url, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    event.listen(engine.sync_engine, "invalidate", _end_sqlite)
     writer = engine.execution_options(**{_WRITES: True})
     return engine, writer, writer
 
@@ -240,6 +243,14 @@ def _begin_sqlite(connection: Connection) -> None:
     a kill amid the first start left half a schema, and a reader saw two states of the store."""
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _end_sqlite(connection: Any, record: object, reason: object) -> None:
+    """End the transaction of a task that was cancelled, before its connection is closed. SQLite leaves a connection
+    open behind its close for as long as a statement of it is not finished, and the statement that was broken off is
+    held by the traceback of the cancellation: the store stayed locked until somebody collected that garbage."""
+    with contextlib.suppress(Exception, asyncio.CancelledError):  # it is closed then, whatever became of this
+        connection.rollback()
 
 
 def _upgrade(connection: Connection) -> None:
