@@ -61,7 +61,8 @@ class Plan:
 
     @property
     def kills(self) -> list[float]:
-        return [self.seconds * part for part in (0.1, 0.2)]
+        """Long before what is judged, so that a process of which the memory still settles is no part of that."""
+        return [self.seconds * part for part in (0.05, 0.1)]
 
 
 @dataclass(frozen=True, slots=True)

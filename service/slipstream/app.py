@@ -52,8 +52,8 @@ _COLLECT_STATEMENTS_AFTER = 20_000
 training side. SQLAlchemy's statements are cycles and hold what they were to write: about 100 MB of them, at a
 worker's number."""
 
-_COUNTED_EACH = 5.0
-"""Seconds between two counts of a worker's tasks; a leak takes hours to matter."""
+_KEPT_EACH = 5.0
+"""Seconds between two times that a worker looks after itself; a leak takes hours to matter."""
 
 _BEAT = 5.0
 """Seconds between two beats of a worker's pulse. Its loop waits for nothing, and one that does not turn for a minute
@@ -154,16 +154,20 @@ async def run_worker(
         guard=guard_for(settings, Book(sockets.ledger, number)),
         limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
     )
-    counting = asyncio.create_task(_count_tasks(metrics))
+    keeping = asyncio.create_task(_keep(tap, metrics))
     await serve_agents(gateway, sockets.agents[number], stop, grace)
-    counting.cancel()
+    keeping.cancel()
     await tap.drain(_HAND_OVER)
 
 
-async def _count_tasks(metrics: ProxyMetrics) -> None:
+async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
+    """Count a worker's tasks, and give back what a backlog of captures took, once it is gone. Not at other times: it
+    holds traffic up for some milliseconds."""
     while True:
         metrics.tasks(len(asyncio.all_tasks()))
-        await asyncio.sleep(_COUNTED_EACH)
+        if tap.relieved():
+            await memory.give_back()
+        await asyncio.sleep(_KEPT_EACH)
 
 
 async def _beat(pulse: Pulse) -> None:

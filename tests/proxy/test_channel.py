@@ -126,6 +126,23 @@ async def test_the_longest_bodies_arrive_whole(training: Training, new_sender: N
     assert {exchange.response_body for exchange in training.taken} == {b"".join(pieces[::-1])}
 
 
+async def test_a_backlog_that_is_gone_is_told_once(training: Training, new_sender: NewSender) -> None:
+    sender, board = new_sender()
+    sender.record(recording(0))
+    await until(lambda: training.taken)
+    assert not sender.relieved(), "there was none"
+    training.full = True
+    for one in range(200):
+        sender.record(recording(one, request=[b"x" * 100_000]))
+    await asyncio.sleep(0.05)
+    assert board.waiting
+    assert not sender.relieved(), "it is still there"
+    training.full = False
+    await until(lambda: len(training.taken) == 201)
+    assert sender.relieved()
+    assert not sender.relieved()
+
+
 @pytest.mark.parametrize("bounds", [{"limit": 50}, {"limit_bytes": 50 * 20_000}, {"limit": 50, "limit_bytes": 20_000}])
 async def test_what_a_slow_training_side_does_not_take_is_dropped_and_counted_exactly(
     training: Training, new_sender: NewSender, bounds: dict[str, int]

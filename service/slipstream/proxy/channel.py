@@ -34,6 +34,9 @@ _BUFFERED = 1024 * 1024
 """Bytes that wait in the transport, and after which a batch ends; the others wait in the queue, where they can be
 counted."""
 
+_MUCH = 4 * 1024 * 1024
+"""Bytes in the queue whose memory is worth being given back once they are gone."""
+
 _RETRY = 0.5
 """Seconds until a training side that was not there is looked for again."""
 
@@ -96,6 +99,7 @@ class Sender(asyncio.Protocol):
         self._limit_bytes = limit_bytes
         self._queue: deque[Recording] = deque()
         self._bytes = 0
+        self._had_much = False
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._may_write = True
@@ -122,6 +126,12 @@ class Sender(asyncio.Protocol):
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(loop.time(), self._sent_at + _PAUSE), self._send)
+
+    def relieved(self) -> bool:
+        """Whether much had waited, and nothing does any more. Says so once."""
+        relieved = self._had_much and not self._queue
+        self._had_much = self._had_much and not relieved
+        return relieved
 
     async def drain(self, seconds: float) -> None:
         """Hand everything to the training side and disconnect, in at most so long."""
@@ -154,6 +164,7 @@ class Sender(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         buffers: list[bytes] = []
         left = self._bytes
+        self._had_much = self._had_much or left >= _MUCH
         for _ in range(_BATCH):
             recording = self._queue.popleft()
             self._bytes -= recording.size
