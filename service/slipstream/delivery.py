@@ -150,8 +150,8 @@ class Delivery:
         parted: list[ReadyGroup] = []
         fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
         before_ours = not fresh and counters.step > row.explorer_step  # a commit that nobody here asked for: see above
+        reason = "the Explorer restarted during the feedback"
         for group in groups:
-            reason = "the Explorer restarted during the feedback"
             try:
                 after = await self._feed_back(row, group, counters if fresh else None)
             except ExplorerRestarted:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
+from peer import Peer, Script
 from serving import until
 
 from slipstream.explorer.http import ExplorerHttp
@@ -14,32 +15,6 @@ from slipstream.proxy.errors import UpstreamError
 
 MB = 1024 * 1024
 CHAT = (b"POST", b"/v1/chat/completions", [(b"content-length", b"2")], b"{}")
-
-Script = Callable[["Peer"], Awaitable[None]]
-
-
-class Peer:
-    """A connection as the Explorer has it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def request(self) -> bytes:
-        """The head of the next request, whose body is two bytes."""
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        await self.reader.readexactly(2)
-        return head
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def gone(self) -> None:
-        """Wait until the other end has closed the connection."""
-        with contextlib.suppress(ConnectionError):
-            while await self.reader.read(65536):
-                pass
 
 
 class Explorer:
@@ -97,7 +72,7 @@ async def test_requests_share_a_connection_and_header_names_come_in_lower_case()
 
     async def script(peer: Peer) -> None:
         while True:
-            heads.append(await peer.request())
+            heads.append((await peer.request()).head)
             await peer.send(b"HTTP/1.1 200 OK\r\nContent-TYPE: a/B\r\nContent-Length: 3\r\n\r\nyes")
 
     async with explorer(script) as (serving, client):

@@ -134,8 +134,7 @@ async def test_a_backlog_that_is_gone_is_told_once(training: Training, new_sende
     training.full = True
     for one in range(200):
         sender.record(recording(one, request=[b"x" * 100_000]))
-    await asyncio.sleep(0.05)
-    assert board.waiting
+    await until(lambda: 0 < board.waiting < 200)
     assert not sender.relieved(), "it is still there"
     training.full = False
     await until(lambda: len(training.taken) == 201)

@@ -129,9 +129,10 @@ class Sender(asyncio.Protocol):
 
     def relieved(self) -> bool:
         """Whether much had waited, and nothing does any more. Says so once."""
-        relieved = self._had_much and not self._queue
-        self._had_much = self._had_much and not relieved
-        return relieved
+        if not self._had_much or self._queue:
+            return False
+        self._had_much = False
+        return True
 
     async def drain(self, seconds: float) -> None:
         """Hand everything to the training side and disconnect, in at most so long."""
@@ -164,7 +165,8 @@ class Sender(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         buffers: list[bytes] = []
         left = self._bytes
-        self._had_much = self._had_much or left >= _MUCH
+        if left >= _MUCH:
+            self._had_much = True
         for _ in range(_BATCH):
             recording = self._queue.popleft()
             self._bytes -= recording.size
