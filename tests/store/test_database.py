@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import sqlite3
 import sys
@@ -46,6 +47,20 @@ async def test_a_kill_amid_the_first_start_leaves_a_store_that_opens(tmp_path: P
     await database.open()
     async with database.read() as session:
         assert await session.scalar(text("SELECT count(*) FROM feedback_targets")) == 0
+    await database.close()
+
+
+async def test_what_was_written_is_not_held(tmp_path: Path) -> None:
+    sqlite = ctypes.CDLL(sys.modules["_sqlite3"].__file__)  # and through it SQLite, which counts all its memory
+    sqlite.sqlite3_memory_used.restype = ctypes.c_int64
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    before = sqlite.sqlite3_memory_used()
+    for number in range(8):
+        insert = text(f"INSERT INTO feedback (id, created_at, comment) VALUES ('{number}', 1.0, :comment)")
+        async with database.write() as writer:
+            await writer.execute(insert, {"comment": "x" * 2**22})
+    assert sqlite.sqlite3_memory_used() - before < 2**22
     await database.close()
 
 
