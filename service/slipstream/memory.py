@@ -6,8 +6,8 @@ import contextlib
 import ctypes
 
 TICK = 2.0
-"""Seconds between two times that the training side gives free memory back: it takes some 5 ms, and what it holds are
-the bursts since. A worker of the proxy does so behind a backlog only, because its traffic would wait."""
+"""Seconds between two times that the training side gives free memory back: it takes some 5 ms. A worker of the proxy
+does so behind a backlog only, because its traffic would wait."""
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 _SETTINGS = {_M_MMAP_THRESHOLD: 128 * 1024, _M_ARENA_MAX: 2}
