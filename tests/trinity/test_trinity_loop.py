@@ -6,6 +6,7 @@ import pytest
 from real_sidecar import StartSidecar
 from real_trinity import RealTrinity
 from scripted_engine import ScriptedEngine
+from serving import until
 
 
 async def test_a_group_reaches_the_trainers_table_with_its_advantages(
@@ -14,6 +15,7 @@ async def test_a_group_reaches_the_trainers_table_with_its_advantages(
     async with start_sidecar(trinity) as sidecar:
         answer = await sidecar.chat("hello", {"x-slipstream-task-id": "t"})
         assert answer["choices"][0]["message"]["content"] == "echo: hello"
+        await until(lambda: sidecar.ready(2), 30)  # the engine's rewards alternate: one group after the other
         await sidecar.group("t2", ready=4)
         counts = await sidecar.commit()
         assert (counts["groups"], counts["experiences"]) == (2, 4)
