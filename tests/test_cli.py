@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from ports import free_port
 from typer.main import get_command
 
 from slipstream import __version__
@@ -43,13 +44,6 @@ def slipstream(*arguments: str, cwd: Path | None = None, embedded: bool = True) 
     return subprocess.run(
         [sys.executable, *how, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
     )
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_the_version() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from ports import free_port
 from scripted import completion
 from serving import serving, until
 from sidecar_process import SidecarProcess
@@ -477,10 +478,3 @@ def failing_start(folder: Path, sections: dict[str, Any], **environment: str) ->
         check=False,
     )
     return done.returncode, done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from ports import free_port
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess
@@ -20,10 +21,10 @@ REPEAT_TIME = 3
 @pytest.mark.parametrize("after", [1, 2, REPEAT_TIME], ids=lambda after: f"after feedback {after}")
 async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) -> None:
     explorer = ScriptedExplorer()
-    stopped = asyncio.Event()
+    port, stopped = free_port(), asyncio.Event()
     told = 0
     async with serving(production_app()) as production_url, httpx.AsyncClient(timeout=10) as client:
-        async with serving(explorer.app()) as explorer_url:
+        async with serving(explorer.app(), port) as explorer_url:
             sidecar = SidecarProcess(
                 tmp_path,
                 production_url,
@@ -51,7 +52,7 @@ async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) 
             async with asyncio.timeout(30):
                 await stopped.wait()
         explorer.boot(forget=False)
-        async with serving(explorer.app(), int(explorer_url.rpartition(":")[2])):
+        async with serving(explorer.app(), port):
             os.kill(sidecar.children()["training"], signal.SIGCONT)
 
             async def delivered() -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from slipstream import guard
 from slipstream.supervisor import Restarts
@@ -130,13 +130,6 @@ def start() -> Iterator[Callable[..., Supervised]]:
 
 def child(name: str, program: str, *arguments: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "command": [sys.executable, "-uc", program, *arguments], **fields}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def gone(pid: int, within: float = 60.0) -> bool:

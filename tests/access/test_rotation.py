@@ -27,6 +27,10 @@ def written(path: Path, **keys: str) -> Path:
     return path
 
 
+def _client(url: str, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, headers={"x-slipstream-key": key}, timeout=30)
+
+
 async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
     file = written(tmp_path / "keys.yaml", old=OLD)
     async with serving(production_app()) as production, serving(ScriptedExplorer().app()) as explorer:
@@ -41,7 +45,7 @@ async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
                 """What several connections are answered, which the kernel shares out among the workers."""
                 found = set()
                 for _ in range(8):
-                    async with httpx.AsyncClient(base_url=process.url, headers={"x-slipstream-key": key}) as client:
+                    async with _client(process.url, key) as client:
                         found.add((await client.get("/v1/models")).status_code)
                 return found
 
@@ -61,7 +65,7 @@ async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
                 return "keys_file_not_read" in process.log.read_text()
 
             await until(said)
-            async with httpx.AsyncClient(base_url=process.url, headers={"x-slipstream-key": NEW}) as client:
+            async with _client(process.url, NEW) as client:
                 counted = (await client.get("/metrics")).text
             assert 'slipstream_key_requests_total{key="new",outcome="admitted"}' in counted
             told = process.log.read_text()

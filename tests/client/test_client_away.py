@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from ports import free_port
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess
@@ -36,9 +37,7 @@ async def production() -> AsyncIterator[str]:
 
 @pytest.fixture
 def stopped() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

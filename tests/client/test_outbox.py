@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from ports import free_port
 
 import slipstream_client as slipstream
 from slipstream_client import outbox
@@ -79,9 +79,7 @@ def sidecar() -> Iterator[Scripted]:
 @pytest.fixture
 def nowhere() -> str:
     """The address of a sidecar that is stopped."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 @pytest.mark.parametrize("status", [0, 408, 429, 500, 502, 503])

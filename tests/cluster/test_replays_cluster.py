@@ -63,8 +63,9 @@ async def test_calls_and_the_end_of_a_run_may_come_to_any_sidecar(new_postgres: 
 
 
 async def test_the_end_of_a_run_waits_for_an_answer_that_another_sidecar_is_sending(
-    new_postgres: Callable[[], str],
+    new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("slipstream.runs.calling._PATIENCE", 60)
     explorer = ScriptedExplorer()
     explorer.pace.clear()
     async with sidecars(new_postgres(), explorer) as (one, other):
@@ -116,7 +117,7 @@ async def test_a_run_whose_call_is_under_way_at_another_sidecar_is_not_given_up(
     new_postgres: Callable[[], str],
 ) -> None:
     explorer = ScriptedExplorer()
-    async with sidecars(new_postgres(), explorer, runs={"replay_timeout": "1s"}) as (one, other):
+    async with sidecars(new_postgres(), explorer, runs={"replay_timeout": "3s"}) as (one, other):
         await open_runs(one)
         explorer.hold.clear()
         asking = asyncio.create_task(_ask(one))
@@ -154,8 +155,9 @@ async def test_a_sidecar_that_is_killed_takes_the_runs_with_it_whose_calls_it_cu
 
         assert "may not have reached its agent" in (await until(failed, 30))["error"]
         explorer.hold.set()
+        answer = await elsewhere
         ended = await finish(other.loop, "elsewhere", reward=1)
-        assert (ended["state"], ended["msg_ids"]) == ("scored", [await elsewhere])
+        assert (ended["state"], ended["msg_ids"]) == ("scored", [answer])
         more = await _ask(other.loop, "answered")
         assert (await finish(other.loop, "answered", reward=1))["msg_ids"] == [answered, more]
         assert (await other.loop.commit())["experiences"] == 3
@@ -238,10 +240,11 @@ async def test_runs_that_a_killed_sidecar_was_telling_of_are_told_of_again(
     ):
         await one.loop.chat("hello", {"x-slipstream-task-id": "t"})
         await until(lambda: len(endpoint.told) == 2, 30)
-        for member in (one, other):
+        for member in (one, other):  # either of them may be telling
             member.kill()
-            endpoint.hold.set()
             await member.process.ended()
+        endpoint.hold.set()
+        for member in (one, other):
             await member.process.start()
         await until(lambda: len(endpoint.told) == 4, 30)
         assert len(set(endpoint.told)) == 2

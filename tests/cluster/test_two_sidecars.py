@@ -23,6 +23,13 @@ async def cluster(new_postgres: Callable[[], str], tmp_path: Path) -> AsyncItera
         yield both
 
 
+async def _captured(cluster: Cluster, count: int) -> bool:
+    """Whether so many exchanges are in the store, as tasks or on their way to them."""
+    [(tasks,)] = await stored_rows(cluster.store_url, "SELECT count(*) FROM tasks")
+    [(waiting,)] = await stored_rows(cluster.store_url, "SELECT coalesce(sum(exchanges), 0) FROM captured")
+    return bool(tasks + waiting == count)
+
+
 async def test_feedback_may_be_given_to_the_other_sidecar(cluster: Cluster) -> None:
     msg_id = await cluster.ask(cluster.to_first, "t")
     posted = await cluster.to_second.post("/feedback", json={"msg_id": msg_id, "thumbs": "up"})
@@ -40,26 +47,27 @@ async def test_feedback_may_be_given_to_the_other_sidecar(cluster: Cluster) -> N
         assert task["labels"] == ["seen by the second"]
 
 
-async def test_each_run_is_sent_by_one_of_them_and_delivered_once(cluster: Cluster) -> None:
-    clients = (cluster.to_first, cluster.to_second)
-    await asyncio.gather(*(cluster.ask(clients[number % 2], f"t{number}") for number in range(TASKS)))
-    await cluster.delivered(TASKS, by=cluster.to_first)
-    assert len(cluster.explorer.chats) == TASKS * REPEAT_TIME
-    assert cluster.trained() == {f"t{number}.0": [0, 1] for number in range(TASKS)}
-    owners = await stored_rows(cluster.store_url, "SELECT count(*) FROM runs WHERE owner IS NOT NULL")
-    assert owners == [(0,)]
+async def test_each_run_is_sent_by_one_of_them_and_delivered_once(
+    new_postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    async with two_sidecars(new_postgres(), tmp_path, lease="60s") as cluster:  # none of them is taken for gone
+        clients = (cluster.to_first, cluster.to_second)
+        await asyncio.gather(*(cluster.ask(clients[number % 2], f"t{number}") for number in range(TASKS)))
+        await cluster.delivered(TASKS, by=cluster.to_first)
+        assert len(cluster.explorer.chats) == TASKS * REPEAT_TIME
+        assert cluster.trained() == {f"t{number}.0": [0, 1] for number in range(TASKS)}
+        owners = await stored_rows(cluster.store_url, "SELECT count(*) FROM runs WHERE owner IS NOT NULL")
+        assert owners == [(0,)]
 
 
 async def test_what_a_killed_sidecar_had_begun_is_ended_by_the_other(cluster: Cluster) -> None:
     cluster.explorer.hold.clear()  # the first has its runs under way
     await asyncio.gather(*(cluster.ask(cluster.to_first, f"t{number}") for number in range(10)))
     await until(lambda: len(cluster.explorer.chats) >= 8)
+    await until(lambda: _captured(cluster, 10))
     os.killpg(cluster.first.pid, signal.SIGKILL)
     await cluster.first.ended()
     cluster.explorer.hold.set()
-    [(stored,)] = await stored_rows(cluster.store_url, "SELECT count(*) FROM tasks")
-    [(waiting,)] = await stored_rows(cluster.store_url, "SELECT coalesce(sum(exchanges), 0) FROM captured")
-    assert stored + waiting == 10, "all of it was in the store"
     await cluster.delivered(10, by=cluster.to_second)
     assert cluster.trained() == {f"t{number}.0": [0, 1] for number in range(10)}
 
@@ -74,6 +82,7 @@ async def test_a_sidecar_that_was_stopped_past_its_lease_doubles_nothing_when_it
     cluster.explorer.hold.clear()
     await asyncio.gather(*(cluster.ask(cluster.to_first, f"t{number}") for number in range(10)))
     await until(lambda: len(cluster.explorer.chats) >= 8)
+    await until(lambda: _captured(cluster, 10))
     [(before,)] = await stored_rows(cluster.store_url, "SELECT max(id) FROM sidecars")
     os.killpg(cluster.first.pid, signal.SIGSTOP)
     cluster.explorer.hold.set()  # its answers come, and wait in its sockets

@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent  # the image's PATH begins with its virtual environment too
@@ -110,7 +110,7 @@ class Composed:
         for name, service in self.services.items():
             networks = (service.get("networks") or {}).values()
             self._hosts |= {name, *(alias for each in networks for alias in (each or {}).get("aliases", []))}
-            self._ports |= {port: _free_port() for port in service.get("expose", [])}
+            self._ports |= {port: free_port() for port in service.get("expose", [])}
         self._place(model, volumes, secrets)
 
     def url(self, port: int) -> str:
@@ -218,13 +218,6 @@ class Composed:
         except TimeoutError:  # a failed check, as for Docker
             probe.kill()
             return await probe.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from charts import (
     pods,
     template,
 )
+from ports import free_port
 from serving import until
 
 import slipstream
@@ -34,9 +34,7 @@ async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
         (tmp_path / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
     for secret in ("production_api_key", "facade_api_key"):
         (tmp_path / "run/secrets/slipstream" / secret).write_text("k-123")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def here(text: str) -> str:
         moved = re.sub(r"(?<![\w.])/(etc/slipstream|var/lib/slipstream|run/secrets)", rf"{tmp_path}/\1", text)

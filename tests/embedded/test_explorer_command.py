@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,15 +10,10 @@ from pathlib import Path
 
 import httpx
 import yaml
+from ports import free_port
 from serving import until
 
 from slipstream.embedded.config import EngineConfig
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -16,19 +15,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from ports import free_port
 from scripted import production_app
 from serving import serving, until
 
 ROOT = Path(__file__).parents[2]
 TASKS = 6
 REPEAT_TIME = 4
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _descendant(pid: int, words: str) -> int:
@@ -60,7 +53,7 @@ def _taken(folder: Path) -> list[tuple[int, int]]:
 async def test_agents_calls_become_new_versions_even_when_the_trainer_is_killed(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    sidecar_port, explorer_port = _free_port(), _free_port()
+    sidecar_port, explorer_port = free_port(), free_port()
     for name in ("sidecar.yaml", "explorer.yaml", "trainer.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     async with serving(production_app()) as production_url:

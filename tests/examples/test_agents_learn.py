@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import httpx
 import pytest
 import pytest_asyncio
 import yaml
+from ports import free_port
 from serving import serving, until
 from shop import ANSWER, EXAMPLES, refunds, run_program, shop_production
 
@@ -49,7 +49,7 @@ async def services(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -
     for file in ("sidecar.yaml", "explorer.yaml", "trainer.yaml"):
         shutil.copy(ROOT / file, folder)
     (folder / "short.yaml").write_text(yaml.safe_dump({"model": {"max_response_tokens": 16}}))
-    port, explorer_port = _free_port(), _free_port()
+    port, explorer_port = free_port(), free_port()
     production: list[dict[str, Any]] = []
     async with serving(shop_production(production)) as production_url:
         environment = {
@@ -128,10 +128,3 @@ async def _ready(url: str) -> bool:
             return (await control.get("/readyz")).json()["explorer"] is True
     except httpx.TransportError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

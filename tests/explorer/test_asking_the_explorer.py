@@ -199,7 +199,7 @@ async def test_an_explorer_that_hangs_is_given_up(answer: bytes, cause: str) -> 
         await peer.send(answer)
         await peer.gone()
 
-    async with explorer(script, timeout=0.2) as (serving, client):
+    async with explorer(script, timeout=2) as (serving, client):
         with pytest.raises(UpstreamError) as failed:
             await ask(client)
         assert failed.value.cause == cause

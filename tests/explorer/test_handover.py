@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ports import free_port
 from scripted import ScriptedExplorer
 from serving import serving
 from starlette.middleware import Middleware
@@ -72,14 +73,15 @@ async def test_so_is_one_whose_connection_was_idle_for_too_long(monkeypatch: pyt
 @pytest.mark.parametrize("chats", [0, 5], ids=["as it starts", "when it has answered more chats than the last one"])
 async def test_a_new_process_is_told_nothing(chats: int) -> None:
     explorer = _explorer()
-    async with serving(explorer.app()) as url:
+    port = free_port()
+    async with serving(explorer.app(), port) as url:
         handover = Handover(url, connect_timeout=5, commit_timeout=5)
         await handover.counters()
         await _tell(handover, "a")
         assert (await handover.counters()).ready == 1
     explorer.boot(forget=False)
     explorer.total = chats
-    async with serving(explorer.app(), int(url.rpartition(":")[2])):
+    async with serving(explorer.app(), port):
         with pytest.raises(ExplorerRestarted):
             await _tell(handover, "b")
         await handover.counters()

@@ -57,10 +57,10 @@ async def test_the_key_in_an_address_is_sent_by_the_clients_of_python(run_loop: 
         def blocking() -> tuple[int, str]:
             with openai.OpenAI(base_url=f"{url}/v1", api_key="EMPTY", max_retries=0) as client:
                 said = client.chat.completions.create(**fields).choices[0].message.content
-            return requests.get(f"{url}/health", timeout=2).status_code, str(said)
+            return requests.get(f"{url}/health", timeout=30).status_code, str(said)
 
         assert await asyncio.to_thread(blocking) == (200, "policy says 1")
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=30) as client:
             assert (await client.get(f"{url}/metrics")).status_code == 200
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="EMPTY", max_retries=0) as async_client:
             stream = await async_client.chat.completions.create(**fields, stream=True)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from facade_client import ask, commit, reward, seen
 from loops import Loop, RunLoop
+from ports import free_port
 from scripted import ScriptedExplorer
 from serving import serving, until
 from starlette.responses import JSONResponse, Response
@@ -54,11 +55,20 @@ async def test_a_stream_passes_as_it_arrives(run_loop: RunLoop) -> None:
         assert "policy" in rest[1]
 
 
+async def _locked(store: sqlite3.Connection) -> bool:
+    """Whoever wants to write from now on waits."""
+    try:
+        store.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:  # the sidecar is writing
+        return False
+    return True
+
+
 async def test_an_answer_is_remembered_before_its_last_byte_leaves(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await ask(loop)
-        store = sqlite3.connect(tmp_path / "slipstream.db")
-        store.execute("BEGIN IMMEDIATE")  # whoever wants to write now waits
+        store = sqlite3.connect(tmp_path / "slipstream.db", timeout=0)
+        await until(lambda: _locked(store))
         lines: list[str] = []
 
         async def read() -> None:
@@ -93,17 +103,16 @@ async def test_a_chat_is_tried_again_while_the_explorer_reloads(
 
 
 async def test_an_explorer_that_starts_late_is_waited_for(run_loop: RunLoop) -> None:
-    explorer = ScriptedExplorer()
-    async with serving(explorer.app()) as url:
-        pass  # a port that is free again
-    async with run_loop(facade={"retry_for": "30s"}, explorer={"base_url": url}) as loop:
+    explorer, port = ScriptedExplorer(), free_port()
+    sections = {"facade": {"retry_for": "30s"}, "explorer": {"base_url": f"http://127.0.0.1:{port}"}}
+    async with run_loop(**sections) as loop:
         chat = asyncio.create_task(loop.client.post(CHAT, json=BODY))
 
         async def tried() -> bool:
             return "slipstream_facade_retries_total 0.0" not in (await loop.client.get("/metrics")).text
 
         await until(tried)
-        async with serving(explorer.app(), int(url.rpartition(":")[2])):
+        async with serving(explorer.app(), port):
             assert (await chat).status_code == 200
 
 
@@ -221,6 +230,7 @@ async def test_a_client_that_stops_reading_its_stream_keeps_no_other_waiting(run
             first = await anext(lines)
             loop.explorer.answer = "short"
             await asyncio.wait_for(ask(loop), 20)
+            await until(lambda: _flawed(loop, 1))
         msg_id = first.partition('"id": "')[2].partition('"')[0]
         assert (await reward(loop, msg_id))["rejected"] == [msg_id]
 

@@ -16,11 +16,6 @@ from wire import Peer, Request, upstream
 Address = tuple[str, int]
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @contextlib.contextmanager
 def full_listener() -> Iterator[Address]:
     """The address of a listener whose queue is full: a further attempt gets no answer."""

@@ -7,13 +7,14 @@ import socket
 
 import pytest
 from framing import echo
-from network import closed_port, full_listener, resolve
+from network import full_listener, resolve
+from ports import free_port
 from wire import Peer, answer, ask, post, sidecar, upstream
 
 
 async def test_address_that_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async with upstream(echo) as up:
-        refusing = [("127.0.0.1", closed_port()), ("127.0.0.2", closed_port())]
+        refusing = [("127.0.0.1", free_port()), ("127.0.0.2", free_port())]
         resolve(monkeypatch, {"production.example": [*refusing, ("127.0.0.1", up.port)]})
         async with sidecar(1, base_url="http://production.example/v1") as side:
             assert (await ask(side.port, post(b"second"))).body == b"second"
@@ -29,7 +30,7 @@ async def test_address_that_is_silent_costs_less_than_the_limit(monkeypatch: pyt
 
 
 async def test_all_addresses_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    ports = [closed_port(), closed_port()]
+    ports = [free_port(), free_port()]
     resolve(monkeypatch, {"production.example": [("127.0.0.1", port) for port in ports]})
     async with sidecar(1, base_url="http://production.example/v1") as side:
         received = await ask(side.port, post(b"{}"))
@@ -74,7 +75,7 @@ async def test_ipv6_address() -> None:
         writer.close()
 
     listener = ipv6_listener()
-    port = closed_port() if listener is None else listener.getsockname()[1]
+    port = free_port() if listener is None else listener.getsockname()[1]
     async with sidecar(1, base_url=f"http://[::1]:{port}/v1") as side:
         if listener is None:
             received = await ask(side.port, post(b"{}"))
@@ -87,6 +88,6 @@ async def test_ipv6_address() -> None:
 
 async def test_ipv4_address_of_a_name_whose_ipv6_address_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     async with upstream(echo) as up:
-        resolve(monkeypatch, {"production.example": [("::1", closed_port()), ("127.0.0.1", up.port)]})
+        resolve(monkeypatch, {"production.example": [("::1", free_port()), ("127.0.0.1", up.port)]})
         async with sidecar(1, base_url="http://production.example/v1") as side:
             assert (await ask(side.port, post(b"fourth"))).body == b"fourth"

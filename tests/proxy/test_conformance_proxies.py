@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from framing import echo, kept_post, next_answer
-from network import closed_port, http_proxy, resolve
+from network import http_proxy, resolve
+from ports import free_port
 from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, upstream
 
 CREDENTIALS = "user:s%40fe"
@@ -85,7 +86,7 @@ async def test_refusal_of_a_plain_request_is_the_proxys_answer(monkeypatch: pyte
     ],
 )
 async def test_exceptions_are_reached_directly(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     async with upstream(echo) as up, sidecar(up.port) as side:
@@ -93,7 +94,7 @@ async def test_exceptions_are_reached_directly(environment: dict[str, str], monk
 
 
 async def test_proxy_of_the_other_scheme_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
     async with upstream(echo) as up, sidecar(up.port) as side:
         assert (await ask(side.port, post(b"direct"))).body == b"direct"
 
@@ -186,7 +187,7 @@ async def test_silent_proxy_is_a_504(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_proxy_that_is_down_is_a_502(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = closed_port()
+    port = free_port()
     monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{port}")
     async with sidecar(1, base_url=f"{scheme}://production.example/v1") as side:
         received = await ask(side.port, post(b"{}"))

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import uvloop
-from network import closed_port, full_listener, http_proxy, resolve
+from network import full_listener, http_proxy, resolve
+from ports import free_port
 from wire import LIMIT, Peer, until, upstream
 
 from slipstream.errors import ConfigError
@@ -163,7 +164,7 @@ def ways(certified: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
     async def several_addresses() -> AsyncIterator[Connector]:
         with full_listener() as silent:
             async with welcoming() as port:
-                addresses = [("127.0.0.1", closed_port()), silent, ("127.0.0.1", port)]
+                addresses = [("127.0.0.1", free_port()), silent, ("127.0.0.1", port)]
                 resolve(monkeypatch, {"production.example": addresses})
                 yield Connector("http://production.example", LIMIT, {})
 
@@ -286,7 +287,7 @@ def test_one_limit_over_all_of_it(loop_factory: Any, silent_at: str) -> None:
 @pytest.mark.parametrize("loop_factory", LOOPS, ids=["asyncio", "uvloop"])
 def test_refusal_by_all_addresses_says_what_each_said(loop_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        ports = [closed_port(), closed_port()]
+        ports = [free_port(), free_port()]
         resolve(monkeypatch, {"production.example": [("127.0.0.1", port) for port in ports]})
         before = open_sockets()
         with pytest.raises(UpstreamError) as error:
@@ -303,7 +304,7 @@ def test_failed_handshakes_leave_no_socket(loop_factory: Any, self_signed: ssl.S
     async def test() -> None:
         async with welcoming() as plain_port, welcoming(ssl=self_signed) as untrusted_port:
             before = open_sockets()
-            for port in (plain_port, untrusted_port, closed_port()):
+            for port in (plain_port, untrusted_port, free_port()):
                 with pytest.raises(UpstreamError) as error:
                     await Connector(f"https://127.0.0.1:{port}", LIMIT, {}).open(Received)
                 assert error.value.cause == "connect"

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from ports import free_port
 from wire import Peer, answer, ask, post, sidecar, upstream
 
 from slipstream.config.settings import Production
@@ -15,13 +16,8 @@ from slipstream.proxy.metrics import Board
 from slipstream.proxy.upstreams import production_route
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 async def test_refused_connection_is_a_502_in_openais_format() -> None:
-    async with sidecar(closed_port()) as side:
+    async with sidecar(free_port()) as side:
         response = await ask(side.port, post(b"{}"))
         exchange = await side.tap.next()
         assert side.metric("upstream_errors_total", cause="connect") == 1

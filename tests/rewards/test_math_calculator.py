@@ -8,6 +8,7 @@ from reward_runs import shadow
 
 from slipstream.errors import ScoringError
 from slipstream.rewards import RewardModel, RewardsSettings
+from slipstream.rewards.mathematics import Math
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +48,16 @@ async def test_a_reference_that_is_no_mathematics_fails_the_scoring(math: Reward
         await math.score(shadow("4", metadata={"reference": "?"}))
 
 
-async def test_an_answer_that_cannot_be_computed_ends_by_the_timeout_and_the_next_one_is_checked() -> None:
+async def test_an_answer_that_cannot_be_computed_ends_by_the_timeout_and_the_next_one_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = RewardModel(RewardsSettings.model_validate({"calculators": [{"math": {"timeout": "1s"}}]}))
     started = time.monotonic()
     with pytest.raises(ScoringError, match=r"^math: the answer could not be checked within 1 s"):
         await model.score(shadow(r"So it is $10^{10^{8}}$.", metadata={"reference": "1"}))
     assert time.monotonic() - started < 60
+    [component] = model._components
+    monkeypatch.setattr(component.calculator, "_parameters", Math(timeout=60))  # can be computed, once it is its turn
     runs = [shadow(str(n), metadata={"reference": n % 2}) for n in range(4)]
     rewards = await asyncio.gather(*(model.score(run) for run in runs))
     assert [reward.value for reward in rewards] == [1, 1, 0, 0]

@@ -75,7 +75,12 @@ async def test_runs_beyond_the_budget_wait_over_a_restart(run_loop: RunLoop) -> 
             return (await loop.status())["budget"]["runs"]["requests"] == {"spent_last_hour": 3, "limit": 3}
 
         await until(told)
-        text = (await loop.client.get("/metrics")).text
+
+        async def answered() -> str:
+            text = (await loop.client.get("/metrics")).text
+            return text if "slipstream_runs_waiting 2.0" in text else ""
+
+        text = await until(answered)
         assert 'slipstream_budget_spent{kind="requests",purpose="runs"} 3.0' in text
         assert 'slipstream_budget{kind="requests",purpose="runs"} 3.0' in text
         unlimited = (await loop.status())["budget"]
@@ -84,7 +89,6 @@ async def test_runs_beyond_the_budget_wait_over_a_restart(run_loop: RunLoop) -> 
         assert 'slipstream_budget_spent{kind="tokens",purpose="runs"}' in text, "counted with the requests"
         assert unlimited["judge"]["requests"] == {"spent_last_hour": None, "limit": None}
         assert 'purpose="judge"' not in text, "nothing is counted for it, so nothing is told"
-        assert "slipstream_runs_waiting 2.0" in text
     async with run_loop(runs={"repeat_time": 5, "budget": {"requests_per_hour": 4}}) as loop:
         await _chatted(loop, 1)
     async with run_loop(runs={"repeat_time": 5}) as loop:

@@ -130,7 +130,10 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
         assert (await loop.commit())["experiences"] == 1
 
 
-async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(run_loop: RunLoop) -> None:
+async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.runs.calling._PATIENCE", 60)
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
         loop.explorer.pace.clear()
@@ -176,12 +179,12 @@ async def test_a_run_without_a_call_teaches_nothing(run_loop: RunLoop) -> None:
 
 @ON_BOTH_STORES
 async def test_a_run_that_nobody_ends_is_given_up(run_loop: RunLoop) -> None:
-    async with run_loop(runs={"replay_timeout": "500ms"}) as loop:
+    async with run_loop(runs={"replay_timeout": "1500ms"}) as loop:
         await open_runs(loop)
         loop.explorer.hold.clear()
         call = asyncio.create_task(loop.client.post(CHAT, json=BODY))
         await until(lambda: loop.explorer.chats)
-        await asyncio.sleep(1.5)  # longer than it is waited for: a call under way keeps its run open
+        await asyncio.sleep(3)  # longer than it is waited for: a call under way keeps its run open
         loop.explorer.hold.set()
         assert (await call).status_code == 200
 

@@ -44,7 +44,7 @@ async def test_a_sidecar_that_was_killed_starts_again_with_what_it_had(
 ) -> None:
     async with serving(production_app()) as production_url, serving(ScriptedExplorer().app()) as explorer_url:
         sidecar = SidecarProcess(tmp_path, production_url, explorer_url, store={"url": new_postgres()})
-        async with httpx.AsyncClient(base_url=sidecar.url) as client:
+        async with httpx.AsyncClient(base_url=sidecar.url, timeout=30) as client:
             await sidecar.start()
             said = await acknowledged(client, "/feedback", {"task_id": "t", "thumbs": "up"})
             await sidecar.end(signal.SIGKILL)
@@ -98,11 +98,11 @@ async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_mo
     first = Database(url)
     await first.open()
     await first.close()
-    # not before: a busy machine may take a breath as long as that amid the many statements of a new schema
-    monkeypatch.setitem(postgres._WRITERS, "idle_in_transaction_session_timeout", "200ms")
     stopped, other = Database(url), Database(url)
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(stopped.write())
+        with monkeypatch.context() as short:  # for this one alone, and long enough for a busy machine to take a breath
+            short.setitem(postgres._WRITERS, "idle_in_transaction_session_timeout", "2s")
+            session = await stack.enter_async_context(stopped.write())
         await session.execute(_INSERT, {"id": "of the one that stopped"})
         async with other.write() as others:
             assert (await others.scalars(text("SELECT id FROM feedback"))).all() == []

@@ -58,12 +58,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def two_sidecars(store_url: str, folder: Path, **sections: Any) -> AsyncIterator[Cluster]:
+async def two_sidecars(store_url: str, folder: Path, *, lease: str = "2s", **sections: Any) -> AsyncIterator[Cluster]:
     """Start them together, on a database that is empty."""
     explorer = ScriptedExplorer()
     async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
         settings: dict[str, Any] = {
-            "store": {"url": store_url, "lease": "2s"},
+            "store": {"url": store_url, "lease": lease},
             "selection": {"sampling": {"rate": 1.0}},
             "runs": {"repeat_time": REPEAT_TIME, "concurrency": 8},
             "rewards": {"calculators": [{"constant": {"value": 0.5}}]},

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
+from ports import free_port
 from serving import until
 
 
@@ -25,9 +26,7 @@ class SidecarProcess:
     """
 
     def __init__(self, folder: Path, production_url: str, explorer_url: str, **sections: Any) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.store = folder / "slipstream.db"
         self.config = folder / "sidecar.yaml"
         self.url = f"http://127.0.0.1:{port}"
@@ -78,7 +77,22 @@ class SidecarProcess:
             await self.ready()
             return
         await self.ended()
+        await until(self._unlocked, 60)  # a child may outlive its parent for a moment, amid a write
         await self.start()
+
+    def _unlocked(self) -> bool:
+        """Whether no process of its last life has the store, where that is a file."""
+        try:
+            lock = os.open(f"{self.store}.lock", os.O_RDWR)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
 
     async def ready(self) -> None:
         async with httpx.AsyncClient(base_url=self.url) as client:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import yaml
+from ports import free_port
 from serving import until
 
 PYTHON = Path(__file__).parents[2] / ".trinity-venv" / "bin" / "python"
@@ -81,9 +81,7 @@ class RealTrinity:
         sync_timeout: float = 60,
         **sections: dict[str, Any],
     ) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / "trinity.log"
         self._installation = installation

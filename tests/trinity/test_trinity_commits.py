@@ -13,7 +13,7 @@ from serving import serving, until
 
 async def _steps(trinity: RealTrinity) -> int:
     """Commits that Trinity's process carried out."""
-    async with httpx.AsyncClient(base_url=trinity.url) as client:
+    async with httpx.AsyncClient(base_url=trinity.url, timeout=30) as client:
         steps: int = (await client.get("/metrics")).json()["explore_step_num"]
         return steps
 
@@ -85,7 +85,11 @@ async def test_a_restart_between_feedback_and_commit(
         counts = await sidecar.commit()
         assert (counts["experiences"], counts["run_again"]) == (0, 1)
         assert await _steps(trinity) == 0, "there was nothing to commit"
-        assert "slipstream_explorer_restarts_total 1.0" in (await sidecar.client.get("/metrics")).text
+
+        async def counted() -> bool:
+            return "slipstream_explorer_restarts_total 1.0" in (await sidecar.client.get("/metrics")).text
+
+        await until(counted)
         await until(lambda: sidecar.ready(2), 30)
         await sidecar.commit()
         assert [row.task_id for row in trinity.trained()] == ["before.0"] * 2 + ["t.0~1"] * 2

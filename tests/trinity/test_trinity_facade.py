@@ -213,7 +213,7 @@ async def test_a_chat_waits_for_an_only_engine_that_reloads(
         engine.reloading.clear()
         trinity.publish(1)
         await until(lambda: engine.reloads)
-        async with httpx.AsyncClient(base_url=trinity.url) as client:
+        async with httpx.AsyncClient(base_url=trinity.url, timeout=30) as client:
             assert (await client.post("/v1/chat/completions", json=BODY)).status_code == 500
         chat = asyncio.create_task(ask(sidecar))
 

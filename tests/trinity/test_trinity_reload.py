@@ -25,7 +25,7 @@ async def test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_
         engine.reloading.clear()
         trinity.publish(1)
         await until(lambda: engine.reloads)
-        async with httpx.AsyncClient(base_url=trinity.url) as client:
+        async with httpx.AsyncClient(base_url=trinity.url, timeout=30) as client:
             chat = {"model": "policy", "messages": [{"role": "user", "content": "now"}]}
             assert (await client.post("/v1/chat/completions", json=chat)).status_code == 500
 
@@ -34,7 +34,7 @@ async def test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_
             asked = time.monotonic()
             answer = await sidecar.chat(f"{number}", {"x-slipstream-task-id": f"t{number}"})
             assert answer["choices"][0]["message"]["content"] == f"echo: {number}"
-            assert time.monotonic() - asked < 5
+            assert time.monotonic() - asked < RELOAD / 2, "production waited"
             number += 1
             await asyncio.sleep(2)  # the pace of the traffic, for as long as the reload takes
         assert len(engine.chats) == 2

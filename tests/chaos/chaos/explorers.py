@@ -19,9 +19,10 @@ from typing import Any, Protocol
 import httpx
 import yaml
 from durable_explorer import history_of, journal_of
+from ports import free_port
 from serving import serving
 
-from chaos.processes import Process, free_port
+from chaos.processes import Process
 
 ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import yaml
+from ports import free_port
 from relay import Relay
 from serving import until
 
@@ -25,7 +26,7 @@ from chaos import explorers, sandbox
 from chaos.explorers import SUPPORT, Explorer
 from chaos.faults.clock import CLOCK_IS_READ
 from chaos.postgres import Postgres
-from chaos.processes import Process, free_port
+from chaos.processes import Process
 from chaos.record import Record
 from chaos.sandbox import Sandbox
 from chaos.schedule import Schedule
@@ -33,6 +34,8 @@ from chaos.settings import sidecar_settings
 
 _STARTS = 120
 """Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
+_STANDSTILL = 0.5
+"""Seconds in which the harness itself did not get to run: half of production's shortest timeout."""
 
 
 class World:
@@ -139,12 +142,13 @@ class World:
             except TimeoutError:
                 raise AssertionError(f"it does not serve after {_STARTS} s: {self.last_words()}") from None
             self.note("everything serves")
-            keeper = asyncio.create_task(self._keep(parts))
+            keepers = [asyncio.create_task(self._keep(parts)), asyncio.create_task(self._watch_the_machine())]
             try:
                 yield
             finally:
-                keeper.cancel()
-                await asyncio.wait([keeper])
+                for keeper in keepers:
+                    keeper.cancel()
+                await asyncio.wait(keepers)
 
     def last_words(self) -> str:
         """The ends of the logs."""
@@ -174,6 +178,15 @@ class World:
                     with contextlib.suppress(AssertionError, TimeoutError):  # killed once more
                         await part.start()
             await asyncio.sleep(0.1)
+
+    async def _watch_the_machine(self) -> None:
+        """A machine that stands still longer than the timeouts, which are short here, fails answers as a fault does."""
+        while True:
+            looked = time.monotonic()
+            await asyncio.sleep(0.1)
+            if (now := time.monotonic()) - looked > _STANDSTILL:
+                self.harmful.append((looked, now))
+                self.note(f"the machine stood still for {now - looked:.1f} s")
 
     async def _end(self, parts: dict[str, Process | Explorer]) -> None:
         for part in parts.values():
