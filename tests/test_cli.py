@@ -175,7 +175,7 @@ def test_a_second_sidecar_on_the_same_sqlite_store_does_not_start(tmp_path: Path
         [sys.executable, "-m", "slipstream", "serve", "--config", "first.yaml"], cwd=tmp_path, stderr=subprocess.PIPE
     )
     try:
-        assert answers(f"http://127.0.0.1:{port}/healthz", first)
+        assert answers(f"http://127.0.0.1:{port}/readyz", first)
         second = slipstream("serve", "--config", "second.yaml", cwd=tmp_path)
         assert second.returncode == 2
         assert "store.url: expected a store of this sidecar alone" in second.stderr

@@ -339,12 +339,23 @@ class Remembering(ScriptedExplorer):
 
 async def test_what_was_captured_before_is_not_stored_after(run_loop: RunLoop, tmp_path: Path) -> None:
     """A call that began before the deletion and ends after it; what the same user says later is captured again."""
-    async with run_loop() as loop:
+    deleted, app = asyncio.Event(), production_app()
+
+    async def held(scope: Scope, receive: Receive, send: Send) -> None:
+        async def until_then(message: Any) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                await deleted.wait()
+            await send(message)
+
+        await app(scope, receive, until_then)
+
+    async with serving(held) as url, run_loop(production={"base_url": f"{url}/v1"}) as loop:
         headers = {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "before"}
         body = {"model": "prod", "messages": [{"role": "user", "content": f"I am {MARKER}"}], "stream": True}
         async with loop.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
             assert response.status_code == 200
             assert (await erased(loop, session_id=SESSION))["deleted"]["tasks"] == 0
+            deleted.set()
             await response.aread()
         await loop.chat("I am back", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "after"})
         await until(lambda: loop.task("after"))

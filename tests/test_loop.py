@@ -100,8 +100,12 @@ async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
             return (await loop.status())["selection"]["not_selected"].get("no_mark")
 
         assert await until(decided) == 1
-        metrics = (await loop.client.get("/metrics")).text
-        assert 'slipstream_selection_decisions_total{reason="no_mark",selected="false"} 1.0' in metrics
+
+        async def counted() -> bool:
+            line = 'slipstream_selection_decisions_total{reason="no_mark",selected="false"} 1.0'
+            return line in (await loop.client.get("/metrics")).text
+
+        await until(counted)
 
 
 @ON_BOTH_STORES
@@ -209,6 +213,11 @@ async def test_metrics_are_told_though_the_store_does_not_answer(
         raise OperationalError("", {}, Exception("gone"))
 
     async with run_loop() as loop:
+
+        async def found() -> bool:
+            return bool((await loop.status())["explorer"]["up"])
+
+        await until(found)
         with monkeypatch.context() as broken:
             broken.setattr(runs, "waiting", away)
             response = await loop.client.get("/metrics")
@@ -271,9 +280,10 @@ async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(r
 
 @ON_BOTH_STORES
 async def test_retention_deletes_what_is_due(run_loop: RunLoop) -> None:
-    async with run_loop(capture={"retention": "300ms"}) as loop:
+    async with run_loop() as loop:
         await loop.chat("soon gone", {"x-slipstream-task-id": "old"})
         await until(lambda: loop.task("old"))
+    async with run_loop(capture={"retention": "300ms"}) as loop:
 
         async def gone() -> bool:
             return await loop.task("old") is None and (await loop.status())["runs"] == {}

@@ -259,11 +259,11 @@ def test_the_supervisor_ends_when_all_work_is_finished(start: Callable[..., Supe
 
 
 def test_a_child_that_will_not_end_is_killed_after_its_grace(start: Callable[..., Supervised]) -> None:
-    supervised = start(child("stubborn", STUBBORN, grace=0.3))
+    supervised = start(child("stubborn", STUBBORN, grace=3))
     [pid] = pids_in(supervised.until("stubborn | up"))
     supervised.process.terminate()
     assert supervised.end() == 0
-    assert supervised.position("stubborn | no") < supervised.position("still there after 0.3 s: killed")
+    assert supervised.position("stubborn | no") < supervised.position("still there after 3 s: killed")
     assert gone(pid, within=0.1)
 
 

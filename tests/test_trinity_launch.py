@@ -31,11 +31,11 @@ if sys.argv[1] == "status":
     sys.exit(0 if status.exists() else 1)
 if sys.argv[1] == "health-check":
     sys.exit(0 if (state / "own").exists() else 1)
-(state / "own").write_text(str(os.getpid()))
 def end(*_):
-    (state / "own").unlink()
+    (state / "own").unlink(missing_ok=True)
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
+(state / "own").write_text(str(os.getpid()))
 while True:
     time.sleep(0.1)
 """
@@ -51,8 +51,8 @@ shutil.copy(sys.argv[3], state / "config.yaml")
 behaviour = (state / "behaviour").read_text()
 if behaviour != "wait":
     sys.exit(int(behaviour))
-(state / "serving").touch()
 try:
+    (state / "serving").touch()
     while True:
         time.sleep(0.1)
 except KeyboardInterrupt:

@@ -110,7 +110,11 @@ async def test_one_line_says_that_the_sidecar_is_gone(stopped: str, caplog: pyte
         with slipstream.mark("a", task_id=f"order-{number}"):
             pass
     assert not await asyncio.to_thread(slipstream.flush, 0.2)
-    [line] = [record.getMessage() for record in caplog.records if record.name == "slipstream_client"]
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "slipstream_client"]
+
+    [line] = await until(lines)  # the first try may end later
     assert line.startswith(f"marks and feedback wait for the sidecar, and the agent goes on: the sidecar at {stopped}")
 
 
@@ -150,7 +154,7 @@ async def test_all_arrives_when_a_sidecar_that_hung_goes_on(tmp_path: Path, ask:
             os.kill(process.children()["training"], signal.SIGCONT)
             assert await asyncio.to_thread(slipstream.flush, 30)
             assert slipstream.outbox_counts().sent == 2
-            async with httpx.AsyncClient(base_url=process.url) as client:
+            async with httpx.AsyncClient(base_url=process.url, timeout=60) as client:
 
                 async def task() -> dict[str, Any] | None:
                     response = await client.get("/tasks/order-17")

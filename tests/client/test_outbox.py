@@ -117,6 +117,10 @@ def test_everything_arrives_once_the_sidecar_is_back(nowhere: str, caplog: pytes
     for number in range(20):
         slipstream.feedback(task_id=f"task-{number}", thumbs="up")
     assert not slipstream.flush(0.05)
+    warned = time.monotonic() + 30
+    while not caplog.records:
+        assert time.monotonic() < warned, "it does not say that the sidecar is away"
+        time.sleep(0.01)
     with serving() as scripted:
         slipstream.configure(scripted.url)
         assert slipstream.flush(10)

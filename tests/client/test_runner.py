@@ -153,7 +153,11 @@ async def test_without_a_reward_the_sidecars_calculators_give_it(run_loop: RunLo
                 runner.agent(two_steps(client))("hello")
 
         await asyncio.to_thread(program)
-        await until(lambda: loop.ready(4) or delivered(loop))
+
+        async def ended() -> bool:
+            return await loop.ready(4) or bool(delivered(loop))
+
+        await until(ended)
         await loop.commit()
         group = await run_of(loop, "a")
 
@@ -235,7 +239,7 @@ async def test_a_replay_that_takes_too_long_is_closed_and_keeps_its_slot_until_i
 
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)
-        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=1, timeout=0.3)
+        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=1, timeout=3)
 
         def program() -> None:
             with slipstream.openai() as client:
@@ -261,7 +265,7 @@ async def test_a_replay_that_takes_too_long_is_closed_and_keeps_its_slot_until_i
                 assert ended.wait(30)
 
         running = asyncio.create_task(asyncio.to_thread(program))
-        await until(lambda: runner.stats.failed)
+        await until(lambda: runner.stats.failed, 30)
         group = await run_of(loop, "a")
         assert runner.stats.running == 1
         go_on.set()
@@ -280,7 +284,7 @@ async def test_an_async_replay_that_takes_too_long_is_cancelled(run_loop: RunLoo
     cancelled = asyncio.Event()
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)
-        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=1, timeout=0.2)
+        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 0.5, repeat_time=1, timeout=2)
         async with runner:
 
             @runner.agent

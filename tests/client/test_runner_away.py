@@ -202,7 +202,7 @@ client = slipstream.openai()
 @runner.agent
 def agent(question):
     if question == "stuck" and slipstream.is_replay():
-        print("replay", flush=True)
+        print("replay", file=sys.stderr, flush=True)
         threading.Event().wait()
     messages = [{"role": "user", "content": question}]
     return client.chat.completions.create(model="prod", messages=messages).choices[0].message.content
@@ -227,7 +227,8 @@ async def _ended(url: str, program: str) -> str:
 
 async def test_a_program_that_ends_without_stop_delivers_what_it_can(run_loop: RunLoop) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
-        program = "with slipstream.mark(task_id='a'): print(agent('hello'))"
+        program = "import slipstream_client.training.runner as r; r.AT_EXIT = 60\n"
+        program += "with slipstream.mark(task_id='a'): print(agent('hello'))"
         assert await _ended(loop.url, program) == "echo: hello\n"
         group = (await loop.client.get("/runs/a")).json()
     assert [run["reward"] for run in group["runs"]] == [0.5, 0.5]
@@ -237,7 +238,7 @@ async def test_a_program_that_ends_without_stop_delivers_what_it_can(run_loop: R
 async def test_a_replay_that_is_stuck_does_not_keep_a_program_from_ending(run_loop: RunLoop) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
         program = "import slipstream_client.training.runner as r; r.AT_EXIT = 0.5\nprint(agent('stuck'))"
-        assert (await _ended(loop.url, program)).startswith("echo: stuck\n")
+        assert await _ended(loop.url, program) == "echo: stuck\n"
 
 
 async def test_a_forked_child_runs_its_agent_and_replays_nothing(run_loop: RunLoop) -> None:

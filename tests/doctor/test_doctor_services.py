@@ -53,8 +53,10 @@ class Running:
     def published(self, version: int, seconds_ago: float) -> None:
         self.job.mkdir(parents=True, exist_ok=True)
         marker = self.job / "latest_state_dict_iteration.txt"
-        marker.write_text(str(version))
-        os.utime(marker, (time.time() - seconds_ago,) * 2)
+        written = marker.with_suffix(".new")
+        written.write_text(str(version))
+        os.utime(written, (time.time() - seconds_ago,) * 2)
+        written.replace(marker)
 
     def written(self, count: int, seconds_ago: float, consumed: int = 0) -> None:
         """Experiences as Trinity's Explorer writes them; those that it has written before stay."""
@@ -266,7 +268,9 @@ async def test_a_clock_that_is_wrong(running: Running) -> None:
     [found] = await running.examined()
     assert found.code == "running.clock_skew"
     assert found.where.startswith(running.files.sidecar.explorer.base_url)
-    assert re.fullmatch(r"-1(19|20|21) s against this machine", found.found)
+    told = re.fullmatch(r"(-\d+) s against this machine", found.found)
+    assert told
+    assert int(told[1]) == pytest.approx(-120, abs=10)
 
 
 async def test_a_sidecar_that_runs_with_other_settings(running: Running) -> None:
@@ -277,7 +281,7 @@ async def test_a_sidecar_that_runs_with_other_settings(running: Running) -> None
     assert found.found == "64; the sidecar at work has None"
 
 
-def answer_of(body: Iterable[bytes], pause: float = 0.0) -> Answer:
+def answer_of(body: Iterable[bytes], pause: float = 0.0, patience: float = 30.0) -> Answer:
     """What the doctor makes of a server that sends these bytes, with pauses between them."""
 
     def talk() -> None:
@@ -293,26 +297,26 @@ def answer_of(body: Iterable[bytes], pause: float = 0.0) -> Answer:
     with socket.create_server(("127.0.0.1", 0)) as server, httpx.Client() as client:
         talker = threading.Thread(target=talk)
         talker.start()
-        answer = ask(client, f"http://127.0.0.1:{server.getsockname()[1]}/metrics", patience=0.5)
+        answer = ask(client, f"http://127.0.0.1:{server.getsockname()[1]}/metrics", patience=patience)
         ended.set()
         talker.join()
     return answer
 
 
 @pytest.mark.parametrize(
-    ("body", "pause", "error"),
+    ("body", "pause", "patience", "error"),
     [
-        (itertools.repeat(b" ", 40), 0.05, "answers without end"),
-        (itertools.repeat(b" " * 2**20, 100), 0.0, "answers without end"),
-        ([b"[" * 200_000], 0.0, "answers no JSON"),
-        ([b"\xff"], 0.0, "answers no JSON"),
-        ([b"7"], 0.0, "answers no JSON object"),
+        (itertools.repeat(b" ", 400), 0.05, 0.5, "answers without end"),
+        (itertools.repeat(b" " * 2**20, 100), 0.0, 30.0, "answers without end"),
+        ([b"[" * 200_000], 0.0, 30.0, "answers no JSON"),
+        ([b"\xff"], 0.0, 30.0, "answers no JSON"),
+        ([b"7"], 0.0, 30.0, "answers no JSON object"),
     ],
     ids=["slowly", "much", "deep", "bytes", "a number"],
 )
-def test_answers_that_are_no_answer(body: Iterable[bytes], pause: float, error: str) -> None:
+def test_answers_that_are_no_answer(body: Iterable[bytes], pause: float, patience: float, error: str) -> None:
     began = time.monotonic()
-    assert answer_of(body, pause).error == error
+    assert answer_of(body, pause, patience).error == error
     assert time.monotonic() - began < 10
 
 

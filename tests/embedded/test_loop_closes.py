@@ -81,7 +81,7 @@ async def test_agents_calls_become_new_versions_even_when_the_trainer_is_killed(
 
 
 async def _work(url: str, pid: int, folder: Path) -> None:
-    async with httpx.AsyncClient(base_url=url) as control:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as control:
 
         async def ready() -> bool:
             try:

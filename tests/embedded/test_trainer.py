@@ -227,7 +227,7 @@ def test_what_was_never_published_is_trained_again_and_nothing_else(job: Job) ->
 
 def test_kill_9_at_any_moment_trains_everything_once(job: Job) -> None:
     job.fields["buffer"]["trainer_input"]["experience_buffer"]["max_read_timeout"] = 1
-    msg_ids = job.commit(groups=12)
+    msg_ids = job.commit(groups=24)
     source = random.Random(4)
     for _ in range(4):
         before = checkpoints.latest_version(job.directory) or 0
@@ -237,11 +237,11 @@ def test_kill_9_at_any_moment_trains_everything_once(job: Job) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
     process = job.start()
-    process.join(60)
+    process.join(120)
 
     assert process.exitcode == 0
     versions = job.trained_on()
-    assert list(versions) == list(range(1, 13))
+    assert list(versions) == list(range(1, 25))
     assert sorted(msg_id for trained in versions.values() for msg_id in trained) == sorted(msg_ids)
     assert job.steps() == {msg_id: version for version, trained in versions.items() for msg_id in trained}
 

@@ -117,14 +117,14 @@ async def test_trained_agent_is_the_plain_one_but_for_three_lines(name: str) -> 
 
 
 async def _status(services: Services) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=services.url) as control:
+    async with httpx.AsyncClient(base_url=services.url, timeout=60) as control:
         status: dict[str, Any] = (await control.get("/status")).json()
     return status
 
 
 async def _ready(url: str) -> bool:
     try:
-        async with httpx.AsyncClient(base_url=url) as control:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as control:
             return (await control.get("/readyz")).json()["explorer"] is True
     except httpx.TransportError:
         return False

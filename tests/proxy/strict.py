@@ -22,7 +22,7 @@ import h11
 import wire
 from reading import UNREAD, Fields, Message, Row, read_answers, read_requests
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 """Seconds until what must come has come."""
 
 MOMENT = 0.02
@@ -102,18 +102,24 @@ class Rig:
                     client.sendall(piece)
             received, closed = b"", False
             struck = Struck(sent, b"", False, [])
-            until = time.monotonic() + (patience if sent.state != "partial" else MOMENT)
+            until = time.monotonic() + (patience if sent.state != "partial" or sent.messages else MOMENT)
             waits_for_end |= sent.state == "partial"  # for nothing to come
             while not closed:
                 struck.received = received
                 more = bool(select.select([client], [], [], 0)[0])
-                if not more and not waits_for_end and _all_served(struck.answers(), len(sent.messages)):
-                    break
+                if not more and _all_served(struck.answers(), len(sent.messages)):
+                    if not waits_for_end:
+                        break
+                    if sent.state == "partial":
+                        until = min(until, time.monotonic() + MOMENT)
                 client.settimeout(max(0.001, until - time.monotonic()))
                 try:
                     data = client.recv(1 << 20)
                 except TimeoutError:
-                    break
+                    self._settle()
+                    if not select.select([client], [], [], 0)[0]:
+                        break
+                    continue
                 except ConnectionError:
                     data = b""
                 received += data
@@ -121,6 +127,15 @@ class Rig:
         struck.received, struck.closed = received, closed
         struck.arrived = self.taken()
         return struck
+
+    def _settle(self) -> None:
+        """Let the proxy and its upstreams take in what was sent: all of them turn with one loop, on one machine."""
+
+        async def turns() -> None:
+            for _ in range(20):  # to accept, read, connect, send, read there, answer, and pass that on take fewer
+                await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(turns(), self.loop).result(PATIENCE)
 
     def say(self, unasked: bytes) -> None:
         """Production says something, on each of its connections."""
@@ -313,7 +328,7 @@ def rig(**sidecar: Any) -> Iterator[Rig]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        ready.wait(PATIENCE)
+        assert ready.wait(PATIENCE)
         if problems:
             raise problems[0]
         yield rig

@@ -397,7 +397,7 @@ async def test_request_byte_by_byte() -> None:
 
 
 async def test_head_has_a_limit_that_more_bytes_of_it_do_not_move() -> None:
-    limits = {"header_timeout": "300ms"}
+    limits = {"header_timeout": "1s"}
     async with upstream(echo) as up, sidecar(up.port, limits=limits) as side, dial(side.port) as client:
         await client.send(kept_post(b"quick"))
         assert (await next_answer(client)).body == b"quick"

@@ -146,7 +146,7 @@ async def test_connections_of_a_burst_do_not_stay_open(monkeypatch: pytest.Monke
                 await burst.wait()
             await peer.send(answer())
 
-    monkeypatch.setattr(pool_module, "IDLE_LIFE", 0.5)
+    monkeypatch.setattr(pool_module, "IDLE_LIFE", 3.0)
     burst = asyncio.Barrier(3)
     async with upstream(script) as up, sidecar(up.port) as side, asyncio.timeout(LIMIT):
         await asyncio.gather(*(ask(side.port, post(b"burst")) for _ in range(3)))

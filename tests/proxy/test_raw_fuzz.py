@@ -107,7 +107,7 @@ TOKENS = [
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Rig]:
-    with rig(idle_timeout=0.5, first_byte_timeout=0.5) as running:
+    with rig(idle_timeout=10, first_byte_timeout=10) as running:
         yield running
 
 

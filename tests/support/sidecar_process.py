@@ -128,6 +128,8 @@ class SidecarProcess:
         found = {}
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             with contextlib.suppress(OSError):  # one that has just ended
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    continue  # it has ended, and its parent does not know yet
                 found[Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("slip-")] = int(pid)
         return found
 

@@ -29,11 +29,11 @@ TASKS = [{"question": str(n), "answer": str(n * n)} for n in range(4)]
 
 
 def right(body: dict[str, Any]) -> Said:
-    return Said(str(int(body["messages"][-1]["content"]) ** 2), tokens=(100, 50), seconds=0.4)
+    return Said(str(int(body["messages"][-1]["content"]) ** 2), tokens=(100, 50), seconds=2)
 
 
 def cheap(body: dict[str, Any]) -> Said:
-    return Said("0", tokens=(3, 1), seconds=0.4)
+    return Said("0", tokens=(3, 1), seconds=2)
 
 
 def fast(body: dict[str, Any]) -> Said:
@@ -102,7 +102,7 @@ async def test_the_built_in_judges_find_the_cheapest_and_the_fastest(
         workflow_func=asking, judge_func=avg_time_judge, train_dataset=dataset, candidate_models=candidates
     )
     assert best is models["fast"]
-    assert 0 < metrics["avg_time_seconds_avg"] < 0.4
+    assert 0 < metrics["avg_time_seconds_avg"] < 2
 
 
 async def test_all_calls_of_a_run_count_streamed_ones_too(

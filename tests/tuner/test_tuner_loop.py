@@ -398,7 +398,7 @@ async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Pat
     def slow(task: Any, model: Any) -> WorkflowOutput:
         output = one_call(task, model)
         if task["question"] == "question 0":
-            over.wait(10)
+            over.wait(60)
             try:
                 ask(model)
             except Exception as error:
@@ -407,7 +407,7 @@ async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Pat
         return output
 
     explorer = LearningExplorer()
-    result = await tuned(explorer, slow, run_timeout=0.7, train_dataset=dataset(folder / "d", questions(2)))
+    result = await tuned(explorer, slow, run_timeout=4, train_dataset=dataset(folder / "d", questions(2)))
     assert (result.steps[0]["runs"], result.steps[0]["dropped"]) == (2, 2)
     over.set()
     await until(lambda: len(refused) == 2)
