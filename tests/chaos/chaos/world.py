@@ -34,8 +34,8 @@ from chaos.settings import sidecar_settings
 
 _STARTS = 120
 """Seconds for everything to serve: the embedded Explorer and the real Trinity import a lot."""
-_STANDSTILL = 0.5
-"""Seconds in which the harness itself did not get to run: half of production's shortest timeout."""
+_STANDSTILL = 0.8
+"""Seconds in which the harness itself did not get to run: nearly production's shortest timeout."""
 
 
 class World:
