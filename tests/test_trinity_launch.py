@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +73,13 @@ def run(tmp_path: Path) -> Run:
         (programs / name).chmod(0o755)
 
     def start(
-        config: str = "explorer.yaml", *options: str, behaviour: str = "0", **variables: str
+        config: str = "explorer.yaml", *options: str, behaviour: str = "0", before: Sequence[str] = (), **variables: str
     ) -> subprocess.Popen[str]:
         (tmp_path / "behaviour").write_text(behaviour)
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         environment |= {"STATE": str(tmp_path), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         environment |= {"MODEL_PATH": "/model", "CHECKPOINT_ROOT_DIR": str(tmp_path / "checkpoints")}
-        command = [sys.executable, "-m", "slipstream", "trinity", "--config", str(ROOT / config), *options]
+        command = [*before, sys.executable, "-m", "slipstream", "trinity", "--config", str(ROOT / config), *options]
         return subprocess.Popen(
             command,
             env=environment | variables,
@@ -140,6 +140,15 @@ def test_a_signal_ends_trinity_in_order_and_then_its_ray(run: Run, tmp_path: Pat
     assert result(process)[0] == 0
     assert (tmp_path / "interrupted").exists()
     assert not (tmp_path / "own").exists()
+
+
+def test_one_in_a_scripts_background_where_ctrl_c_is_ignored_can_still_end_trinity(run: Run, tmp_path: Path) -> None:
+    process = run(behaviour="wait", before=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"))
+    until((tmp_path / "serving").exists)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert result(process)[0] == 0
+    assert (tmp_path / "interrupted").exists()
 
 
 def test_a_ray_that_runs_is_used_and_left_alone(run: Run, tmp_path: Path) -> None:

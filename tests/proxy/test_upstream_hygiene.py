@@ -41,10 +41,10 @@ async def test_answer_that_trickles_in_passes_however_long_it_takes() -> None:
         await peer.send(CHUNKED)
         for _ in range(20):
             await peer.send(chunk(b"x"))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.3)
         await peer.send(b"0\r\n\r\n")
 
-    async with upstream(script) as up, sidecar(up.port, first_byte_timeout="1s", idle_timeout="1s") as side:
+    async with upstream(script) as up, sidecar(up.port, first_byte_timeout="3s", idle_timeout="3s") as side:
         assert (await ask(side.port, post(b"{}"))).body == b"x" * 20
 
 

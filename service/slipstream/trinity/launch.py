@@ -87,8 +87,11 @@ def _stop_signals() -> Iterator[Event]:
     stop = Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # under nohup
+        if handler is not signal.SIG_IGN:
             signal.signal(number, lambda *_: stop.set())
+        elif number == signal.SIGINT:  # in a script's background, as SIGHUP is under nohup
+            # not by SIG_IGN, which Trinity would inherit: it could not be asked to end
+            signal.signal(number, lambda *_: None)
     try:
         yield stop
     finally:
