@@ -16,6 +16,7 @@ from slipstream.access.forwarded import Forwarded
 from slipstream.access.keyring import Keyring
 from slipstream.access.keys import KEY
 from slipstream.access.ledger import NOBODY, Book
+from slipstream.access.rebinding import foreign_host
 from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
 from slipstream.config.settings import Settings
 from slipstream.proxy.headers import Headers
@@ -43,6 +44,10 @@ _NO_PRODUCTION_KEY = (
     "Slipstream: Authorization holds Slipstream's own key, which does not go to production, and production.api_key is "
     "not set. Send Slipstream's key as x-slipstream-key and the production model's in Authorization, or set "
     "production.api_key."
+)
+_FOREIGN = (
+    "Slipstream: this sidecar has no keys, so it answers to localhost and to addresses alone, and not to %s: a web "
+    "page could have sent this (DNS rebinding). Give it keys (access.keys), or say access.insecure: true."
 )
 _FACADE = "the facade wants facade.api_key, as a Bearer token or as the password of Basic authentication"
 
@@ -76,6 +81,7 @@ class Guard:
         self._keyring = keyring
         self._book = book
         self._forwarded = Forwarded(settings.access.trusted_proxies)
+        self._on_trust = settings.access.on_trust
         self._quiet_until = 0.0
 
     def admit(self, request: Request, productions: bool, peer: Callable[[], str]) -> Admitted | Refusal:
@@ -88,10 +94,14 @@ class Guard:
         if self._forwarded.configured:
             request.headers = self._forwarded.believed(request.headers, peer())
         path = _PRODUCTIONS if productions else control_path(request.target)
-        facade = is_facade(path) and self._facade_key is not None
+        facade = self._facade_key is not None and is_facade(path)
         opened = facade and self._opens_facade(request.headers)
         answer: Admitted | Refusal = _FREELY
-        if self._keyring is not None:
+        foreign = foreign_host(request.headers) if self._on_trust else None
+        if foreign is not None:
+            self._book.counts(NOBODY, "forbidden")
+            answer = Refusal(403, "slipstream_host_unknown", _FOREIGN % foreign, kind="permission_error")
+        elif self._keyring is not None:
             found = carried(request.headers)
             if found is not None:
                 request.headers = found.headers
@@ -155,12 +165,12 @@ class Guard:
 
 
 def guard_for(settings: Settings, book: Book) -> Guard | None:
-    """The guard of one worker; None where everybody may do everything, and nothing is to be taken out.
+    """The guard of one worker; None where whoever reaches it may do everything, and nothing is to be taken out.
 
     Raises:
         ConfigError: `access.keys_file` cannot be used.
     """
     access = settings.access
-    if not (access.asked_for or access.trusted_proxies or settings.facade.api_key is not None):
+    if not (access.asked_for or access.on_trust or access.trusted_proxies or settings.facade.api_key is not None):
         return None
     return Guard(settings, Keyring(access) if access.asked_for else None, book)

@@ -20,6 +20,9 @@ Outcome = Literal["admitted", "forbidden", "limited", "unauthorized"]
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
+_A_KEYS = ("admitted", "forbidden", "limited")
+_NOBODYS = ("forbidden", "unauthorized")
+
 NOBODY = "(none)"
 """The name under which requests without a valid key are counted: none that a key may have."""
 
@@ -128,11 +131,11 @@ class KeyUse(Collector):
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "slipstream_key_requests",
-            "Requests by the name of their API key and what became of them; without a valid key: (none), unauthorized.",
+            "Requests by the name of their API key and what became of them; those of no valid key: (none).",
             labels=["key", "outcome"],
         )
         for name in sorted(self._ledger.names() | {NOBODY}):
             for outcome in _OUTCOMES:
-                if (name == NOBODY) == (outcome == "unauthorized"):
+                if outcome in (_NOBODYS if name == NOBODY else _A_KEYS):
                     requests.add_metric([name, outcome], self._ledger.count(name, outcome))
         yield requests

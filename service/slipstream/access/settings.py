@@ -121,7 +121,8 @@ class Access(BaseModel):
 
     Attributes:
         keys_file: a YAML list in the form of `keys`, which is read again when it changes.
-        insecure: listen for others than this machine's programs although there are no keys.
+        insecure: let everybody in who reaches it although there are no keys: others than this machine's programs, and
+            the pages in its browser.
         trusted_proxies: the networks whose `X-Forwarded-*` and `Forwarded` are believed.
     """
 
@@ -136,6 +137,11 @@ class Access(BaseModel):
     def asked_for(self) -> bool:
         """Whether a request needs a key."""
         return bool(self.keys) or self.keys_file is not None
+
+    @property
+    def on_trust(self) -> bool:
+        """Whether it has no keys because this machine's programs alone reach it: see `problem_of_exposure`."""
+        return not (self.asked_for or self.insecure)
 
 
 def problem_of_exposure(access: Access, host: str) -> str | None:
