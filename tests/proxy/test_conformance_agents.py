@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 
 import pytest
 from framing import chunk, echo, get, kept_post, next_answer
 from wire import LIMIT, Peer, Request, answer, ask, dial, post, sidecar, until, upstream
+
+from slipstream.proxy.request import Request as ReadRequest
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -175,6 +178,23 @@ async def test_pipelining_agent_that_reads_nothing_holds_its_own_requests_back()
         assert served < 60, "sixty answers were taken in for an agent that reads none"
         for _ in range(60):
             assert (await next_answer(client)).body == body
+
+
+async def test_pipelined_row_of_short_requests_is_not_parsed_whole() -> None:
+    """Each connection's turn would be that much longer, for all others: of 256 KB these are nine thousand."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        arrived.set()
+        await go_on.wait()
+
+    async with upstream(script) as up, sidecar(up.port) as side, dial(side.port) as client:
+        client.writer.write(b"GET /v1 HTTP/1.1\r\nHost:\r\n\r\n" * 9000)
+        await asyncio.wait_for(arrived.wait(), LIMIT)
+        ahead = sum(isinstance(each, ReadRequest) for each in gc.get_objects())
+        go_on.set()
+    assert 32 < ahead < 2000
 
 
 # The connection's life

@@ -60,7 +60,7 @@ class AgentConnection(RequestReader):
         """Reading stood still at some time since the body's progress was last looked at."""
         self._takes_answers = True
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -131,7 +131,8 @@ class AgentConnection(RequestReader):
         return "" if self._transport is None else str((self._transport.get_extra_info("peername") or ("",))[0])
 
     def takes_request(self, takes: bool) -> None:
-        """Read on, or leave what comes in the kernel's hands for now."""
+        """Read on, unless too much waits already, or leave what comes in the kernel's hands for now."""
+        takes = takes and not self._far_ahead()
         if self._transport is not None and takes is not self._reading:
             self._reading = takes
             if takes:
@@ -201,11 +202,13 @@ class AgentConnection(RequestReader):
                 self._wait()
         elif not forward.sent:
             forward.more()
-        if self._requests and self._far_ahead():
+        if self._far_ahead():
             self.takes_request(False)  # an agent that sends requests ahead can wait
 
     def _far_ahead(self) -> bool:
         """Whether too much waits to read on; until then that the agent leaves is heard of."""
+        if not self._requests:
+            return False
         waiting = sum(len(piece) for request in self._requests for piece in request.pieces)
         return len(self._requests) > _MOST_AHEAD or waiting > _MOST_BYTES_AHEAD
 

@@ -23,6 +23,10 @@ _log = structlog.get_logger(__name__)
 
 _NEVER = float("inf")
 
+_READ = 32 * 1024
+"""Bytes that are read of a connection at once: more than nearly all requests have, and so few that a row of the shortest
+there are, which are parsed before any of them is answered, holds nobody else up."""
+
 _PART = 64
 """Of the connections, so many are closed at once where they stand idle and others want in; looking for them costs a
 microsecond for each ten or so."""
@@ -95,6 +99,7 @@ class Gateway:
         limits: what agents may take of this worker.
         guard: says who may use it; None where everybody may.
         agents: the open connections.
+        read_into: what comes on any of them, until the call that tells of it returns.
         stopping: each connection is closed after the answer that is under way on it.
     """
 
@@ -122,6 +127,7 @@ class Gateway:
         self._finished: list[Recording] = []
         self._deserted: asyncio.Event | None = None
         self.agents: set[OpenConnection] = set()
+        self.read_into = memoryview(bytearray(_READ))
         self.stopping = False
 
     def route(self, request: Request) -> Route:

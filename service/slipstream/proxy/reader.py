@@ -19,7 +19,7 @@ _SPOKEN = ("1.1", "1.0")
 _BETWEEN = len(b": \r\n")
 
 
-class RequestReader(asyncio.Protocol, ABC):
+class RequestReader(asyncio.BufferedProtocol, ABC):
     """The half of an agent's connection that reads. The half that sees to the answers inherits from it: between two
     objects each read would be a call more.
 
@@ -69,7 +69,11 @@ class RequestReader(asyncio.Protocol, ABC):
     def _abandon(self) -> bool:
         """The request that was taken out of the row last turns out to be none; returns whether all ends with it."""
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._gateway.read_into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data: memoryview | bytes = self._gateway.read_into[:nbytes]
         while data and self._parser is not None:  # None: what follows a request that could not be read
             self._last_read = size = len(data)
             self._fields_size += size
@@ -91,7 +95,7 @@ class RequestReader(asyncio.Protocol, ABC):
             self._go_on()
             return
 
-    def _upgraded(self, rest: bytes) -> bytes:
+    def _upgraded(self, rest: memoryview | bytes) -> memoryview | bytes:
         """The parser takes what follows the last request's head for another protocol's; returns what is to be read."""
         self._parser = httptools.HttpRequestParser(self)
         request = self._requests[-1]
