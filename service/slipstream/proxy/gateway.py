@@ -24,8 +24,8 @@ _log = structlog.get_logger(__name__)
 _NEVER = float("inf")
 
 _READ = 32 * 1024
-"""Bytes that are read of a connection at once: more than nearly all requests have, and so few that a row of the shortest
-there are, which are parsed before any of them is answered, holds nobody else up."""
+"""Bytes that are read of a connection at once: more than most requests have, and so few that a row of the shortest
+requests, which are parsed before any of them is answered, holds nobody else up."""
 
 _PART = 64
 """Of the connections, so many are closed at once where they stand idle and others want in; looking for them costs a
