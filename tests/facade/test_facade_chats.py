@@ -209,7 +209,7 @@ async def test_no_more_chats_than_allowed_are_with_the_explorer(run_loop: RunLoo
 async def test_a_client_that_stops_sending_its_chat_keeps_no_other_waiting(run_loop: RunLoop) -> None:
     async with run_loop(facade={"concurrency": 1, "timeout": "1s"}) as loop:
         reader, writer = await asyncio.open_connection(*loop.url.removeprefix("http://").split(":"))
-        writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: sidecar\r\ncontent-length: 999\r\n\r\n{{".encode())
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 999\r\n\r\n{{".encode())
         assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 408")
         await asyncio.wait_for(ask(loop), 10)
         writer.close()

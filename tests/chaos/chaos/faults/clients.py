@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @fault("slow_loris", "fifty clients that send a request byte by byte and never end it")
 async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n%bcontent-length: 100000\r\n\r\n" % _key(world)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n%bcontent-length: 100000\r\n\r\n" % _key(world)
     head += b"{" * 1000
     ports = [int(url.rpartition(":")[2]) for url in world.urls]
 
@@ -49,7 +49,8 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
 
     async def leave(number: int) -> None:
         body = b'{"stream": true, "messages": [{"role": "user", "content": "gone %d"}]}' % number
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\nx-pace: 20x0.2\r\ncontent-type: application/json\r\n"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        head += b"x-pace: 20x0.2\r\ncontent-type: application/json\r\n"
         writer = None
         with contextlib.suppress(OSError, TimeoutError):
             reader, writer = await asyncio.open_connection("127.0.0.1", rng.choice(ports))
