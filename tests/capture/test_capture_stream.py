@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
+import brotli
 import pytest
-from captured_chats import event_stream, exchange, read_call
+import zstandard
+from captured_chats import event_stream, exchange, read_call, user
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
@@ -33,6 +36,7 @@ def piece(index: int, arguments: str, **fields: Any) -> dict[str, Any]:
     return {"tool_calls": [{"index": index, **fields, "function": function}]}
 
 
+DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27}
 
 OPENAI_TEXT = event_stream(
@@ -231,12 +235,71 @@ def test_every_legal_way_to_write_the_events_reads_the_same(name: str) -> None:
         assert answer(body) == expected, way
 
 
+FINISHES = {"text": 1, "tools": 1, "vllm": 1, "azure": 1, "two": 2}
+"""How many choices each stream has, of which each says that it finished."""
+
+
+@pytest.mark.parametrize(
+    ("complete", "line_end"), [(True, b"\n"), (False, b"\r\n")], ids=["production ended", "the caller left"]
+)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_cut_at_any_byte_is_no_call(name: str) -> None:
-    stream = STREAMS[name].rstrip(b"\n")
-    for body in (stream, stream.replace(b"\n", b"\r\n")):
-        for cut in range(len(body)):
-            assert read(body[:cut]) == NotCaptured("truncated_stream"), body[max(0, cut - 40) : cut]
+def test_a_stream_that_is_cut_is_a_call_once_all_choices_have_finished(
+    name: str, complete: bool, line_end: bytes
+) -> None:
+    request = {"messages": [user("hi")], "stream": True, "n": FINISHES[name]}
+    expected = [(choice["message"], choice["finish_reason"]) for choice in answer(STREAMS[name])["choices"]]
+    body = STREAMS[name].rstrip(b"\n").replace(b"\n", line_end)
+    ends = [at for at in range(len(body)) if body.startswith(line_end * 2, at)]
+    cuts = {cut for at in ends for cut in range(at - 2, at + 6)} | set(range(0, len(body), 11))
+    for cut in sorted(cuts):
+        call = read_call(exchange(request, body[:cut], complete=complete))
+        if finishes(body[:cut]) < FINISHES[name]:
+            assert call == NotCaptured("truncated_stream" if complete else "incomplete"), body[cut - 40 : cut]
+        else:
+            assert isinstance(call, CapturedCall), body[cut - 40 : cut]
+            said = [(choice["message"], choice["finish_reason"]) for choice in call.answer["choices"]]
+            assert said == expected
+
+
+def finishes(body: bytes) -> int:
+    """How many events of the stream that have come to their end say that a choice has finished."""
+    return sum(b'"finish_reason": "' in event for event in b"\n".join([*body.splitlines(), b""]).split(b"\n\n")[:-1])
+
+
+def test_of_two_choices_one_that_finished_is_not_the_whole() -> None:
+    first = event_stream(chunk({"role": "assistant", "content": "a"}), chunk({}, "stop")).removesuffix(DONE)
+    assert read_call(exchange({"messages": [user("hi")], "n": 2}, first)) == NotCaptured("truncated_stream")
+    assert read_call(exchange({"messages": [user("hi")], "n": 2}, first, complete=False)) == NotCaptured("incomplete")
+    assert isinstance(read_call(exchange({"messages": [user("hi")]}, first, complete=False)), CapturedCall)
+
+
+@pytest.mark.parametrize("error", ["caller_gone", "closed", "idle_timeout"])
+def test_what_comes_after_done_does_not_matter(error: str) -> None:
+    for stream in STREAMS.values():
+        assert isinstance(read_call(exchange(answer=stream, complete=False, error=error)), CapturedCall)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_a_compressed_stream_whose_caller_left_at_done_is_a_call(encoding: str) -> None:
+    """Its last block was flushed, and its end never came."""
+    flushed = _flushed(encoding, OPENAI_TEXT)
+    headers = [(b"content-type", b"text/event-stream"), (b"content-encoding", encoding.encode())]
+    left = exchange(answer=flushed, response_headers=headers, complete=False)
+    assert isinstance(read_call(left), CapturedCall)
+    assert read_call(exchange(answer=flushed[:60], response_headers=headers, complete=False)) == NotCaptured(
+        "incomplete"
+    )
+
+
+def _flushed(encoding: str, body: bytes) -> bytes:
+    if encoding == "br":
+        brotli_out = brotli.Compressor()
+        return bytes(brotli_out.process(body) + brotli_out.flush())
+    if encoding == "zstd":
+        zstd_out = zstandard.ZstdCompressor().compressobj()
+        return zstd_out.compress(body) + zstd_out.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    zlib_out = zlib.compressobj(wbits=16 + zlib.MAX_WBITS if encoding == "gzip" else zlib.MAX_WBITS)
+    return zlib_out.compress(body) + zlib_out.flush(zlib.Z_SYNC_FLUSH)
 
 
 def test_a_stream_whose_choices_did_not_all_finish_is_no_call() -> None:

@@ -105,6 +105,35 @@ CALLED = tool_call("a", "add", x=1, y=[2])
             assistant(None, {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{no json"}}),
             assistant(None, {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{no json"}}),
         ),
+        # the speaker's name, as AgentScope, LangGraph and LangChain for JavaScript add it
+        (assistant("Hi"), {"role": "assistant", "content": "Hi", "name": "bot"}),
+        (assistant(None, CALLED), {"role": "assistant", "name": "bot", "content": None, "tool_calls": [CALLED]}),
+        # words beside a tool call, which CrewAI leaves out
+        (assistant("Let me see.", CALLED), {"role": "assistant", "content": None, "tool_calls": [CALLED]}),
+        # a stream's accumulator leaves its index, its parsed arguments and null fields
+        (
+            assistant(None, CALLED),
+            assistant(None, CALLED | {"index": 0, "parsed_arguments": None}) | {"function_call": None, "audio": None},
+        ),
+        # other ids, where the server or the framework makes its own
+        (assistant(None, CALLED), assistant(None, CALLED | {"id": "ours"})),
+        (assistant(None, CALLED | {"id": ""}), assistant(None, CALLED | {"id": "made-up"})),
+        # numbers as JavaScript writes them
+        (
+            assistant(
+                None, {"id": "a", "function": {"name": "f", "arguments": '{"x": 1.0, "y": 12345678901234567890}'}}
+            ),
+            assistant(None, {"id": "a", "function": {"name": "f", "arguments": '{"x":1,"y":12345678901234567000}'}}),
+        ),
+        # thoughts in the text, of a server that does not parse them
+        (assistant("<think>\nhm\n</think>\n\nHi"), assistant("Hi")),
+        (assistant("hm</think>Hi"), assistant("Hi")),
+        (
+            assistant("Hi"),
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Hi"}]},
+        ),
+        (assistant() | {"refusal": "No."}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}),
+        (assistant() | {"refusal": "No."}, {"role": "assistant", "content": ""}),
         (
             assistant() | {"function_call": {"name": "f", "arguments": '{"x": 1}'}},
             {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"x":1}'}},
@@ -127,7 +156,8 @@ def test_an_answer_is_recognised_however_the_agent_sends_it_back(
         assistant("Hullo"),
         {"role": "user", "content": "Hello"},
         assistant("Hello", CALLED),
-        assistant("Hello") | {"name": "bot"},
+        assistant(None),
+        {"role": "user", "name": "bot", "content": "Hello"},
         {"role": "assistant", "content": [{"type": "text", "text": "Hello"}, {"type": "image_url", "image_url": {}}]},
     ],
 )
@@ -135,6 +165,66 @@ def test_another_answer_is_another_conversation(sent_back: dict[str, Any]) -> No
     placed = conversations()
     first = placed.place(call([user("go")], assistant("Hello")))
     assert placed.place(call([user("go"), sent_back, user("on")], assistant("done"))).session_id != first.session_id
+
+
+@pytest.mark.parametrize(
+    "sent_back",
+    [
+        assistant(None, tool_call("a", "add", x=1, y=[3])),
+        assistant(None, tool_call("a", "add", x="1", y=[2])),
+        assistant(None, tool_call("a", "sub", x=1, y=[2])),
+        assistant(None, CALLED, CALLED),
+        assistant(None),
+        assistant("add"),
+    ],
+)
+def test_another_tool_call_is_another_conversation(sent_back: dict[str, Any]) -> None:
+    placed = conversations()
+    first = placed.place(call([user("go")], assistant(None, CALLED)))
+    then = placed.place(call([user("go"), sent_back, tool("a", "3")], assistant("done")))
+    assert then.session_id != first.session_id
+
+
+def test_the_names_of_users_tell_conversations_apart() -> None:
+    placed = conversations()
+    ann, bob = ({**user("hi"), "name": name} for name in ("ann", "bob"))
+    first = placed.place(call([ann], assistant("hello")))
+    assert placed.place(call([bob, assistant("hello"), user("on")], assistant("ok"))).session_id != first.session_id
+    assert placed.place(call([ann, assistant("hello"), user("on")], assistant("ok"))).session_id == first.session_id
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        lambda who: assistant("Hi", tool_call(f"call_{who}", "look")),
+        lambda who: assistant(f"{who} looks", tool_call("call_0", "look")),
+        lambda who: assistant() | {"refusal": f"not for {who}"},
+        lambda who: assistant(f"<think>{who}</think>Hi"),
+    ],
+    ids=["id", "words beside a call", "refusal", "thought"],
+)
+def test_what_some_frameworks_change_still_tells_users_apart_where_it_is_kept(differs: Any) -> None:
+    """Users who said and heard the same otherwise, going on in the order opposite to the one they began in."""
+    placed = conversations()
+    first = {who: placed.place(call([user("go")], differs(who))) for who in ("ann", "bob", "cem")}
+    for who in reversed(first):
+        then = placed.place(call([user("go"), differs(who), user("on")], assistant("ok")))
+        assert then.session_id == first[who].session_id
+
+
+def test_an_end_that_was_claimed_by_its_id_is_not_claimed_again_without() -> None:
+    """And the ends of one conversation, claimed or forgotten, leave nothing behind."""
+    placed = conversations(limit=4)
+    for number in range(50):
+        mine = placed.place(call([user("go")], assistant(None, tool_call(f"call_{number}", "look"))))
+        answer, result = assistant(None, tool_call(f"call_{number}", "look")), tool(f"call_{number}", "wet")
+        assert placed.place(call([user("go"), answer, result], assistant("wet"))) == mine
+    renamed = [user("go"), assistant(None, tool_call("other", "look")), tool("other", "wet")]
+    assert placed.place(call(renamed, assistant("dry"))).session_id != mine.session_id
+    for number in range(4):
+        placed.place(call([user(f"something else {number}")], assistant("ok")))
+    assert len(placed._by_name) == 4
+    assert sum(len(ends.waiting) for ends in placed._by_name.values()) == 4
 
 
 def test_pictures_are_told_apart() -> None:
@@ -362,6 +452,8 @@ def _as_sent_back(answer: dict[str, Any], dice: random.Random) -> dict[str, Any]
         called["function"]["arguments"] = json.dumps(json.loads(called["function"]["arguments"]), indent=1)
     if isinstance(message.get("content"), str) and dice.random() < 0.5:
         message["content"] = [{"type": "text", "text": message["content"]}]
+    if dice.random() < 0.5:
+        message["name"] = "bot"
     return message
 
 

@@ -19,7 +19,8 @@ from slipstream.capture.intake import Intake
 from slipstream.capture.kept import Keeper, Kept, unpack_kept
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactRule
 from slipstream.store.database import Database
 from slipstream.store.tables.capture import CapturedRow
 

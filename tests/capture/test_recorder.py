@@ -28,7 +28,8 @@ from slipstream.capture.retries import Retries
 from slipstream.capture.turns import Turns
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactRule
 from slipstream.selection import Decision
 from slipstream.store import captured, pictures
 from slipstream.store.database import Database

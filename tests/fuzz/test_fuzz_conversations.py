@@ -1,4 +1,5 @@
-"""Task chaining: however conversations interleave and branch, each keeps its session, and its tasks are its own."""
+"""Task chaining: however conversations interleave and branch, and however the agents' frameworks write an answer into
+the next request, each conversation keeps its session, and its tasks are its own."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from slipstream.capture.conversations import Conversations, Place
 from slipstream.capture.kept import Keeper
 from slipstream.capture.retries import Retries
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 
 KEEPER = Keeper(Redactor([]), 2**20)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
+ARGUMENT = TEXT | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 
 
 def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int = 0) -> CapturedCall:
@@ -50,6 +52,7 @@ def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int =
 def conversation(draw: st.DrawFn, name: str) -> list[tuple[int, CapturedCall]]:
     """The calls of an agent, each with the number of the user's turn that it belongs to."""
     messages: list[Any] = draw(st.sampled_from([[], [{"role": "system", "content": "help"}]]))
+    framework = draw(st.frozensets(st.sampled_from(["names", "nulls", "drops", "parts", "blanks", "json", "ids"])))
     calls = []
     for turn in range(draw(st.integers(1, 3))):
         messages = [*messages, {"role": "user", "content": f"{name} {turn} {draw(TEXT)}"}]
@@ -57,16 +60,45 @@ def conversation(draw: st.DrawFn, name: str) -> list[tuple[int, CapturedCall]]:
         for step in range(steps + 1):
             answer: dict[str, Any] = {"role": "assistant", "content": f"{draw(TEXT)} {turn} {step}"}
             if step < steps:
-                function = {"name": "f", "arguments": json.dumps({"x": draw(TEXT)})}
+                function = {"name": "f", "arguments": json.dumps({"x": draw(ARGUMENT)})}
                 answer |= {
-                    "content": None,
+                    "content": draw(st.none() | TEXT),
                     "tool_calls": [{"id": f"c{turn}{step}", "type": "function", "function": function}],
                 }
             calls.append((turn, call(messages, answer, user="one key for all")))
-            messages = [*messages, answer]
+            messages = [*messages, written_again(framework, answer)]
             if step < steps:
-                messages.append({"role": "tool", "tool_call_id": f"c{turn}{step}", "content": draw(TEXT)})
+                call_id = messages[-1]["tool_calls"][0]["id"]
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": draw(TEXT)})
     return calls
+
+
+def written_again(framework: frozenset[str], answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer as a framework of these habits writes it into the next request."""
+    message: dict[str, Any] = json.loads(json.dumps(answer))
+    if "names" in framework:
+        message["name"] = "forecaster"
+    if "nulls" in framework:
+        message |= {"function_call": None, "audio": None, "refusal": None, "annotations": [], "reasoning_content": "hm"}
+    if "drops" in framework and "tool_calls" in message:
+        del message["content"]
+    if "parts" in framework and message.get("content"):
+        message["content"] = [{"type": "text", "text": message["content"]}]
+    if "blanks" in framework and isinstance(message.get("content"), str):
+        message["content"] = f"\n{message['content'].strip()} "
+    for called in message.get("tool_calls", []):
+        if "json" in framework:
+            arguments = json.loads(called["function"]["arguments"], parse_float=javascript)
+            called["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+            called["index"] = 0
+        if "ids" in framework:
+            called["id"] = f"ours{called['id']}"
+    return message
+
+
+def javascript(number: str) -> float | int:
+    value = float(number)
+    return int(value) if value.is_integer() else value
 
 
 @st.composite

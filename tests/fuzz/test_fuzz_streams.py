@@ -16,7 +16,8 @@ from slipstream.capture.kept import Keeper
 from slipstream.capture.stream import assemble, events
 from slipstream.encodings import Undecodable, decoded
 from slipstream.proxy.tap import Exchange, Recording, Room
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactRule
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(

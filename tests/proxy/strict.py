@@ -195,8 +195,8 @@ def assert_same(sent: Message, got: Arrived, production: str) -> None:
     assert message.first == (sent.first[0], target)
     assert got.side == ("production" if target == b"/v1" or target[:4] in (b"/v1/", b"/v1?") else "control")
     assert (message.version, message.body) == (b"1.1", sent.body)
-    # each side's own, and the caller's credentials, which are production's (docs/access.md)
-    own = (b"host", b"authorization") if got.side == "control" else (b"host", b"x-slipstream-")
+    # each side's own; the caller's credentials, which are production's (docs/access.md); whom the worker found it to be
+    own = (b"host", b"authorization", b"x-slipstream-scope") if got.side == "control" else (b"host", b"x-slipstream-")
     assert _without(message.end_to_end, own) == _without(sent.end_to_end, own)
     if got.side == "production":
         assert message.values(b"host") == [production.encode()]

@@ -11,6 +11,8 @@ import pytest
 from reading import Message, read_answers
 from strict import PATIENCE, Rig, Script, Struck, rig
 
+pytestmark = pytest.mark.sampled
+
 CONTROLS = [byte for byte in (*range(0x20), 0x7F) if byte not in b"\t\r\n"]
 OK = b"HTTP/1.1 200 OK\r\n"
 SECOND = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\nx-poison: 1\r\n\r\npoisoned"

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from strict import Rig, rig
 
+pytestmark = pytest.mark.sampled
+
 LENGTH = b"content-length: 2\r\n"
 CODING = b"transfer-encoding: chunked\r\n"
 INNER = b"GET /v1/smuggled HTTP/1.1\r\nhost: s\r\n\r\n"

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from strict import PATIENCE, Rig, rig
 
+pytestmark = pytest.mark.sampled
+
 INNER = b"GET /v1/smuggled HTTP/1.1\r\nhost: s\r\n\r\n"
 GOOD = b"POST /v1/good HTTP/1.1\r\nhost: s\r\ncontent-length: 4\r\n\r\ngood"
 REST = b"host: s\r\ncontent-length: 2\r\n\r\n{}"

@@ -11,6 +11,7 @@ import xxhash
 from slipstream.capture.body import NotCaptured, Unreadable, read_json
 from slipstream.capture.kept import Kept, identity_of
 from slipstream.jsontext import from_json, to_json
+from slipstream.tenants import qualified
 
 _MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
@@ -28,7 +29,8 @@ class CapturedCall(NamedTuple):
         answer: the whole `chat.completion` object. Choice 0 is what the user saw.
         request_text, answer_text: their JSON in UTF-8.
         msg_id: the completion's id.
-        session_id, task_id: as the headers name them.
+        tenant: whose call it is.
+        session_id, task_id: as the headers name them, qualified by the tenant.
         principal: a hash of the caller's credentials and user field. It keeps users apart in memory.
         digest: a hash of the principal, the route, the session and task headers and the request body: equal for a
             call and its retries.
@@ -42,6 +44,7 @@ class CapturedCall(NamedTuple):
     request_text: bytes
     answer_text: bytes
     msg_id: str | None
+    tenant: str
     session_id: str | None
     task_id: str | None
     mark: frozenset[str]
@@ -78,8 +81,9 @@ def _read(kept: Kept) -> CapturedCall:
         request_text=kept.request if request_plain else to_json(request),
         answer_text=kept.answer if answer_plain else to_json(answer),
         msg_id=msg_id_of(answer),
-        session_id=kept.session_id,
-        task_id=kept.task_id,
+        tenant=kept.tenant,
+        session_id=None if kept.session_id is None else qualified(kept.tenant, kept.session_id),
+        task_id=None if kept.task_id is None else qualified(kept.tenant, kept.task_id),
         mark=frozenset(kept.mark) if kept.mark else _NO_LABELS,
         metadata=from_json(kept.metadata)[0] if kept.metadata else {},
         principal=principal,

@@ -3,6 +3,10 @@
 A chat completion request carries the whole conversation. So the messages of a call, followed by its answer, are a
 state that the next call of the same conversation starts with. States are hashed message by message, each hash over
 the one before (a hash chain, as in a Merkle list), which makes every prefix of a request one lookup.
+
+What counts of a message is its meaning (`messages.py`). A state is named three times: by all of it, without what some
+frameworks leave out of an answer, and without the ids of tool calls too. The first name that is known decides, so
+that a framework that changes those is followed, and where none does they tell users apart who say the same.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from uuid_utils import uuid7
 from xxhash import xxh3_128_digest
 
 from slipstream.capture.completion import CapturedCall
-from slipstream.capture.messages import canonical
+from slipstream.capture.messages import meaning
+from slipstream.tenants import qualified
 from slipstream.trajectory import Message, answer_message, message_tool_calls
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call belongs.
+    """Where a call belongs, by ids in the store.
 
     Attributes:
         new_task: the task's id was made for this call.
@@ -37,17 +42,34 @@ class Place:
 class _End:
     """The end of one call: a conversation that its next call may continue."""
 
-    state: bytes
+    names: _Names
     place: Place
     claimed: bool = False
 
 
 @dataclass(slots=True)
 class _Ends:
-    """The ends of calls that reached the same state: users who said and heard the same."""
+    """The ends of calls that reached a state of one name, oldest first: users who said and heard the same.
 
-    unclaimed: list[_End] = field(default_factory=list)
+    Attributes:
+        waiting: those that may be unclaimed. One that was claimed by another name of its state leaves it when it comes
+            first, or is forgotten.
+    """
+
+    waiting: list[_End] = field(default_factory=list)
     remembered: int = 0
+
+    def claim(self) -> _End | None:
+        while self.waiting:
+            end = self.waiting.pop(0)
+            if not end.claimed:
+                end.claimed = True
+                return end
+        return None
+
+
+_Names = tuple[bytes, ...]
+"""Of one state, each once, the most exact first."""
 
 
 class Conversations:
@@ -59,7 +81,7 @@ class Conversations:
 
     Args:
         limit: ends of calls remembered, and tasks named by header; the oldest go first. An end takes about 500
-            bytes.
+            bytes, with tool calls 800.
         new_id: makes an id for a session or a task. Those of version 7 grow with time, so that the store's indexes of
             them grow at one end, and a new one costs the same however many there are.
     """
@@ -68,7 +90,7 @@ class Conversations:
         self._limit = limit
         self._new_id = new_id
         self._by_age: deque[_End] = deque()
-        self._by_state: dict[bytes, _Ends] = {}
+        self._by_name: dict[bytes, _Ends] = {}
         self._sessions: OrderedDict[str, str] = OrderedDict()
         """The session of each task that was named by header."""
 
@@ -86,12 +108,12 @@ class Conversations:
         if session_id is None and task_id is not None:
             session_id = self._sessions.get(task_id)
         if session_id is None:
-            session_id = found.session_id if found else self._new_id()
+            session_id = found.session_id if found else qualified(call.tenant, self._new_id())
         new_task = False
         if task_id is None:
             goes_on = found is not None and not any(message.get("role") == "user" for message in rest)
             new_task = not goes_on
-            task_id = found.task_id if found and goes_on else self._new_id()
+            task_id = found.task_id if found and goes_on else qualified(call.tenant, self._new_id())
         else:
             self._sessions[task_id] = session_id
             self._sessions.move_to_end(task_id)
@@ -102,37 +124,35 @@ class Conversations:
         self._remember(_End(states[-1], place))
         return place
 
-    def _claim(self, states: Sequence[bytes], messages: Sequence[Message]) -> tuple[Place | None, Sequence[Message]]:
+    def _claim(self, states: Sequence[_Names], messages: Sequence[Message]) -> tuple[Place | None, Sequence[Message]]:
         """The place whose end is the longest proper prefix of the messages, and the messages after that prefix.
 
         Where all ends of that prefix are claimed, a shorter one is not tried: it would be another user's.
         """
         for length in range(len(messages) - 1, 0, -1):
-            ends = self._by_state.get(states[length - 1])
-            if ends is None:
-                continue
-            if not ends.unclaimed:
-                break
-            end = ends.unclaimed.pop(0)
-            end.claimed = True
-            return end.place, messages[length:]
+            known = next((ends for name in states[length - 1] if (ends := self._by_name.get(name))), None)
+            if known is not None:
+                end = known.claim()
+                return (end.place, messages[length:]) if end else (None, messages)
         return None, messages
 
     def _remember(self, end: _End) -> None:
-        ends = self._by_state.setdefault(end.state, _Ends())
-        ends.unclaimed.append(end)
-        ends.remembered += 1
+        for name in end.names:
+            ends = self._by_name.setdefault(name, _Ends())
+            ends.waiting.append(end)
+            ends.remembered += 1
         self._by_age.append(end)
         if len(self._by_age) > self._limit:
             self._forget(self._by_age.popleft())
 
     def _forget(self, oldest: _End) -> None:
-        ends = self._by_state[oldest.state]
-        ends.remembered -= 1
-        if not oldest.claimed:
-            ends.unclaimed.pop(0)  # both are by age, so it is the first in this one too
-        if not ends.remembered:
-            del self._by_state[oldest.state]
+        for name in oldest.names:
+            ends = self._by_name[name]
+            ends.remembered -= 1
+            if ends.waiting and ends.waiting[0] is oldest:  # both are by age, so it is the first in this one too
+                ends.waiting.pop(0)
+            if not ends.remembered:
+                del self._by_name[name]
 
 
 def completes(call: CapturedCall) -> bool:
@@ -149,6 +169,16 @@ def _start(principal: bytes, session_id: str | None) -> bytes:
     return principal + (session_id or "").encode()
 
 
-def _states(state: bytes, messages: Sequence[Message]) -> list[bytes]:
+def _states(start: bytes, messages: Sequence[Message]) -> list[_Names]:
     """The state after each message."""
-    return [state := xxh3_128_digest(state + canonical(message), _SEED) for message in messages]
+    states: list[_Names] = []
+    state, ids, asides = start, b"", b""
+    for message in messages:
+        read = meaning(message)
+        state = xxh3_128_digest(state + read.essence, _SEED)
+        if read.ids:
+            ids = xxh3_128_digest(ids + state + read.ids, _SEED)
+        if read.aside:
+            asides = xxh3_128_digest(asides + state + read.aside, _SEED)
+        states.append(tuple(dict.fromkeys((state + ids + asides, state + ids, state))) if ids or asides else (state,))
+    return states

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,14 +20,19 @@ from slipstream.capture.stream import assemble
 from slipstream.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import RedactionFailed, Redactor
-from slipstream.suspects import Suspects
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactionFailed
+from slipstream.redaction.suspects import Suspects
+from slipstream.tenants import DEFAULT
 
 _KEY = secrets.token_bytes(32)
 """Of hashes that are kept for a moment, so that nobody can guess what they are of."""
 _SEED = int.from_bytes(_KEY[:8])
 
-_IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
+_WHATEVER_CAME = ("not_a_chat", "opted_out")
+"""Reasons that the request alone gives."""
+
+_IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key")
 _IDENTITY_FIELDS = ("user", "safety_identifier")
 
 
@@ -37,16 +42,18 @@ class Kept(msgspec.Struct, array_like=True):
     Attributes:
         request: JSON, redacted. Nothing says yet that it is a chat.
         answer: JSON, redacted, put together where it was streamed.
-        credentials: a keyed hash of the caller's credentials.
+        credentials: a keyed hash of who the caller is: its tenant, the name of its key of ours, its credentials for
+            production, and the headers of `access.identity_headers`.
         identity: what `identity_of` says of the request as it was sent; None where that is the one here.
         route: a keyed hash of the path.
         retry: which retry of the openai SDK this is, 0 for a first attempt.
         started_at: Unix seconds.
         latency: seconds from the request's arrival to the answer's last byte.
-        session_id, task_id: as the headers name them.
+        session_id, task_id: as the headers name them, redacted.
         mark: the labels, redacted; empty where the call is not marked.
         metadata: a JSON object, redacted; b"" where there is none.
         problems: the `x-slipstream-...` headers that were left out.
+        tenant: whose call it is, and whose names the session and the task have.
     """
 
     request: bytes
@@ -62,6 +69,7 @@ class Kept(msgspec.Struct, array_like=True):
     mark: tuple[str, ...] = ()
     metadata: bytes = b""
     problems: tuple[str, ...] = ()
+    tenant: str = DEFAULT
 
 
 pack_kept = msgspec.msgpack.Encoder().encode
@@ -76,11 +84,13 @@ class Keeper:
 
     Args:
         max_body: the most bytes of the request and of the answer, as sent and decompressed.
+        identity_headers: by which callers are told apart, beside their credentials; in lower case.
     """
 
-    def __init__(self, redactor: Redactor, max_body: int) -> None:
+    def __init__(self, redactor: Redactor, max_body: int, identity_headers: Sequence[str] = ()) -> None:
         self._redactor = redactor
         self._max_body = max_body
+        self._identity_headers = (*_IDENTITY_HEADERS, *(name.encode() for name in identity_headers))
         signs = redactor.signs
         # what says `"store": false` is not to be kept at all
         self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',)})
@@ -90,6 +100,8 @@ class Keeper:
         try:
             return self._keep(exchange)
         except (Unreadable, Undecodable) as error:
+            if not exchange.complete and error.reason not in _WHATEVER_CAME:
+                return NotCaptured("incomplete")  # what is wrong with a part of an answer says nothing
             return NotCaptured(error.reason)
         except RedactionFailed:
             return NotCaptured("redaction_failed")
@@ -101,8 +113,6 @@ class Keeper:
         said = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
         if said.never:
             raise Unreadable("opted_out")
-        if not exchange.complete:
-            raise Unreadable("incomplete")
         if exchange.status != 200:
             raise Unreadable("status")
         request, answer = exchange.request_body, exchange.response_body
@@ -114,30 +124,58 @@ class Keeper:
         content_type = answered.get(b"content-type", b"").strip().lower()
         identity = None
         streamed = content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
-        if streamed or not content_type or encodings != (b"", b"") or not self._may_stay(request, answer):
-            request, identity, streams = _redacted_request(
-                decoded(request, encodings[0], self._max_body), self._redactor
-            )
+        whole = exchange.complete
+        if streamed or not whole or not content_type or encodings != (b"", b"") or not self._may_stay(request, answer):
+            asked, redacted, request = _redacted_request(decoded(request, encodings[0], self._max_body), self._redactor)
+            identity = identity_of(asked)
             # A few servers stream without saying so, but none answers JSON in the form of events.
-            streamed = streamed or (not content_type and streams)
-            answer = _redacted_answer(decoded(answer, encodings[1], self._max_body), streamed, self._redactor)
+            streamed = streamed or (not content_type and asked.get("stream") is True)
+            plain = decoded(answer, encodings[1], self._max_body, whole=whole)
+            answer = self._redacted_answer(plain, _choices_asked(asked), streamed, whole, redacted is not asked)
 
         retry = fields.get(b"x-stainless-retry-count", b"").strip()
         kept = Kept(
             request=request,
             answer=answer,
-            credentials=_hash(b"\n".join([fields.get(name, b"").strip() for name in _IDENTITY_HEADERS])),
+            credentials=self._credentials(exchange, fields),
             identity=identity,
             route=xxh3_64_intdigest(exchange.path.encode(), _SEED),
             retry=int(retry[:9]) if retry.isdigit() else 0,
             started_at=exchange.started_at,
             latency=exchange.duration,
+            tenant=exchange.tenant,
         )
         if said is not SILENT:
-            kept.session_id, kept.task_id, kept.problems = said.session_id, said.task_id, said.problems
+            kept.session_id, kept.task_id = map(self._name, (said.session_id, said.task_id))
+            kept.problems = said.problems
             kept.mark = tuple(self._redactor.redact(list(said.mark), strict=True))
             kept.metadata = to_json(self._redactor.redact(dict(said.metadata), strict=True))
         return kept
+
+    def _credentials(self, exchange: Exchange, fields: Mapping[bytes, bytes]) -> bytes:
+        said = [fields.get(name, b"").strip() for name in self._identity_headers]
+        return _hash(b"\n".join([exchange.tenant.encode(), (exchange.key or "").encode(), *said]))
+
+    def _redacted_answer(
+        self, text: bytes, choices_asked: int, streamed: bool, whole: bool, prompt_redacted: bool
+    ) -> bytes:
+        """The answer without secrets.
+
+        Args:
+            whole: whether it came to its end; else its choices must say so.
+            prompt_redacted: something of its request was redacted.
+        """
+        answer, plain = (assemble(text, choices_asked), False) if streamed else read_json(text)
+        if not isinstance(answer, dict):
+            raise Unreadable("no_answer")
+        if not (streamed or whole or _have_finished(answer.get("choices"), choices_asked)):
+            raise Unreadable("incomplete")
+        return self._redactor.redact_json(
+            answer, text if plain else None, answer=True, prompt_redacted=prompt_redacted
+        )[1]
+
+    def _name(self, name: str | None) -> str | None:
+        return None if name is None else self._redactor.redact_id(name)
 
     def _may_stay(self, request: bytes, answer: bytes) -> bool:
         """Whether both are JSON objects, should they be JSON, that hold nothing for which they must be read."""
@@ -157,22 +195,27 @@ def _is_object(text: bytes) -> bool:
     return text.lstrip()[:1] == b"{" and text.rstrip()[-1:] == b"}"  # which copy nothing where there is no blank
 
 
-def _redacted_request(text: bytes, redactor: Redactor) -> tuple[bytes, bytes, bool]:
-    """The request without secrets, its identity, and whether it asks for a stream."""
+def _redacted_request(text: bytes, redactor: Redactor) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """The request as it was sent, and without secrets, and that as JSON."""
     request, plain = read_json(text)
     if not isinstance(request, dict):
         raise Unreadable("not_a_chat")
     if request.get("store") is False:
         raise Unreadable("opted_out")
-    _, redacted = redactor.redact_json(request, text if plain else None)
-    return redacted, identity_of(request), request.get("stream") is True
+    return request, *redactor.redact_json(request, text if plain else None)
 
 
-def _redacted_answer(text: bytes, streamed: bool, redactor: Redactor) -> bytes:
-    answer, plain = (assemble(text), False) if streamed else read_json(text)
-    if not isinstance(answer, dict):
-        raise Unreadable("no_answer")
-    return redactor.redact_json(answer, text if plain else None)[1]
+def _choices_asked(request: Mapping[str, Any]) -> int:
+    """`n` of the request."""
+    asked = request.get("n")
+    return asked if isinstance(asked, int) else 1
+
+
+def _have_finished(choices: Any, asked: int) -> bool:
+    """Whether as many choices as were asked for have a finish reason."""
+    if not isinstance(choices, list) or len(choices) < asked:
+        return False
+    return all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
 
 
 def _hash(text: bytes) -> bytes:

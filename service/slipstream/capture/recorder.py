@@ -24,6 +24,7 @@ from slipstream.store.bodies import pack
 from slipstream.store.captured import Parcel
 from slipstream.store.database import Database
 from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.tenants import name_of, qualified
 from slipstream.trajectory import Call, Task
 
 _log = structlog.get_logger(__name__)
@@ -166,15 +167,17 @@ class Recorder:
         marked = bool(call.mark)
         whole, decision = completes(call), None
         if whole and place.new_task and self._decide is not None:
-            alone = Call(place.task_id, 0, call.request, call.answer, call.msg_id, call.latency, call.started_at)
-            decision = self._decide(Task(place.task_id, place.session_id, (alone,), call.mark, marked, call.metadata))
+            task_id, session_id = name_of(place.task_id), name_of(place.session_id)
+            alone = Call(task_id, 0, call.request, call.answer, call.msg_id, call.latency, call.started_at)
+            task = Task(task_id, session_id, (alone,), call.mark, marked, call.metadata, call.tenant)
+            decision = self._decide(task)
         return NewCall(
             session_id=place.session_id,
             task_id=place.task_id,
             new_task=place.new_task,
             request=pack(call.request_text),
             answer=pack(call.answer_text),
-            msg_id=call.msg_id,
+            msg_id=None if call.msg_id is None else qualified(call.tenant, call.msg_id),
             latency=call.latency,
             started_at=call.started_at,
             completes=whole,

@@ -19,7 +19,7 @@ from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
 from slipstream.config.settings import Settings
 from slipstream.metrics import Metrics
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 from slipstream.selection import Selector
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
@@ -52,11 +52,11 @@ class Capture:
     ) -> None:
         self._database = database
         self._backlog = Backlog(settings.capture.backlog_bytes)
-        room = StoreRoom(database, metrics, settings.limits.store_bytes)
+        self._room = room = StoreRoom(database, metrics, settings.limits.store_bytes)
         self.intake = Intake(
             database,
             self._backlog,
-            Keeper(redactor, settings.capture.max_body),
+            Keeper(redactor, settings.capture.max_body, settings.access.identity_headers),
             metrics,
             store_full=lambda: room.full,
             limit_bytes=settings.capture.queue_bytes,
@@ -79,6 +79,11 @@ class Capture:
         self._recording = Worker("recorder", self.recorder.step, TICK)
         self.stages = (self._taking, self._recording)
         self.workers = (*self.stages, Worker("room", room.step, ROOM_TICK))
+
+    @property
+    def store_full(self) -> bool:
+        """Whether nothing new is captured, for want of room in the store."""
+        return self._room.full
 
     @property
     def waiting(self) -> int:

@@ -37,10 +37,13 @@ def events(body: bytes) -> Iterator[tuple[str, bytes]]:
         yield name, data[0]
 
 
-def assemble(body: bytes) -> dict[str, Any]:
+def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
     """The `chat.completion` object that a whole stream of `chat.completion.chunk` stands for.
 
     Every choice must have finished and `[DONE]` must have come, else the answer may be a part of one.
+
+    Args:
+        choices_asked: `n` of the request; once so many choices have finished, `[DONE]` need not have come.
 
     Raises:
         Unreadable: `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for chunks of another form.
@@ -74,7 +77,8 @@ def assemble(body: bytes) -> dict[str, Any]:
                 message = {"role": "assistant", "content": None}
                 choices[index] = {"index": index, "message": message, "logprobs": None, "finish_reason": None}
             _add_choice(choices[index], part)
-    if not done or not all(choice.get("finish_reason") for choice in choices.values()):
+    finished = all(choice.get("finish_reason") for choice in choices.values())
+    if not finished or not (done or (choices_asked is not None and len(choices) >= choices_asked)):
         raise Unreadable("truncated_stream")
     if not choices:
         raise Unreadable("no_answer")

@@ -55,6 +55,8 @@ class Head(msgspec.Struct, array_like=True):
     first_byte_after: float | None
     duration: float
     error: str | None
+    key: str | None
+    tenant: str
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,6 +79,8 @@ def frame(recording: Recording) -> list[bytes]:
             recording.first_byte_after,
             recording.duration,
             recording.error,
+            recording.key,
+            recording.tenant,
         )
     )
     return [len(head).to_bytes(4, "big") + head, *(request.pieces or ()), *(response.pieces or ())]
@@ -312,6 +316,8 @@ class _Receiver(asyncio.Protocol):
                         duration=head.duration,
                         complete=head.error is None,
                         error=head.error,
+                        key=head.key,
+                        tenant=head.tenant,
                     )
                 )
                 at = end

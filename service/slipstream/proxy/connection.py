@@ -145,6 +145,11 @@ class Connection(asyncio.Protocol):
         self.headers = []
         self.answered = False
 
+    def hand_over_to(self, receiver: Receiver) -> None:
+        """Let another receiver take the rest of the answer, at once."""
+        self._receiver = receiver
+        self.go_on()
+
     def send(self, head: bytes, pieces: Sequence[bytes]) -> None:
         """Send a part of the request; a connection that is gone swallows it, and `failed` tells."""
         if self._transport is not None:

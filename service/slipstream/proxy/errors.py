@@ -6,7 +6,7 @@ from typing import Literal
 
 from slipstream.errors import SlipstreamError
 
-Cause = Literal["connect", "connect_timeout", "first_byte_timeout", "idle_timeout", "closed", "protocol"]
+Cause = Literal["connect", "connect_timeout", "first_byte_timeout", "idle_timeout", "closed", "protocol", "redirect"]
 
 
 class UpstreamError(SlipstreamError):

@@ -7,17 +7,27 @@ import time
 
 import structlog
 
+from slipstream.access.carried import HEADER as KEY_HEADER
+from slipstream.access.guard import FREELY
 from slipstream.proxy.connection import Connection
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.gateway import Gateway, Route
 from slipstream.proxy.headers import UnknownCoding, answer_fields, content_length, has
+from slipstream.proxy.redirects import REDIRECTS, leads_away
 from slipstream.proxy.refusal import CHUNKS_OF_OLD, TOO_MANY_STREAMS, UNKNOWN_CODING, Refusal, body_too_large
+from slipstream.proxy.remainder import TAIL, has_ended, has_finished, tail_of
 from slipstream.proxy.request import Agent, Request
 from slipstream.proxy.tap import Recording
+from slipstream.proxy.uncaptured import UncapturedRoute
 from slipstream.proxy.upload import Upload
 from slipstream.proxy.writing import chunks
 
 _log = structlog.get_logger(__name__)
+
+_LURES = (
+    "it redirects to %s, where the agent's client would send Slipstream's key too. If that is the right address, "
+    "production.base_url has to be it"
+)
 
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
@@ -34,6 +44,8 @@ class Forward:
     sent = False
     upload: Upload | None = None
     _recording: Recording | None = None
+    _uncaptured: UncapturedRoute | None = None
+    """The route by which this call is counted, where capture cannot read it."""
     _connection: Connection | None = None
     _opening: asyncio.Task[None] | None = None
     _connecting = 0.0
@@ -52,6 +64,10 @@ class Forward:
     """The upstream takes no more of the request at the moment."""
     _started = False
     """The answer has started."""
+    _tail = b""
+    """The end of what came of the answer's body, where no copy is made of it."""
+    _keyed = False
+    """The request came with a key of ours, which is not in it any more."""
     _over = False
 
     def __init__(self, agent: Agent, request: Request, gateway: Gateway) -> None:
@@ -66,13 +82,15 @@ class Forward:
         if request.refusal is not None:
             self._decline(request.refusal)
             return
-        guard, kept = self._gateway.guard, True
+        guard, admitted = self._gateway.guard, FREELY
         if guard is not None:
             answer = guard.admit(request, route.tapped, self._agent.peer)
             if isinstance(answer, Refusal):
                 self._decline(answer)
                 return
-            kept = answer.capture
+            admitted = answer
+        request.scope = admitted.scope
+        self._keyed = admitted.key is not None
         if route.own and request.target in route.own:
             self._over = True
             self._agent.reply(request, 200, route.own[request.target])
@@ -92,7 +110,9 @@ class Forward:
             self._decline(CHUNKS_OF_OLD)
             return
         route.metrics.begins()
-        self._recording = self._gateway.recording(route, request, kept)
+        self._recording = self._gateway.recording(route, request, admitted)
+        if self._recording is None:
+            self._uncaptured = self._gateway.uncaptured(route, request, admitted)
         connection = route.pool.kept()
         if connection is None:
             self._open()
@@ -134,10 +154,18 @@ class Forward:
                 self._connection.hold()
 
     def agent_gone(self) -> None:
-        """The agent closed its connection."""
-        if not self._over:
+        """The agent closed its connection. Where it had the whole answer, that was all; else the call is cancelled."""
+        if self._over:
+            return
+        recording = self._recording
+        tail = self._tail if recording is None else recording.response.tail(TAIL)
+        ended = has_ended(tail)
+        if self._connection is not None and self.sent and (ended or self._has_finished(tail)):
+            connection, self._connection = self._connection, None
+            self._route.pool.read_on(connection)
+        if not ended:
             self._route.metrics.caller_gone()
-            self._break_off("caller_gone")
+        self._break_off(None if ended else "caller_gone")
 
     def abandon(self) -> bool:
         """The request turns out to be none. Returns whether its answer has started."""
@@ -151,13 +179,22 @@ class Forward:
         assert connection is not None  # it is the one that calls
         head = b""
         if starts:
+            if connection.status in REDIRECTS and (place := self._lures_to(connection)) is not None:
+                connection.close()
+                self.failed(UpstreamError("redirect", _LURES % place))
+                return
             self._started = True
             self._route.metrics.answered(connection.status)
             head = self._head(connection)
             if recording is not None:
                 recording.answer_starts(connection.status, connection.headers)
-        if recording is not None and pieces:
-            recording.answer_pieces(pieces)
+            elif self._uncaptured is not None and connection.status < 300:
+                self._route.metrics.uncaptured(self._uncaptured)
+        if pieces:
+            if recording is not None:
+                recording.answer_pieces(pieces)
+            elif not ends:
+                self._tail = tail_of(self._tail, pieces)
         if self._framed:
             pieces = chunks(pieces, last=ends)
         if ends:
@@ -308,7 +345,22 @@ class Forward:
         line = b"HTTP/1.1 %d %b\r\n" % (status, connection.reason)
         return b"".join((line, *fields, self._agent.closing(request), b"\r\n"))
 
-    def _break_off(self, error: str) -> None:
+    def _lures_to(self, connection: Connection) -> str | None:
+        """The other host that a redirect would have the agent send our key to."""
+        headers = self.request.headers
+        return leads_away(connection.headers, headers) if self._keyed or has(headers, KEY_HEADER) else None
+
+    def _has_finished(self, tail: bytes) -> bool:
+        """Whether the only choice that the request asks for has finished.
+
+        Of several choices others may be on their way still: capture counts them, and the call is cancelled.
+        """
+        recording = self._recording
+        if recording is None or not has_finished(tail):
+            return False
+        return b'"n"' not in (recording.request.whole() or b'"n"')
+
+    def _break_off(self, error: str | None) -> None:
         if self._opening is not None:
             self._opening.cancel()
         if self._connection is not None:

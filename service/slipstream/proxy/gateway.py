@@ -11,13 +11,16 @@ from typing import Protocol
 import httptools
 import structlog
 
-from slipstream.access.guard import Guard
+from slipstream.access.guard import Admitted, Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.misdirected import doubled, misdirected
 from slipstream.proxy.pool import Pool
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
-from slipstream.proxy.tap import Recording, Room, Tap
+from slipstream.proxy.tap import Recording, Room, Tap, may_capture
+from slipstream.proxy.uncaptured import UncapturedRoute, uncaptured_route
+from slipstream.tenants import DEFAULT
 
 _log = structlog.get_logger(__name__)
 
@@ -37,8 +40,10 @@ _LOOK = 0.1
 ROOT = b"/v1"
 """What is production's begins with it, ..."""
 
-_PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
+PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
 """... and goes on like this, where it goes on."""
+
+_DOUBLED = ROOT + ROOT + b"/"
 
 
 class Limits(Protocol):
@@ -60,6 +65,8 @@ class Route:
         head: a request's head as it leaves; and whether its body leaves in chunks.
         tapped: whether copies are taken.
         own: what the worker answers itself, by target: JSON.
+        prefixes: how the targets begin that are its own; those of no other upstream are the control API's.
+        versioned: its base URL ends with `/v1`, so that none of its paths begins with another one.
     """
 
     name: str
@@ -69,6 +76,8 @@ class Route:
     metrics: ProxyMetrics
     tapped: bool
     own: Mapping[bytes, bytes]
+    prefixes: tuple[bytes, ...] = ()
+    versioned: bool = False
 
 
 class OpenConnection(Protocol):
@@ -119,6 +128,8 @@ class Gateway:
         self.limits = limits
         self._full_until = 0.0
         self._production = production
+        self._productions = production.prefixes
+        self._doubled = _DOUBLED if production.versioned else b"\0"
         self._control = control
         self._tap = tap
         self._metrics = metrics
@@ -138,28 +149,40 @@ class Gateway:
             if path is None and request.method != b"CONNECT":
                 request.refusal, request.keep_alive = NO_PATH, False
             target = request.target = path or b"/"
-        return self._production if target.startswith(_PRODUCTIONS) or target == ROOT else self._control
+        if target.startswith(self._productions) or target == ROOT:
+            if target.startswith(self._doubled):
+                request.refusal = request.refusal or doubled(target, request.headers)
+                request.keep_alive = False
+            return self._production
+        if request.refusal is None:
+            request.refusal = misdirected(request.method, target, request.headers)
+            request.keep_alive = request.keep_alive and request.refusal is None
+        return self._control
 
     def is_productions(self, request: Request) -> bool:
         """Whether it goes to production, and not to the control API."""
         return self.route(request) is self._production
 
-    def recording(self, route: Route, request: Request, kept: bool) -> Recording | None:
-        """The copy that is to be made of this exchange, if any.
-
-        Args:
-            kept: whether the caller's API key lets its calls be captured.
-        """
+    def recording(self, route: Route, request: Request, admitted: Admitted) -> Recording | None:
+        """The copy that is to be made of this exchange, if any."""
         if not route.tapped:
             return None
         method, path = request.method.decode("ascii"), request.target.partition(b"?")[0].decode("latin-1")
         try:
-            if not self._tap.wants(method, path, request.headers, key=kept):
+            if not self._tap.wants(method, path, request.headers, key=admitted.capture):
                 return None
         except Exception:  # noqa: BLE001 - whatever is wrong with capture, production goes on
             self._tap_failed()
             return None
-        return Recording(method, path, request.headers, self._max_body, self._room)
+        tenant = admitted.scope.tenant or DEFAULT
+        return Recording(method, path, request.headers, self._max_body, self._room, key=admitted.key, tenant=tenant)
+
+    def uncaptured(self, route: Route, request: Request, admitted: Admitted) -> UncapturedRoute | None:
+        """The route by which a call is counted of which no copy is made; None where its caller wishes that, or where it
+        is no call of a model."""
+        if not route.tapped or request.method != b"POST" or not may_capture(request.headers, key=admitted.capture):
+            return None
+        return uncaptured_route(request.target)
 
     def record(self, recording: Recording) -> None:
         """An exchange is over. In the loop's next round: by then the answer's last bytes have left."""

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from slipstream.proxy.errors import Cause
 from slipstream.proxy.limits import Limit
+from slipstream.proxy.uncaptured import UncapturedRoute
 
 _ADDED = (50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0)
 """Seconds: the sidecar's own time is some hundred microseconds; what lies above 5 ms is a loop that was blocked."""
@@ -26,6 +27,7 @@ _CONNECT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _CLASSES = ("2xx", "3xx", "4xx", "5xx")
 _CAUSES: tuple[Cause, ...] = get_args(Cause)
 _LIMITS: tuple[Limit, ...] = get_args(Limit)
+_ROUTES: tuple[UncapturedRoute, ...] = get_args(UncapturedRoute)
 
 # Where in a row each number is. A histogram has a cell for each bucket, one for what is beyond them, and its sum.
 _ANSWERS = 0
@@ -39,7 +41,8 @@ _WAITING = _IN_FLIGHT + 1
 _TASKS = _WAITING + 1
 _CONNECTIONS = _TASKS + 1
 _REFUSED = _CONNECTIONS + 1
-_ADDED_CELLS = _REFUSED + len(_LIMITS)
+_UNCAPTURED = _REFUSED + len(_LIMITS)
+_ADDED_CELLS = _UNCAPTURED + len(_ROUTES)
 _CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
 _CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
 _ADDED_SUM = _CONNECT_CELLS - 1
@@ -79,6 +82,10 @@ class ProxyMetrics:
     def refused(self, limit: Limit) -> None:
         """A request, or a connection, was ended by this limit."""
         self._cells[_REFUSED + _LIMITS.index(limit)] += 1.0
+
+    def uncaptured(self, route: UncapturedRoute) -> None:
+        """A call of this route was answered, which capture cannot read."""
+        self._cells[_UNCAPTURED + _ROUTES.index(route)] += 1.0
 
     def answered(self, status: int) -> None:
         """An answer with this status, 200 to 599, has started."""
@@ -141,6 +148,11 @@ class Board(Collector):
         return int(self._sum(_DROPPED))
 
     @property
+    def uncaptured(self) -> dict[UncapturedRoute, int]:
+        """Calls that capture cannot read, by route."""
+        return {route: int(self._sum(_UNCAPTURED + place)) for place, route in enumerate(_ROUTES)}
+
+    @property
     def waiting(self) -> int:
         """Exchanges that wait in the workers."""
         return int(self._sum(_WAITING))
@@ -171,6 +183,14 @@ class Board(Collector):
         yield CounterMetricFamily(
             "slipstream_proxy_tap_failures", "Exchanges that capture failed to take.", self._sum(_TAP_FAILURES)
         )
+        uncaptured = CounterMetricFamily(
+            "slipstream_proxy_uncaptured",
+            "Calls that production answered and capture cannot read, by route.",
+            labels=["route"],
+        )
+        for route, calls in self.uncaptured.items():
+            uncaptured.add_metric([route], calls)
+        yield uncaptured
         yield GaugeMetricFamily("slipstream_proxy_in_flight", "Exchanges under way.", self._sum(_IN_FLIGHT))
         yield GaugeMetricFamily(
             "slipstream_proxy_connections", "Connections of agents that are open.", self._sum(_CONNECTIONS)

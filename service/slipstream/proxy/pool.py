@@ -10,6 +10,7 @@ import structlog
 
 from slipstream.proxy.connection import Connection
 from slipstream.proxy.errors import UpstreamError
+from slipstream.proxy.remainder import Remainder
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ class Pool:
         self._opener = opener
         self._idle_timeout = idle_timeout
         self._idle: list[Connection] = []
+        self._remainders: set[Remainder] = set()
 
     def kept(self) -> Connection | None:
         """The idle connection that was used last, if it is young enough; those below it are older still."""
@@ -67,13 +69,19 @@ class Pool:
             _log.exception("connection_not_opened")
             raise UpstreamError("connect", f"no connection: {error}") from error
 
+    def read_on(self, connection: Connection) -> None:
+        """Read the rest of an answer whose caller has left with its end, so that the connection can be kept."""
+        self._remainders.add(Remainder(connection, self._remainders.discard))
+
     @property
     def idle(self) -> int:
         """How many connections are kept."""
         return len(self._idle)
 
     def close(self) -> None:
-        """Close the kept connections."""
+        """Close the kept connections, and those whose answers only have to end."""
+        for remainder in list(self._remainders):
+            remainder.close()
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()

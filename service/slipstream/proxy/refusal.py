@@ -13,6 +13,7 @@ REASONS = {
     400: b"Bad Request",
     401: b"Unauthorized",
     403: b"Forbidden",
+    404: b"Not Found",
     405: b"Method Not Allowed",
     408: b"Request Timeout",
     413: b"Content Too Large",

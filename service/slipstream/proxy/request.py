@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from slipstream.access.scope import LEAST, Scope
 from slipstream.proxy.headers import Headers
 from slipstream.proxy.refusal import Refusal
 
@@ -15,6 +16,7 @@ class Request:
     Attributes:
         target: as it stands in the request line.
         keep_alive: whether the agent wants to go on with this connection.
+        scope: what its caller may reach, once that is known.
         refusal: why it is none, or cannot be passed on, where its head or its target says so.
         pieces: of the body, arrived and not yet sent on; without chunk framing.
         complete: its last byte is here, since `received_at` (`time.perf_counter()`).
@@ -29,6 +31,7 @@ class Request:
         "pieces",
         "received_at",
         "refusal",
+        "scope",
         "target",
     )
 
@@ -38,6 +41,7 @@ class Request:
         self.headers = headers
         self.http11 = http11
         self.keep_alive = keep_alive
+        self.scope: Scope = LEAST
         self.refusal: Refusal | None = None
         self.pieces: list[bytes] = []
         self.complete = False

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Protocol
 
 from slipstream.proxy.headers import Headers, own_fields
+from slipstream.tenants import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,12 @@ class Exchange:
         started_at: Unix seconds.
         first_byte_after: seconds from there to the first byte of the answer's body; None where none came.
         duration: seconds from there to the end.
-        complete: the whole answer came from production and was handed to a caller who was still there.
-        error: `caller_gone`, or a cause of `UpstreamError`; None exactly where complete.
+        complete: the whole answer came from production and was handed to a caller who was still there, or who left
+            with the last event of a stream.
+        error: `caller_gone`, or a cause of `UpstreamError`; None exactly where complete. The answer can be whole all
+            the same, in ways that only its JSON tells.
+        key: the name of the caller's key of ours; None where none was asked for.
+        tenant: whose call it is.
     """
 
     method: str
@@ -39,6 +44,8 @@ class Exchange:
     duration: float
     complete: bool
     error: str | None
+    key: str | None = None
+    tenant: str = DEFAULT
 
 
 def may_capture(headers: Headers, *, key: bool = True) -> bool:
@@ -114,6 +121,16 @@ class BodyCopy:
         """The body in one piece; None where it is not kept."""
         return None if self.pieces is None else b"".join(self.pieces)
 
+    def tail(self, size: int) -> bytes:
+        """The last bytes of what is kept: at least so many, where there are."""
+        pieces = list[bytes]()
+        for piece in reversed(self.pieces or ()):
+            pieces.append(piece)
+            size -= len(piece)
+            if size <= 0:
+                break
+        return b"".join(reversed(pieces))
+
     def let_go(self) -> None:
         """Keep nothing of this body."""
         self.pieces = None
@@ -136,6 +153,7 @@ class Recording:
         "duration",
         "error",
         "first_byte_after",
+        "key",
         "method",
         "path",
         "request",
@@ -145,9 +163,22 @@ class Recording:
         "size",
         "started_at",
         "status",
+        "tenant",
     )
 
-    def __init__(self, method: str, path: str, headers: Headers, max_body: int, room: Room) -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        max_body: int,
+        room: Room,
+        *,
+        key: str | None = None,
+        tenant: str = DEFAULT,
+    ) -> None:
+        self.key = key
+        self.tenant = tenant
         self.method = method
         self.path = path
         self.request_headers = headers
@@ -201,6 +232,8 @@ class Recording:
             duration=self.duration,
             complete=self.error is None,
             error=self.error,
+            key=self.key,
+            tenant=self.tenant,
         )
 
 

@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 from pydantic import AnyHttpUrl
 
 from slipstream.access.carried import CREDENTIALS
+from slipstream.access.scope import FIELD, encode
 from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
 from slipstream.proxy.connect import Connector
 from slipstream.proxy.errors import UpstreamError
-from slipstream.proxy.gateway import ROOT, Route
+from slipstream.proxy.gateway import PRODUCTIONS, ROOT, Route
 from slipstream.proxy.headers import request_fields
 from slipstream.proxy.metrics import Board, ProxyMetrics
 from slipstream.proxy.pool import Pool
@@ -24,12 +25,16 @@ from slipstream.proxy.request import Request
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
+_AZURE = b"/openai/"
+"""How Azure's paths begin: `/openai/deployments/{deployment}/chat/completions?api-version=...`."""
+
 _OWN = {b"/healthz": b'{"status":"ok"}'}
 """Whether production's traffic flows must not hang on a training side that is away: orchestrators end what is dead."""
 
 
 def production_route(production: Production, environment: Mapping[str, str], metrics: ProxyMetrics) -> Route:
-    """`/v1/x?q` of the sidecar is `production.base_url` + `/x?q`.
+    """`/v1/x?q` of the sidecar is `production.base_url` + `/x?q`; `/openai/x?q` is the same there, where it is an
+    endpoint of Azure's.
 
     Raises:
         ConfigError: `production.api_key` cannot be sent as a header, or the environment names a proxy that cannot be
@@ -41,10 +46,13 @@ def production_route(production: Production, environment: Mapping[str, str], met
     origin = b"http://" + host if connector.absolute_form else b""
     key = production.api_key
     authorization = None if key is None else _bearer(key.get_secret_value())
+    azure = _is_azure(host, path)
     proxy_authorization = connector.proxy_authorization
     root = len(ROOT)
 
     def head(request: Request) -> tuple[bytes, bool]:
+        if azure and request.target.startswith(_AZURE):
+            return azure_head(request)
         target = path + request.target[root:]
         if not path and not target.startswith(b"/"):  # `base_url` is a bare host and the request was for /v1
             target = b"/" + target
@@ -54,8 +62,34 @@ def production_route(production: Production, environment: Mapping[str, str], met
         line = (request.method, b" ", origin, target, b" HTTP/1.1\r\n")
         return b"".join((*line, *fields, b"\r\n")), chunked
 
-    pool = Pool(connector, production.idle_timeout)
-    return Route("The production model", pool, production, head, metrics, tapped=True, own={})
+    def azure_head(request: Request) -> tuple[bytes, bool]:
+        headers = request.headers
+        if key is not None:  # a key is no token there
+            headers = [field for field in headers if field[0].lower() not in CREDENTIALS]
+            headers.append((b"api-key", key.get_secret_value().encode("ascii")))
+        fields, chunked = request_fields(headers, host=host, authorization=None, own=False)
+        if proxy_authorization is not None:
+            fields += (b"proxy-authorization: ", proxy_authorization, b"\r\n")
+        line = (request.method, b" ", origin, request.target, b" HTTP/1.1\r\n")
+        return b"".join((*line, *fields, b"\r\n")), chunked
+
+    return Route(
+        "The production model",
+        Pool(connector, production.idle_timeout),
+        production,
+        head,
+        metrics,
+        tapped=True,
+        own={},
+        prefixes=(*PRODUCTIONS, _AZURE) if azure else PRODUCTIONS,
+        versioned=path.endswith(ROOT),
+    )
+
+
+def _is_azure(host: bytes, path: bytes) -> bool:
+    """Whether this is an endpoint of Azure OpenAI's, or of a gateway with its paths."""
+    name = host.rpartition(b":")[0] or host
+    return name.endswith(b".azure.com") or path == b"/openai" or path.startswith(_AZURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +103,13 @@ class _ControlLimits:
 def control_route(path: Path) -> Route:
     """The control API behind the Unix socket at `path`; what goes there is not production's and is not counted."""
     limits = _ControlLimits()
+    not_passed_on = CREDENTIALS | {FIELD}
 
     def head(request: Request) -> tuple[bytes, bool]:
         # the caller's own keys are production's, and nothing behind this socket has a use for them
-        headers = [field for field in request.headers if field[0].lower() not in CREDENTIALS]
+        headers = [field for field in request.headers if field[0].lower() not in not_passed_on]
         fields, chunked = request_fields(headers, host=None, authorization=None, own=True)
+        fields += (FIELD, b": ", encode(request.scope), b"\r\n")  # after those that `connection` may name away
         return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
     pool = Pool(_UnixConnector(path), limits.idle_timeout)

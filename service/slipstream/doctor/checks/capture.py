@@ -37,7 +37,7 @@ NOTHING_REDACTED = Problem(
     "files.nothing_redacted",
     "warning",
     why="Keys and tokens that stand in conversations are stored, given to judges and webhooks, and trained on.",
-    fix="`capture.redact: [api_key]`, and what else must not be kept (docs/configuration.md).",
+    fix="`capture.redact: [api_key, password]`, and what else must not be kept (docs/configuration.md).",
 )
 
 

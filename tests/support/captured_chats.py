@@ -10,7 +10,7 @@ from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.kept import Keeper
 from slipstream.proxy.tap import Exchange
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 
 Message = dict[str, Any]
 MAX_BODY = 1024 * 1024

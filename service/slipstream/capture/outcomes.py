@@ -1,0 +1,86 @@
+"""What became of the calls of the last ten minutes: how many were captured, and how many were not, by reason and route.
+
+Nothing is counted here. The counters of Prometheus and of the proxy's workers are looked at six times a minute; what
+they have risen by since ten minutes ago is the window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import prometheus_client
+
+from slipstream.metrics import Metrics
+from slipstream.proxy.metrics import Board
+
+WINDOW = 600.0
+"""Seconds."""
+
+TICK = 10.0
+"""Seconds between two looks at the counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of calls.
+
+    Attributes:
+        captured: chat completions that were stored.
+        reasons: chat completions that were not, by reason: `capture.body.Reason`, `rate`, `retry`, `lease_lost` and
+            `capture_queue_full`.
+        routes: calls of other routes, by `proxy.uncaptured.UncapturedRoute`.
+    """
+
+    captured: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    routes: Mapping[str, int] = field(default_factory=dict)
+
+
+class OutcomeWindow:
+    """The outcomes of the last ten minutes, of this process's time.
+
+    Args:
+        board: what the proxy's workers count; what it holds by now is of before.
+    """
+
+    def __init__(self, metrics: Metrics, board: Board, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._board = board
+        self._monotonic = monotonic
+        self._looks = deque([(monotonic(), self._counters())])
+
+    def look(self) -> None:
+        """Remember the counters as they are now."""
+        now = self._monotonic()
+        self._looks.append((now, self._counters()))
+        while now - self._looks[1][0] >= WINDOW:
+            self._looks.popleft()
+
+    def outcomes(self) -> Outcomes:
+        """What the window holds now."""
+        counted = self._counters() - self._looks[0][1]
+        groups: dict[str, dict[str, int]] = {"reason": {}, "route": {}}
+        for (kind, name), calls in counted.items():
+            if kind in groups:
+                groups[kind][name] = calls
+        return Outcomes(counted["captured", ""], groups["reason"], groups["route"])
+
+    def _counters(self) -> Counter[tuple[str, str]]:
+        metrics, board = self._metrics, self._board
+        counters = Counter({("captured", ""): int(_values(metrics.captured).get("", 0))})
+        counters.update({("reason", reason): int(calls) for reason, calls in _values(metrics.not_captured).items()})
+        counters["reason", "lease_lost"] = int(_values(metrics.dropped).get("lease_lost", 0))
+        counters["reason", "capture_queue_full"] = board.dropped
+        counters.update({("route", route): calls for route, calls in board.uncaptured.items()})
+        return counters
+
+
+def _values(counter: prometheus_client.Counter) -> dict[str, float]:
+    """The values of a counter by its label, "" where it has none."""
+    [family] = counter.collect()
+    return {
+        "".join(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")
+    }
