@@ -5,9 +5,10 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from slipstream.redaction import RedactionFailed, Redactor, RedactRule
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactionFailed, RedactRule
 
-BUILT_IN = ("api_key", "email", "phone", "credit_card", "ip")
+BUILT_IN = ("api_key", "password", "email", "phone", "credit_card", "ip")
 
 
 def redactor(*rules):
@@ -205,7 +206,7 @@ def test_rules_apply_in_turn_and_none_means_none():
     assert redactor(*rules).redact(text) == "[redacted:api_key] [redacted:email] [redacted:order]"
 
 
-def test_only_strings_change_and_the_original_stays():
+def test_only_strings_and_keys_change_and_the_original_stays():
     arguments = json.dumps({"to": "张a@b.com", "key": "x\nsk-abcdefghijklmnop1234", "path": "C:\\new"})
     request = {
         "a@b.com": 13812345678,
@@ -215,7 +216,7 @@ def test_only_strings_change_and_the_original_stays():
     before = json.dumps(request)
     redacted = redactor(*BUILT_IN).redact(request)
     assert json.dumps(request) == before
-    assert redacted["a@b.com"] == 13812345678
+    assert redacted["[redacted:email]"] == 13812345678
     assert redacted["messages"] == [
         {"content": [{"type": "text", "text": "[redacted:email]"}], "n": [1.5, True, None, "[redacted:phone]"]}
     ]
@@ -285,7 +286,7 @@ def test_a_million_unlucky_characters_are_read_in_one_pass(piece, found):
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("emial", "one of api_key, email, phone, credit_card, ip, {name, pattern} or {python}; found emial"),
+        ("emial", "one of api_key, password, email, phone, credit_card, ip, {name, pattern} or {python}; found emial"),
         ({"name": "order"}, "one of api_key"),
         ({"pattern": "x"}, "Field required"),
         ({"name": "", "pattern": "x"}, "at least 1 character"),
@@ -401,7 +402,11 @@ def test_a_hook_redacts_each_text_beside_the_rules():
     hooked = redactor("api_key", HOOKED)
     value = {"Ada": ["Ada has sk-abcdefghijklmnop1234", 7, {"url": "data:image/png;base64,Adax Ada"}]}
     assert hooked.redact(value) == {
-        "Ada": ["[redacted:name] has [redacted:api_key]", 7, {"url": "data:image/png;base64,Adax [redacted:name]"}]
+        "[redacted:name]": [
+            "[redacted:name] has [redacted:api_key]",
+            7,
+            {"url": "data:image/png;base64,Adax [redacted:name]"},
+        ]
     }
     assert hooked.redact_json({"a": "Ada"}, b'{"a":"Ada"}') == ({"a": "[redacted:name]"}, b'{"a":"[redacted:name]"}')
 

@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactRule
 
-RULES = [RedactRule(name=name) for name in ("api_key", "email", "phone", "credit_card", "ip")]
+RULES = [RedactRule(name=name) for name in ("api_key", "password", "email", "phone", "credit_card", "ip")]
 REDACTOR = Redactor(RULES)
 DIGITS = st.text("0123456789", min_size=1)
 WORD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -35,9 +36,9 @@ JSON = st.recursive(
 
 
 def shape(value: Any) -> Any:
-    """The value without its strings."""
+    """The value without its strings and keys."""
     if isinstance(value, dict):
-        return {key: shape(child) for key, child in value.items()}
+        return {"": [shape(child) for child in value.values()]}
     if isinstance(value, list):
         return [shape(child) for child in value]
     return "" if isinstance(value, str) else value

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-Span = tuple[int, int]
+from slipstream.redaction.escapes import Span, replace, spans_through_escapes
+from slipstream.redaction.keys import API_KEY_SIGNS, api_keys, is_api_key
+from slipstream.redaction.passwords import PASSWORD_SIGNS, is_password, passwords
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,68 +24,21 @@ class Kind:
     Attributes:
         find: the spans of a text that are of this kind, in order.
         signs: patterns of which one matches wherever there is such a span, as `Suspects` wants them.
+        is_value: whether the value of a field with a given name is of this kind, whatever it looks like by itself.
     """
 
     find: Callable[[str], Iterator[Span]]
     signs: tuple[str, ...]
+    is_value: Callable[[str, str], bool] = lambda name, value: False
 
 
 def _word(first: str, rest: str, not_after: str = "0-9A-Za-z") -> re.Pattern[str]:
     """A pattern that matches `first` and `rest`, where none of the signs `not_after` precedes.
 
-    It matches also after an escape such as \n or \u4f60: tool calls and results are JSON within strings, where the
-    escape's last sign looks like a part of the word that follows. What precedes is looked at after `first`, of fixed
-    width, because a search for a literal or a set of signs is ten times as fast as trying a condition everywhere.
+    What precedes is looked at after `first`, of fixed width, because a search for a literal or a set of signs is ten
+    times as fast as trying a condition everywhere.
     """
-    return re.compile(
-        rf"{first}(?:(?<![{not_after}]{first})|(?<=\\[nrt]{first})|(?<=\\u[0-9A-Fa-f]{{4}}{first})){rest}"
-    )
-
-
-_KEYS: tuple[tuple[str, ...], ...] = (
-    # OpenAI, Anthropic, DeepSeek, OpenRouter, Langfuse; a digit or capital tells one from names such as "sk-learn-...".
-    ("sk-", r"(?=[a-z_-]{0,64}[0-9A-Z])[A-Za-z0-9_-]{12,}+"),
-    ("[rs]k_", r"(?:live|test)_[A-Za-z0-9]{16,}+"),  # Stripe
-    ("slp_", r"[A-Za-z0-9_-]{32,}+"),  # ours
-    ("gsk_", r"[A-Za-z0-9]{20,}+"),  # Groq
-    ("gh[opsur]_", r"[A-Za-z0-9]{30,}+"),
-    ("github_pat_", r"[A-Za-z0-9_]{22,}+"),
-    ("glpat-", r"[A-Za-z0-9_-]{20,}+"),  # GitLab
-    ("xox[a-z]-", r"[A-Za-z0-9-]{10,}+"),  # Slack
-    ("xapp-", r"[0-9]-[A-Za-z0-9-]{10,}+"),  # Slack
-    ("A[KS]IA", r"[0-9A-Z]{16}(?![0-9A-Za-z])"),  # AWS
-    ("AIza", r"[A-Za-z0-9_-]{35}"),  # Google
-    ("hf_", r"[A-Za-z0-9]{20,}+"),  # Hugging Face
-    ("xai-", r"[A-Za-z0-9]{40,}+"),
-    ("nvapi-", r"[A-Za-z0-9_-]{40,}+"),  # NVIDIA
-    ("npm_", r"[A-Za-z0-9]{36}"),
-    ("pypi-AgE", r"[A-Za-z0-9_-]{40,}+"),
-    (r"SG\.", r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),  # SendGrid
-    ("eyJ", r"[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+", "0-9A-Za-z_-"),  # JSON Web Token
-    # A digit tells a token from plain words, such as "bearer authentication".
-    ("[Bb]earer ", r" {0,3}(?=[A-Za-z._~+/=-]{0,64}[0-9])[A-Za-z0-9._~+/=-]{12,}+"),
-)
-"""How each begins and goes on, and, where that is not the usual, what it may not follow."""
-
-_BEGIN = "-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-_API_KEYS = (
-    *(_word(*key) for key in _KEYS),
-    # A block that was cut off reaches to the end of the text.
-    re.compile(rf"{_BEGIN}(?s:.*?-----END [A-Z ]{{0,32}}PRIVATE KEY(?: BLOCK)?-----|.*)"),
-)
-_LOOKAHEAD = re.compile(r"\(\?[=!].*?\)")
-_API_KEY_SIGNS = (
-    *(first + _LOOKAHEAD.sub("", rest).replace("}+", "}").replace("*+", "*") for first, rest, *_ in _KEYS),
-    _BEGIN,
-)
-
-
-def _api_keys(text: str) -> Iterator[Span]:
-    end = 0
-    for span in sorted(match.span() for pattern in _API_KEYS for match in pattern.finditer(text)):
-        if span[1] > end:  # not within a longer one, such as a key after "Bearer "
-            yield max(span[0], end), span[1]
-            end = span[1]
+    return re.compile(rf"{first}(?<![{not_after}]{first}){rest}")
 
 
 _EMAIL = _word("[A-Za-z0-9._%+-]", r"[A-Za-z0-9._%+-]*+@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++", r"\\A-Za-z0-9._%+-")
@@ -177,7 +132,8 @@ def _is_address(text: str) -> bool:
 
 
 KINDS = {
-    "api_key": Kind(_api_keys, _API_KEY_SIGNS),
+    "api_key": Kind(api_keys, API_KEY_SIGNS, is_api_key),
+    "password": Kind(passwords, PASSWORD_SIGNS, is_password),
     "email": Kind(_emails, (r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]+\.[A-Za-z0-9-]",)),
     "phone": Kind(_phones, (r"\+[1-9](?:[ ().-]{0,2}[0-9]){7}", r"1[3-9][0-9][ -]?[0-9]{4}[ -]?[0-9]{4}")),
     "credit_card": Kind(_cards, (r"[2-6](?:[ -]?[0-9]){12}",)),
@@ -191,3 +147,12 @@ KINDS = {
         ),
     ),
 }
+
+
+def without_secrets(text: str) -> str:
+    """The text without keys and passwords, for logs and errors. It needs the standard library alone, unlike `Redactor`:
+    every command of `slipstream` writes logs, in environments that have no more than the command needs."""
+    for name in ("api_key", "password"):
+        spans = spans_through_escapes(text, KINDS[name].find)
+        text = replace(text, ((start, end, f"[redacted:{name}]") for start, end in spans))
+    return text

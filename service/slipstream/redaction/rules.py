@@ -1,0 +1,177 @@
+"""Rules of what is to be redacted, and each of them carried out on a text."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, Protocol, Self, get_args
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.config.python_object import PythonPath, check_call, load_object
+from slipstream.errors import SlipstreamError
+from slipstream.redaction.escapes import Span, replace, spans_through_escapes
+from slipstream.redaction.kinds import KINDS
+
+_log = structlog.get_logger(__name__)
+
+BuiltIn = Literal["api_key", "password", "email", "phone", "credit_card", "ip"]
+
+
+class RedactionFailed(SlipstreamError):
+    """A hook raised, or returned no text: nobody knows what is to be redacted.
+
+    Attributes:
+        label: the hook's, which stands in the place of a text that must not be let through.
+    """
+
+    def __init__(self, message: str, label: str) -> None:
+        super().__init__(message)
+        self.label = label
+
+
+class RedactRule(BaseModel):
+    """What to look for: a built-in kind by its name, a pattern of one's own, or what a function of one's own finds.
+
+    Attributes:
+        name: stands in the text's place, as `[redacted:name]`; a hook's own, where it fails.
+        pattern: a regular expression, or None for the built-in kind of that name.
+        python: a function that takes a text and returns it redacted. It is called in a thread, with each text.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=64)
+    pattern: re.Pattern[str] | None = None
+    python: PythonPath | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "python" in value:
+            return {"name": "hook", **value}
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.python is not None:
+            if self.pattern is not None:
+                raise ValueError("a pattern or a python function, not both")
+            hook = load_object(self.python)
+            if not callable(hook):
+                raise ValueError(f"python: a function; found {self.python}, which is none")
+            check_call(hook, "a text", {}, self.python)
+        elif self.pattern is None and self.name not in get_args(BuiltIn):
+            known = f"one of {', '.join(get_args(BuiltIn))}, {{name, pattern}} or {{python}}"
+            raise ValueError(f"{known}; found {self.name}")
+        return self
+
+
+class Step(Protocol):
+    """One rule, carried out."""
+
+    @property
+    def kind(self) -> str | None:
+        """The built-in kind that it is about; None for a rule of one's own."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What stands in the place of what it finds."""
+        ...
+
+    def redact(self, text: str, percent: bool) -> str:
+        """The text without what the rule finds in it.
+
+        Args:
+            percent: it is of a URL, and may be percent-encoded.
+
+        Raises:
+            RedactionFailed: it could not be found out.
+        """
+        ...
+
+    def redact_split(self, texts: Sequence[str]) -> Sequence[str]:
+        """The texts without what begins in one of them and ends in another."""
+        ...
+
+    def is_value(self, name: str, value: str) -> bool:
+        """Whether the value of a field of that name is to be redacted, whatever it looks like."""
+        ...
+
+
+def step_of(rule: RedactRule) -> Step:
+    """The rule, ready to be carried out."""
+    label = f"[redacted:{rule.name}]"
+    pattern = rule.pattern
+    if rule.python is not None:
+        return _Hook(rule.python, label)
+    if pattern is None:
+        kind = KINDS[rule.name]
+        return _Finder(rule.name, label, kind.find, kind.is_value)
+    return _Finder(
+        None, label, lambda text: (match.span() for match in pattern.finditer(text) if match[0]), lambda *_: False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """A built-in kind, or a pattern of one's own."""
+
+    kind: str | None
+    label: str
+    find: Callable[[str], Iterator[Span]]
+    is_value: Callable[[str, str], bool]
+
+    def redact(self, text: str, percent: bool) -> str:
+        spans = spans_through_escapes(text, self.find, percent=percent)
+        return replace(text, ((start, end, self.label) for start, end in spans))
+
+    def redact_split(self, texts: Sequence[str]) -> Sequence[str]:
+        ends = list(accumulate(map(len, texts)))
+        cuts: dict[int, list[tuple[int, int, str]]] = {}
+        for start, end in spans_through_escapes("".join(texts), self.find):
+            first, last = bisect_right(ends, start), bisect_left(ends, end)
+            for part in range(first, last + 1 if first != last else first):
+                begin = ends[part] - len(texts[part])
+                cut = max(start - begin, 0), min(end, ends[part]) - begin, self.label if part == first else ""
+                cuts.setdefault(part, []).append(cut)
+        return [replace(text, cuts.get(part, ())) for part, text in enumerate(texts)]
+
+
+class _Hook:
+    """A function of the operator's own, called with each text alone. What it raises is logged once for each kind:
+    without its text, which may quote the one that was to be redacted."""
+
+    kind = None
+
+    def __init__(self, path: str, label: str) -> None:
+        self.label = label
+        self._path = path
+        self._function: Callable[[str], Any] = load_object(path)
+        self._told: set[str] = set()
+
+    def redact(self, text: str, percent: bool) -> str:
+        try:
+            redacted = self._function(text)
+        except Exception as error:  # noqa: BLE001 - it is not ours, and can raise anything
+            raise self._failed(type(error).__name__) from None
+        if not isinstance(redacted, str):
+            raise self._failed(f"it returned {type(redacted).__name__}, and no text")
+        return redacted
+
+    def redact_split(self, texts: Sequence[str]) -> Sequence[str]:
+        return texts
+
+    def is_value(self, name: str, value: str) -> bool:
+        return False
+
+    def _failed(self, why: str) -> RedactionFailed:
+        if why not in self._told:
+            self._told.add(why)
+            _log.error("redaction_hook_failed", hook=self._path, error=why)
+        return RedactionFailed(f"capture.redact: {self._path} failed: {why}", self.label)
