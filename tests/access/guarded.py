@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -43,6 +44,17 @@ class Guarded:
 
     def key(self, role: str) -> dict[str, str]:
         return {"x-slipstream-key": self.keys[role]}
+
+
+async def answer_to(url: str, request: bytes) -> bytes:
+    """All that comes back for these bytes on a connection of their own, which they have to ask to be closed."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(request)
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
 
 
 RunGuarded = Callable[..., AbstractAsyncContextManager[Guarded]]

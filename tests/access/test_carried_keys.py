@@ -8,18 +8,15 @@ from collections.abc import Callable
 
 import openai
 import pytest
-from guarded import Guarded, RunGuarded
+from guarded import Guarded, RunGuarded, answer_to
 
 SDK = {"model": "prod", "messages": [{"role": "user", "content": "hello"}]}
 
 
 async def raw(guarded: Guarded, *fields: bytes, target: bytes = b"/v1/models") -> tuple[int, bytes]:
     """The status and the answer to a GET with these lines in its head, as they stand."""
-    host, port = guarded.loop.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"\r\n".join((b"GET %b HTTP/1.1" % target, b"host: x", b"connection: close", *fields, b"", b"")))
-    answer = await asyncio.wait_for(reader.read(), 15)
-    writer.close()
+    lines = (b"GET %b HTTP/1.1" % target, b"host: x", b"connection: close", *fields, b"", b"")
+    answer = await answer_to(guarded.loop.url, b"\r\n".join(lines))
     return int(answer.split(b" ", 2)[1]), answer
 
 
@@ -159,11 +156,8 @@ async def test_a_refused_body_is_not_waited_for(run_guarded: RunGuarded) -> None
 async def test_each_request_of_a_connection_shows_its_key(run_guarded: RunGuarded) -> None:
     async with run_guarded() as guarded:
         key = guarded.keys["metrics"].encode()
-        host, port = guarded.loop.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
         with_key = b"GET /status HTTP/1.1\r\nhost: x\r\nx-slipstream-key: " + key + b"\r\n\r\n"
-        writer.write(with_key + b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        answers = await asyncio.wait_for(reader.read(), 15)
-        writer.close()
+        without = b"GET /status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        answers = await answer_to(guarded.loop.url, with_key + without)
         assert answers.count(b"HTTP/1.1 200 ") == 1
         assert answers.count(b"HTTP/1.1 401 ") == 1

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from slipstream.access.keyring import Keyring
+from slipstream.access.scope import Scope
 from slipstream.access.settings import Access, is_loopback
 from slipstream.config.source import load_settings
 from slipstream.errors import ConfigError
+from slipstream.tenants import DEFAULT
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8100", "[::]:8100", "10.0.0.5:8100", "sidecar:8100", "[fe80::1]:0"])
@@ -77,7 +79,15 @@ def test_a_new_key_is_shown_with_the_entry_that_lets_it_in() -> None:
     holder = Keyring(Access.model_validate({"keys": yaml.safe_load(found[2])})).holder(found[1].encode())
     assert holder is not None
     assert (holder.name, holder.roles) == ("agents", {"proxy", "feedback"})
+    assert holder.scope.tenant == DEFAULT
     assert found[1] not in found[2]
+
+
+def test_a_new_key_of_a_tenant_reaches_that_tenant() -> None:
+    said = key_new("--role", "admin", "--tenant", "2024")  # which YAML would read as a number
+    entry = said.stdout.partition("entry: ")[2]
+    (key,) = Keyring(Access.model_validate({"keys": yaml.safe_load(entry)})).now()
+    assert key.scope == Scope("2024", content=True)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +95,10 @@ def test_a_new_key_is_shown_with_the_entry_that_lets_it_in() -> None:
     [
         (("--role", "root"), "roles.0: expected 'proxy', 'feedback', 'admin' or 'metrics'; found \"root\""),
         (("--role", "proxy", "--name", "a b"), "name: expected"),
+        (("--role", "proxy", "--tenant", "a/b"), "tenant: expected"),
         ((), "--role"),
     ],
-    ids=["role", "name", "nothing"],
+    ids=["role", "name", "tenant", "nothing"],
 )
 def test_what_is_no_key_is_refused_by_name(options: tuple[str, ...], told: str) -> None:
     said = key_new(*options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from guarded import ROLES, RunGuarded
+from guarded import ROLES, RunGuarded, answer_to
 from serving import serving
 
 from slipstream.access.roles import control_path, roles_for
@@ -26,9 +25,11 @@ PROXY = {
 }
 BOTH = {("POST", "/runs/{task_id}/{run_id}/finish")}
 FEEDBACK = {("POST", "/feedback"), ("GET", "/feedback/{feedback_id}"), ("POST", "/marks")}
-METRICS = {("GET", "/metrics"), ("GET", "/status")}
+METRICS = {("GET", "/metrics"), ("GET", "/status"), ("GET", "/tasks")}
+LOOKED_UP = {("GET", "/tasks/{task_id}"), ("GET", "/calls/{msg_id}")}
+"""By who knows an id; `tests/test_task_routes.py` looks at what each key sees there."""
 
-ALLOWED = {"proxy": PROXY | BOTH, "feedback": FEEDBACK | BOTH, "metrics": METRICS}
+ALLOWED = {"proxy": PROXY | BOTH, "feedback": FEEDBACK | BOTH | LOOKED_UP, "metrics": METRICS | LOOKED_UP}
 
 
 def routes(schema: dict[str, Any]) -> list[tuple[str, str]]:
@@ -48,10 +49,12 @@ async def test_each_role_may_do_what_is_its_own_and_nothing_else(run_guarded: Ru
         client = guarded.loop.client
         schema = (await client.get("/openapi.json", headers=guarded.key("admin"))).json()
         named = set(routes(schema))
-        assert named >= PROXY | BOTH | FEEDBACK | METRICS | OPEN, "a route was renamed: rename it here as well"
+        assert named >= PROXY | BOTH | FEEDBACK | METRICS | LOOKED_UP | OPEN, (
+            "a route was renamed: rename it here as well"
+        )
         wrong: list[str] = []
         for (method, path), role in itertools.product(sorted(named), ["nobody", *ROLES]):
-            url = path.format(task_id="t", run_id=0, feedback_id="f", path="p")
+            url = path.format(task_id="t", run_id=0, feedback_id="f", msg_id="m", path="p")
             headers = {} if role == "nobody" else guarded.key(role)
             response = await client.request(method, url, headers=headers, json={})
             refused = response.status_code in (401, 403) and "slipstream" in response.json()["error"]["code"]
@@ -112,11 +115,7 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
         await app(scope, receive, send)
 
     async with serving(note) as url:
-        host, port = url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % target)
-        await reader.read()
-        writer.close()
+        await answer_to(url, b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % target)
     assert seen == [path]
     assert control_path(target) == path
 
@@ -134,6 +133,10 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
         (b"GET", "/metrics\n", {"admin"}),
         (b"GET", "/metrics/", {"admin"}),
         (b"GET", "/feedbacks", {"admin"}),
+        (b"GET", "/tasks/", {"feedback", "metrics", "admin"}),  # no task has this name
+        (b"POST", "/tasks", {"admin"}),
+        (b"DELETE", "/tasks/t", {"admin"}),
+        (b"GET", "/calls", {"admin"}),
         (b"DELETE", "/data", {"admin"}),
         (b"GET", "", {"admin"}),
         (b"GET", "/nothing", {"admin"}),

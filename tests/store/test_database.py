@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from slipstream.errors import ConfigError
 from slipstream.store.database import Database
 
 KILLED_AMID_THE_FIRST_START = """
@@ -101,6 +102,45 @@ async def test_a_new_file_is_for_the_sidecars_user_alone(tmp_path: Path) -> None
         os.umask(before)
     del modes["slipstream.db.lock"]  # which holds nothing
     assert modes == {"slipstream.db": 0o600, "slipstream.db-wal": 0o600, "slipstream.db-shm": 0o600}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store.db", "linked.db", "twice.db", "folder/store.db", "folder/linked.db"],
+)
+async def test_a_store_is_of_one_sidecar_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    """Behind a lock of its own, each would run the other's work again."""
+    (tmp_path / "linked.db").symlink_to("store.db")
+    (tmp_path / "twice.db").symlink_to(tmp_path / "linked.db")
+    (tmp_path / "folder").symlink_to(".")
+    for first, second in ((name, "store.db"), ("store.db", name)):  # the links lead nowhere, at first
+        owner, other = (Database(f"sqlite+aiosqlite:///{tmp_path}/{each}") for each in (first, second))
+        await owner.open()
+        with pytest.raises(
+            ConfigError, match=r"^store\.url: expected a store of this sidecar alone, found .*store\.db"
+        ):
+            await other.open()
+        await owner.close()
+        await other.open()
+        await other.close()
+
+
+async def test_a_store_with_a_hard_link_is_refused(tmp_path: Path) -> None:
+    """SQLite has a log for each name, so what was acknowledged under the one is missing under the other."""
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/store.db")
+    await database.open()
+    os.link(tmp_path / "store.db", tmp_path / "hard.db")
+    for number in range(2):
+        other = Database(f"sqlite+aiosqlite:///{tmp_path}/hard.db")
+        with pytest.raises(
+            ConfigError, match=r"^store\.url: expected a file with one name, found .* with 2 hard links"
+        ):
+            await other.open()
+        if not number:
+            await database.close()  # and it stays refused
+    os.unlink(tmp_path / "hard.db")
+    await database.open()
+    await database.close()
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "and again while it ends"])

@@ -15,10 +15,13 @@ from stores import ON_BOTH_STORES
 
 import slipstream.store
 from slipstream.errors import StoreAway
-from slipstream.store import replays, runs
+from slipstream.store import feedback, replays, runs
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.facade import FacadeAnswerRow
 from slipstream.store.tables.runs import GroupRow
+from slipstream.tenants import DEFAULT, qualified
 
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 
@@ -138,3 +141,42 @@ async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_u
     await engine.dispose()
     await database.open()
     await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(store_url: str) -> None:
+    engine = create_async_engine(store_url)
+    statements = (
+        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
+        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        "INSERT INTO calls (id, task_id, position, msg_id, request, answer, latency, started_at) "
+        "VALUES (1, 't', 0, 'm', '', '', 1.0, 1.0)",
+        "INSERT INTO facade_answers (msg_id, choices, created_at) VALUES ('f', 1, 1.0)",
+    )
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0012")
+        for statement in statements:
+            await connection.execute(text(statement))
+    await engine.dispose()
+    database = Database(store_url)
+    await database.open()
+    said = feedback.NewFeedback("f", "session_id", (qualified(DEFAULT, "s"),), 1.0)
+    longest = qualified("a" * 64, "t" * 64)
+    async with database.write() as session:
+        assert not await feedback.add(session, said, 2.0)
+        session.add(TaskRow(id=longest, session_id=longest, tenant="a" * 64, created_at=2.0, updated_at=2.0))
+        session.add(FacadeAnswerRow(msg_id="g", choices=1, created_at=2.0))
+    async with database.read() as session:
+        receipt = await feedback.receipt(session, "f", DEFAULT)
+        assert receipt is not None
+        assert receipt["targets"] == [
+            {"task_id": "t", "session_id": "s", "state": "matched", "matched_to": "production"}
+        ]
+        assert await feedback.receipt(session, "f", "acme") is None
+        assert set(await session.scalars(select(FacadeAnswerRow.tenant))) == {DEFAULT}
+    await database.close()
+    async with engine.begin() as connection:
+        await connection.run_sync(_bring_to, "0012", alembic.command.downgrade)
+        kept = await connection.execute(text("SELECT id FROM tasks ORDER BY created_at"))
+        assert kept.all() == [("t",), (longest,)]
+    await engine.dispose()

@@ -97,6 +97,10 @@ async def _everything(loop: Loop, path: Path) -> None:
     await until(lambda: loop.ready(4))
     await _replays(loop, path)
     assert (await loop.commit())["experiences"] == 6
+    for about in ("", "?label=vip", "?session_id=service", "?since=1&until=2", "/t", "/replayed"):
+        assert (await loop.client.get(f"/tasks{about}")).status_code == 200
+    for msg_id in (answer["id"], policy):
+        assert (await loop.client.get(f"/calls/{msg_id}")).status_code == 200
     for path in ("/metrics", "/readyz"):
         assert (await loop.client.get(path)).status_code == 200
     for task_id in ("f", None):

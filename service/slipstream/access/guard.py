@@ -18,6 +18,7 @@ from slipstream.access.keys import KEY
 from slipstream.access.ledger import NOBODY, Book
 from slipstream.access.rebinding import foreign_host
 from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
+from slipstream.access.scope import EVERYTHING, LEAST, Scope
 from slipstream.config.settings import Settings
 from slipstream.proxy.headers import Headers
 from slipstream.proxy.refusal import Refusal
@@ -34,7 +35,7 @@ _CHALLENGE = b'www-authenticate: Bearer, Basic realm="slipstream"\r\n'
 
 _MISSING = (
     "Slipstream: this sidecar asks for a key of its own, slp_..., in the header x-slipstream-key (or, where that is "
-    "absent, as the Bearer token); slipstream-client sends that of SLIPSTREAM_API_KEY. The production model's key "
+    "absent, as the Bearer token); slipstream_client sends that of SLIPSTREAM_API_KEY. The production model's key "
     "stays in Authorization."
 )
 _UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
@@ -57,14 +58,20 @@ class Admitted:
     """A request may go on.
 
     Attributes:
+        scope: what it may reach of the store.
+        key: the name of the key that it came with; None without one of ours.
         capture: whether whoever sent it lets it be stored.
     """
 
+    scope: Scope
+    key: str | None = None
     capture: bool = True
 
 
-_FREELY = Admitted()
-_NEVER_KEPT = Admitted(capture=False)
+FREELY = Admitted(EVERYTHING)
+"""No key is asked for."""
+_KEYLESS = Admitted(LEAST)
+"""Nobody's key: of a probe, or of a client of the facade."""
 
 
 class Guard:
@@ -96,7 +103,7 @@ class Guard:
         path = _PRODUCTIONS if productions else control_path(request.target)
         facade = self._facade_key is not None and is_facade(path)
         opened = facade and self._opens_facade(request.headers)
-        answer: Admitted | Refusal = _FREELY
+        answer: Admitted | Refusal = FREELY if self._keyring is None else _KEYLESS
         foreign = foreign_host(request.headers) if self._on_trust else None
         if foreign is not None:
             self._book.counts(NOBODY, "forbidden")
@@ -144,7 +151,7 @@ class Guard:
                 again = b"retry-after: %d\r\n" % math.ceil(wait)
                 return Refusal(429, "slipstream_rate_limit", text, kind="requests", fields=again)
         self._book.counts(key.name, "admitted")
-        return _FREELY if key.capture else _NEVER_KEPT
+        return Admitted(key.scope, key.name, key.capture)
 
     def _opens_facade(self, headers: Headers) -> bool:
         """Whether the request has `facade.api_key`: not of the form of ours, so that it comes as it always did."""

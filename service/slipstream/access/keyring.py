@@ -12,10 +12,12 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slipstream.access.keys import digest
-from slipstream.access.settings import Access, ApiKeys, Role
+from slipstream.access.scope import Scope
+from slipstream.access.settings import Access, ApiKey, ApiKeys, Role
 from slipstream.config.problems import describe
 from slipstream.config.source import read_yaml
 from slipstream.errors import ConfigError
+from slipstream.tenants import DEFAULT
 
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +34,7 @@ class Key:
     name: str
     roles: frozenset[Role]
     digest: bytes
+    scope: Scope
     capture: bool
     requests_per_minute: int | None
 
@@ -108,11 +111,17 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
             name=each.name,
             roles=frozenset(each.roles),
             digest=bytes.fromhex(each.hash.removeprefix("sha256:")),
+            scope=_scope(each),
             capture=each.capture,
             requests_per_minute=each.requests_per_minute,
         )
         for each in given
     )
+
+
+def _scope(key: ApiKey) -> Scope:
+    admin = "admin" in key.roles
+    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin)
 
 
 def _mark(path: Path) -> _Seen:

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 
 from slipstream.proxy.headers import Headers
 
-_HOST = re.compile(rb"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:]*))(?::[0-9]*)?")
+_HOST = re.compile(rb"(?:\[(?P<literal>[^\]]+)\]|(?P<name>[^:]*))(?::[0-9]*)?")
 
 
 def foreign_host(headers: Headers) -> str | None:

@@ -27,6 +27,10 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         return "feedback", "admin"
     if path in ("/metrics", "/status") and method in (b"GET", b"HEAD"):
         return "metrics", "admin"
+    if method == b"GET" and path == "/tasks":
+        return "metrics", "admin"
+    if method == b"GET" and path.startswith(("/tasks/", "/calls/")):
+        return "feedback", "metrics", "admin"
     return ("admin",)
 
 

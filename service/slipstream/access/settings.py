@@ -22,12 +22,14 @@ from pydantic import (
 from slipstream.access.keys import KEY, as_hash
 from slipstream.config.problems import describe
 from slipstream.errors import ConfigError
+from slipstream.tenants import NAME as TENANT
 
 Role = Literal["proxy", "feedback", "admin", "metrics"]
 
 _HIDDEN = "; found a value that is not shown here"
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_FIELD_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 
 def _not_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
@@ -48,6 +50,12 @@ def _as_path(value: Any) -> Any:
     return Path(value) if value else None
 
 
+def _is_field_name(text: str) -> str:
+    if not _FIELD_NAME.fullmatch(text):
+        raise ValueError("the name of a header, such as x-user-id")
+    return text.lower()
+
+
 def _as_network(value: Any) -> Any:
     try:
         return ip_network(value)
@@ -61,6 +69,8 @@ class ApiKey(BaseModel):
     Attributes:
         key: always None: where it was given, `hash` is its hash.
         hash: `sha256:` and 64 hexadecimal digits.
+        tenant: whose sessions, tasks, answers and feedback it reaches; None is the default tenant, and with the role
+            admin all tenants.
         capture: whether its calls may be stored.
         requests_per_minute: None for as many as come.
     """
@@ -71,6 +81,7 @@ class ApiKey(BaseModel):
     roles: Annotated[tuple[Role, ...], AfterValidator(_not_none)]
     key: SecretStr | None = None
     hash: Annotated[str, AfterValidator(_is_hash)]
+    tenant: Annotated[str | None, Field(pattern=TENANT)] = None
     capture: bool = True
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
 
@@ -91,17 +102,19 @@ class ApiKey(BaseModel):
         return given
 
 
-def entry(name: str, roles: Sequence[str], hash_: str) -> str:
+def entry(name: str, roles: Sequence[str], hash_: str, tenant: str | None = None) -> str:
     """A line of `access.keys`, in YAML.
 
     Raises:
-        ConfigError: there is no such role, or the name cannot be one.
+        ConfigError: there is no such role, or a name cannot be one.
     """
+    given = {"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_, "tenant": tenant}
     try:
-        key = ApiKey.model_validate({"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_})
+        key = ApiKey.model_validate(given)
     except ValidationError as error:
         raise ConfigError(*describe(error, ApiKey, {})) from None
-    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], hash: "{key.hash}"}}'
+    of_tenant = "" if key.tenant is None else f'tenant: "{key.tenant}", '
+    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], {of_tenant}hash: "{key.hash}"}}'
 
 
 def _told_apart(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
@@ -123,6 +136,7 @@ class Access(BaseModel):
         keys_file: a YAML list in the form of `keys`, which is read again when it changes.
         insecure: let everybody in who reaches it although there are no keys: others than this machine's programs, and
             the pages in its browser.
+        identity_headers: headers by which callers are told apart, beside their keys, in lower case.
         trusted_proxies: the networks whose `X-Forwarded-*` and `Forwarded` are believed.
     """
 
@@ -131,6 +145,7 @@ class Access(BaseModel):
     keys: ApiKeys = ()
     keys_file: Annotated[Path | None, BeforeValidator(_as_path)] = None
     insecure: bool = False
+    identity_headers: tuple[Annotated[str, AfterValidator(_is_field_name)], ...] = ()
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()
 
     @property

@@ -27,5 +27,10 @@ def pack(body: Mapping[str, Any] | bytes) -> bytes:
 def unpack(packed: bytes) -> dict[str, Any]:
     """The JSON object that was packed."""
     body: dict[str, Any]
-    body, _ = from_json(isal_zlib.decompress(packed))
+    body, _ = from_json(unpacked_text(packed))
     return body
+
+
+def unpacked_text(packed: bytes) -> bytes:
+    """Its text in UTF-8."""
+    return isal_zlib.decompress(packed)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -24,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import keys, postgres
 from slipstream.store.cipher import Cipher
+from slipstream.store.claim import claim, sqlite_file
 from slipstream.store.sealed import seal_with
 
 _WRITES = "slipstream_writes"
@@ -104,10 +103,8 @@ class Database:
                 this may be called again.
         """
         try:
-            if not self.shared and self._url.database not in (None, "", ":memory:"):
-                path = Path(str(self._url.database))
-                self._lock = _claim(path)
-                os.close(os.open(path, os.O_CREAT, 0o600))  # conversations: SQLite would let everybody read a new file
+            if not self.shared and (path := sqlite_file(self._url)) is not None:
+                self._lock = claim(path)
                 # First without aiosqlite: where a file cannot be opened, its thread may outlive the event loop, and
                 # ends with a traceback then.
                 sqlite3.connect(path).close()
@@ -198,21 +195,6 @@ class Database:
                 yield
         except TimeoutError as error:
             raise OperationalError(None, None, error) from error
-
-
-def _claim(path: Path) -> IO[str]:
-    """Keep a second sidecar off a SQLite store: it would take this one's runs for its own. A kill lets go of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(path.name + ".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise ConfigError(
-            f"store.url: expected a store of this sidecar alone, found {path} in use by another; "
-            "several share a PostgreSQL"
-        ) from None
-    return lock
 
 
 def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:

@@ -22,6 +22,7 @@ from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
 from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.tenants import name_of
 
 Kind = Literal["session_id", "task_id"]
 
@@ -85,7 +86,7 @@ async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
     """What the Explorer had been given of it, now and in earlier deletions that are remembered: it cannot be taken
     back. `versions` can have been trained on that; whether any was on `uncertain`, nobody knows."""
     row = await session.get_one(ErasureRow, (kind, ref))
-    groups = row.told["delivered"]
+    groups = _named(row.told["delivered"])
     commits = sorted({group["commit"] for group in groups})
     later = select(VersionRow.version).where(VersionRow.last_commit_id >= min(commits, default=0))
     return {
@@ -95,9 +96,14 @@ async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
             "versions": list(await session.scalars(later.order_by(VersionRow.version))) if commits else [],
             "groups": groups,
         },
-        "uncertain": row.told.get("uncertain", []),  # an earlier release did not tell
+        "uncertain": _named(row.told.get("uncertain", [])),  # an earlier release did not tell
         "recorded": row.told["recorded"],
     }
+
+
+def _named(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """These groups with their tasks as their tenant calls them."""
+    return [{**group, "task_id": group["task_id"] and name_of(group["task_id"])} for group in groups]
 
 
 async def unread(session: AsyncSession) -> list[tuple[int, int]]:

@@ -15,9 +15,13 @@ from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import suffixed
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow
+from slipstream.tenants import qualified, tenant_of
 
 LARGEST_RUN_ID = 2**31 - 1
 """Trinity keeps it in an integer column."""
+
+_LOOKED_AT = 100
+"""Of the newest failures, for those of one tenant."""
 
 _WAITING = ("open", "ready")
 """The states in which a group still takes runs."""
@@ -29,6 +33,7 @@ class Reward:
 
     Attributes:
         name: what a group is called where the client gave no task_id.
+        tenant: whose answers it may name; None for those of all.
         run_key: the client's name of the run; None makes a run of each feedback.
         group_size: how many runs make the group complete, where the client says so.
     """
@@ -39,6 +44,7 @@ class Reward:
     task_id: str | None
     run_key: str | None
     group_size: int | None = None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,13 @@ async def add_answer(session: AsyncSession, row: FacadeAnswerRow) -> None:
 async def add_reward(session: AsyncSession, given: Reward, default_size: int, now: float) -> Receipt:
     """Give a reward to answers that have none yet: the first one wins, and a repeated feedback has no effect."""
     query = select(FacadeAnswerRow).where(FacadeAnswerRow.msg_id.in_(given.msg_ids))
+    if given.tenant is not None:
+        query = query.where(FacadeAnswerRow.tenant == given.tenant)
     known = {row.msg_id: row for row in await session.scalars(query)}
     named = [known[name] for name in dict.fromkeys(given.msg_ids) if name in known]
     fresh = [row for row in named if row.flaw is None and row.reward is None]
     if fresh:
-        group = await _waiting_group(session, given, now)
+        group = await _waiting_group(session, given, fresh[0].tenant, now)
         run_id = await _run_id(session, group.id, given.run_key)
         for row in fresh:
             row.group_id, row.run_key, row.run_id, row.reward = group.id, given.run_key, run_id, given.reward
@@ -152,9 +160,13 @@ async def waiting(session: AsyncSession) -> int:
     return await experiences(session, *_WAITING)
 
 
-async def overview(session: AsyncSession) -> dict[str, Any]:
+async def overview(session: AsyncSession, tenant: str | None) -> dict[str, Any]:
     """Counts for people: the newest answers by what is known of them, groups by state, and why the newest of those
-    that failed did."""
+    that failed did.
+
+    Args:
+        tenant: whose failures are named; None for those of all. Counts are of all.
+    """
     whole, rewarded = FacadeAnswerRow.flaw.is_(None), FacadeAnswerRow.reward.is_not(None)
     recent = newest(FacadeAnswerRow.created_at, whole.label("whole"), rewarded.label("rewarded")).subquery()
     counted = select(func.count(), func.count().filter(recent.c.whole), func.count().filter(recent.c.rewarded))
@@ -165,15 +177,17 @@ async def overview(session: AsyncSession) -> dict[str, Any]:
         "rewarded": rewarded_ones,
         "experiences_waiting": await waiting(session),
         "groups": await by_state(session, FacadeGroupRow.state, FacadeGroupRow.updated_at, under_way),
-        "failed_groups": await _newest_failures(session),
+        "failed_groups": await _newest_failures(session, tenant),
     }
 
 
-async def _newest_failures(session: AsyncSession) -> list[dict[str, Any]]:
+async def _newest_failures(session: AsyncSession, tenant: str | None) -> list[dict[str, Any]]:
     found: list[FacadeGroupRow] = []
     for state in ("lost", "dropped"):  # one by one, each by the index; together they would be sorted
         query = select(FacadeGroupRow).where(FacadeGroupRow.state == state)
-        found += await session.scalars(query.order_by(FacadeGroupRow.updated_at.desc()).limit(5))
+        newest_first = query.order_by(FacadeGroupRow.updated_at.desc()).limit(5 if tenant is None else _LOOKED_AT)
+        failed = await session.scalars(newest_first)
+        found += [group for group in failed if tenant in (None, tenant_of(group.task_id or ""))]
     found.sort(key=lambda group: group.updated_at, reverse=True)
     return [{"group_id": group.id, "state": group.state, "reason": group.reason} for group in found[:5]]
 
@@ -198,19 +212,21 @@ async def delete_older(session: AsyncSession, before: float, limit: int, now: fl
     return max(len(groups), len(answers)), len(waiting)
 
 
-async def _waiting_group(session: AsyncSession, given: Reward, now: float) -> FacadeGroupRow:
+async def _waiting_group(session: AsyncSession, given: Reward, tenant: str, now: float) -> FacadeGroupRow:
     """The group of this task that still takes runs; a new one where there is none, or it has gone out."""
-    if given.task_id is not None:
-        query = select(FacadeGroupRow).where(FacadeGroupRow.task_id == given.task_id)
+    task_id = None if given.task_id is None else qualified(tenant, given.task_id)
+    if task_id is not None:
+        query = select(FacadeGroupRow).where(FacadeGroupRow.task_id == task_id)
         group = await session.scalar(query.where(FacadeGroupRow.state.in_(_WAITING)))
         if group is not None:
             return group
-    name = given.task_id or given.name
+    first = task_id or given.name
+    name = suffixed(first, "")
     for generation in itertools.count(1):
         if await session.get(FacadeGroupRow, name) is None:
             break
-        name = suffixed(given.task_id or given.name, f"~{generation}")
-    group = FacadeGroupRow(id=name, task_id=given.task_id, state="open", updated_at=now)
+        name = suffixed(first, f"~{generation}")
+    group = FacadeGroupRow(id=name, task_id=task_id, state="open", updated_at=now)
     session.add(group)
     await session.flush()
     return group

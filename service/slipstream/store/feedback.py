@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
+from sqlalchemy import ColumnElement, Exists, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -18,11 +18,12 @@ from slipstream.store.msg_ids import newest_call
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.tenants import name_of, split, tenant_of
 from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
-"""What a feedback can name."""
+"""What a feedback can name, by its id in the store, which has its tenant: also where it is an answer of the policy."""
 
 _OPEN_GROUPS = ("running", "ready", "dropped")
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
@@ -144,13 +145,25 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     return len(old)
 
 
-async def receipt(session: AsyncSession, feedback_id: str) -> dict[str, Any] | None:
-    """What became of a feedback, or None where there is none of this id."""
+async def receipt(session: AsyncSession, feedback_id: str, tenant: str | None = None) -> dict[str, Any] | None:
+    """What became of a feedback, or None where there is none of this id.
+
+    Args:
+        tenant: that posted it; None for any.
+    """
     row = await session.get(FeedbackRow, feedback_id)
     if row is None:
         return None
-    query = select(FeedbackTargetRow).where(FeedbackTargetRow.feedback_id == feedback_id)
-    targets = (await session.scalars(query.order_by(FeedbackTargetRow.id))).all()
+    answered = (
+        select(FeedbackTargetRow, func.coalesce(CallRow.task_id, GroupRow.task_id))
+        .outerjoin(CallRow, CallRow.id == FeedbackTargetRow.call_pk)
+        .outerjoin(RunRow, RunRow.id == FeedbackTargetRow.run_pk)
+        .outerjoin(GroupRow, GroupRow.id == RunRow.group_id)
+        .where(FeedbackTargetRow.feedback_id == feedback_id)
+    )
+    targets = (await session.execute(answered.order_by(FeedbackTargetRow.id))).all()
+    if tenant is not None and any(tenant_of(target.ref) != tenant for target, _ in targets):
+        return None
     return {
         "id": row.id,
         "reward": row.reward,
@@ -159,7 +172,15 @@ async def receipt(session: AsyncSession, feedback_id: str) -> dict[str, Any] | N
         "comment": row.comment,
         "source": row.source,
         "created_at": row.created_at,
-        "targets": [{t.kind: t.ref, "state": t.state, "matched_to": t.matched_to} for t in targets],
+        "targets": [
+            {
+                "task_id": None if task_id is None else name_of(task_id),
+                target.kind: name_of(target.ref),
+                "state": target.state,
+                "matched_to": target.matched_to,
+            }
+            for target, task_id in targets
+        ],
     }
 
 
@@ -193,7 +214,7 @@ async def _about(
 
 async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -> bool:
     if target.kind == "msg_id":
-        run = await _policy_run(session, target.ref)
+        run = await policy_run(session, target.ref)
         if run is not None:
             return await _match_run(session, target, run, now)
     call_pk = await _production_answer(session, target)
@@ -208,13 +229,16 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
     return await _score_again(session, runs)
 
 
-async def _policy_run(session: AsyncSession, msg_id: str) -> RunRow | None:
-    """The run that this answer of the policy is of."""
-    run = await session.scalar(select(RunRow).where(RunRow.msg_id == msg_id))
+async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
+    """The run of this tenant that an answer of the policy is of."""
+    tenant, msg_id = split(ref)
+    own = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id).join(TaskRow, TaskRow.id == GroupRow.task_id)
+    own = own.where(TaskRow.tenant == tenant)
+    run = await session.scalar(own.where(RunRow.msg_id == msg_id))
     if run is not None:
         return run
-    query = select(RunRow).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
-    replay: RunRow | None = await session.scalar(query.where(RunCallRow.msg_id == msg_id))
+    replays = own.join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+    replay: RunRow | None = await session.scalar(replays.where(RunCallRow.msg_id == msg_id))
     return replay
 
 

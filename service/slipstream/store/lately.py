@@ -10,13 +10,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits
+from slipstream.store.outcomes import Outcomes, outcomes
 from slipstream.store.overview import decisions
 from slipstream.store.tables.commits import CommitRow, VersionRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
-
-_ENOUGH = 1000
-"""Failed runs are not counted beyond: nobody needs to know how many more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,9 @@ class Lately:
         facade_reason: why, for the newest of them.
         runs_pending: runs that wait to be sent.
         passed_over: the newest tasks by the reason why they were not selected; empty where any is run.
-        unscored: failed runs where none was ever scored, up to a thousand.
-        failure: why the newest of them failed.
+        outcomes: what the newest groups since `recent` came to.
+        ready: experiences that wait for a commit.
+        ready_since: Unix seconds; since when the oldest group of the sidecar's own waits for one, None without any.
     """
 
     served: Served | None
@@ -58,15 +57,19 @@ class Lately:
     facade_reason: str | None
     runs_pending: int
     passed_over: Mapping[str, int]
-    unscored: int
-    failure: str | None
+    outcomes: Outcomes
+    ready: int
+    ready_since: float | None
 
 
-async def lately(session: AsyncSession, served: int | None, *, recent: float, old: float) -> Lately:
+async def lately(
+    session: AsyncSession, served: int | None, *, recent: float, old: float, tenant: str | None = None
+) -> Lately:
     """
     Args:
         served: the policy version that the Explorer serves.
         recent, old: Unix seconds.
+        tenant: whose runs' reasons are told; None tells all.
     """
     version = None if served is None else await session.get(VersionRow, served)
     delivered = await commits.delivered_experiences(session)
@@ -79,7 +82,7 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
     facade = (FacadeGroupRow.state.in_(("lost", "dropped")), FacadeGroupRow.updated_at > recent)
     newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)
     pending = select(func.count()).where(RunRow.state == "pending")
-    unscored, failure = await _unscored(session)
+    waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_(("ready", "committing")))
     return Lately(
         served=None
         if version is None
@@ -93,8 +96,9 @@ async def lately(session: AsyncSession, served: int | None, *, recent: float, ol
         facade_reason=await session.scalar(newest),
         runs_pending=await session.scalar(pending) or 0,
         passed_over=await _passed_over(session),
-        unscored=unscored,
-        failure=failure,
+        outcomes=await outcomes(session, recent, tenant),
+        ready=await commits.ready_experiences(session),
+        ready_since=await session.scalar(waits),
     )
 
 
@@ -103,11 +107,3 @@ async def _passed_over(session: AsyncSession) -> Mapping[str, int]:
         return {}
     found = await decisions(session)
     return {} if found["selected"] else found["not_selected"]
-
-
-async def _unscored(session: AsyncSession) -> tuple[int, str | None]:
-    if await session.scalar(select(RunRow.id).where(RunRow.state == "scored").limit(1)) is not None:
-        return 0, None
-    failed = select(RunRow.reason).where(RunRow.state == "failed").order_by(RunRow.due_at.desc())
-    reasons = (await session.scalars(failed.limit(_ENOUGH))).all()
-    return len(reasons), reasons[0] if reasons else None

@@ -9,16 +9,24 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits, facade, replays
 from slipstream.store.counts import by_state, newest
-from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.tenants import name_of, tenant_of
+
+_LOOKED_AT = 100
+"""Of the newest failures, for those of one tenant."""
 
 _RUNS_UNDER_WAY = ("pending", "running", "open", "answered")
 
 
-async def overview(session: AsyncSession) -> dict[str, Any]:
-    """Counts of everything by state, and the last of what failed and what was delivered."""
+async def overview(session: AsyncSession, tenant: str | None = None) -> dict[str, Any]:
+    """Counts of everything by state, and the last of what failed and what was delivered.
+
+    Args:
+        tenant: whose failures are named; None for those of all. Counts are of all.
+    """
     last = await session.scalar(select(CommitRow).order_by(CommitRow.id.desc()).limit(1))
     return {
         "tasks": await by_state(session, TaskRow.state, TaskRow.updated_at, TaskRow.decided.is_(False)),
@@ -27,7 +35,8 @@ async def overview(session: AsyncSession) -> dict[str, Any]:
             session, GroupRow.state, GroupRow.updated_at, GroupRow.state.in_(("running", "ready", "committing"))
         ),
         "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(_RUNS_UNDER_WAY)),
-        "failed_runs": await _newest_failures(session),
+        "failed_runs": await _newest_failures(session, tenant),
+        "rewards": await _rewards(session),
         "feedback": await by_state(
             session, FeedbackTargetRow.state, FeedbackTargetRow.id, FeedbackTargetRow.state == "waiting"
         ),
@@ -44,7 +53,7 @@ async def overview(session: AsyncSession) -> dict[str, Any]:
             "started_at": last.started_at,
             "ended_at": last.ended_at,
         },
-        "facade": await facade.overview(session),
+        "facade": await facade.overview(session, tenant),
         "experiences_ready": await commits.ready_experiences(session),
     }
 
@@ -60,51 +69,6 @@ async def decisions(session: AsyncSession) -> dict[str, dict[str, int]]:
     return found
 
 
-async def task_overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
-    """One task with its calls, groups and runs, without bodies; None where there is none of this id."""
-    task = await session.get(TaskRow, task_id)
-    if task is None:
-        return None
-    calls = select(CallRow.position, CallRow.msg_id, CallRow.latency).where(CallRow.task_id == task_id)
-    groups = await session.scalars(select(GroupRow).where(GroupRow.task_id == task_id).order_by(GroupRow.id))
-    return {
-        "task_id": task.id,
-        "session_id": task.session_id,
-        "state": task.state,
-        "decided": task.decided,
-        "selected": task.selected,
-        "reason": task.reason,
-        "labels": task.labels,
-        "metadata": task.meta,
-        "calls": [
-            {"position": position, "msg_id": msg_id, "latency": latency}
-            for position, msg_id, latency in await session.execute(calls.order_by(CallRow.position))
-        ],
-        "groups": [await _group(session, group) for group in groups],
-    }
-
-
-async def _group(session: AsyncSession, group: GroupRow) -> dict[str, Any]:
-    told = (
-        RunRow.run_id, RunRow.state, RunRow.msg_id, RunRow.reward, RunRow.breakdown, RunRow.policy_version,
-        RunRow.reason,
-    )  # fmt: skip
-    rows = await session.execute(select(RunRow.id, *told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
-    runs = {row.id: dict(row._mapping) for row in rows}
-    if group.kind == replays.KIND:
-        calls = await replays.msg_ids(session, runs)
-        for pk, run in runs.items():
-            del run["msg_id"]
-            run["msg_ids"] = calls.get(pk, [])
-    return {
-        "group_id": group.id,
-        "kind": group.kind,
-        "state": group.state,
-        "commit": group.commit_id,
-        "runs": [{name: value for name, value in run.items() if name != "id"} for run in runs.values()],
-    }
-
-
 async def replay_overview(session: AsyncSession, task_id: str) -> dict[str, Any] | None:
     """The newest group of a task with its runs, for its client; None where there is none."""
     mine = select(GroupRow.id, GroupRow.state).where(GroupRow.task_id == task_id, GroupRow.kind == replays.KIND)
@@ -116,7 +80,7 @@ async def replay_overview(session: AsyncSession, task_id: str) -> dict[str, Any]
     rows = (await session.scalars(query)).all()
     calls = await replays.msg_ids(session, [row.id for row in rows])
     return {
-        "task_id": task_id,
+        "task_id": name_of(task_id),
         "group_id": group.id,
         "state": group.state,
         "runs": [
@@ -135,7 +99,22 @@ async def replay_overview(session: AsyncSession, task_id: str) -> dict[str, Any]
     }
 
 
-async def _newest_failures(session: AsyncSession) -> list[dict[str, Any]]:
-    query = select(RunRow.group_id, RunRow.run_id, RunRow.reason).where(RunRow.state == "failed")
-    rows = await session.execute(query.order_by(RunRow.due_at.desc()).limit(5))
-    return [{"group_id": group, "run_id": run, "reason": reason} for group, run, reason in rows]
+async def _newest_failures(session: AsyncSession, tenant: str | None) -> list[dict[str, Any]]:
+    query = select(RunRow.group_id, RunRow.run_id, RunRow.reason, GroupRow.task_id)
+    query = query.join(GroupRow, GroupRow.id == RunRow.group_id).where(RunRow.state == "failed")
+    rows = await session.execute(query.order_by(RunRow.due_at.desc()).limit(5 if tenant is None else _LOOKED_AT))
+    failed = [row for row in rows if tenant in (None, tenant_of(row.task_id))]
+    return [{"group_id": row.group_id, "run_id": row.run_id, "reason": row.reason} for row in failed[:5]]
+
+
+async def _rewards(session: AsyncSession) -> list[dict[str, Any]]:
+    """Rewards of the newest runs by policy version, the newest version first."""
+    recent = newest(RunRow.id, RunRow.policy_version.label("version"), RunRow.reward.label("reward")).subquery()
+    reward = recent.c.reward
+    query = select(
+        recent.c.version, func.count(reward).label("runs"), func.avg(reward).label("mean"),
+        func.min(reward).label("min"), func.max(reward).label("max"),
+    )  # fmt: skip
+    query = query.where(reward.is_not(None)).group_by(recent.c.version)
+    found = [dict(row._mapping) for row in await session.execute(query)]
+    return sorted(found, key=lambda row: -1 if row["version"] is None else row["version"], reverse=True)

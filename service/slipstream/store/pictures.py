@@ -15,6 +15,7 @@ from slipstream.store import feedback
 from slipstream.store.bodies import unpack
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.tenants import name_of
 from slipstream.trajectory import Call, PolicyCall, Run, Task
 
 
@@ -35,17 +36,18 @@ async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, T
     query = select(CallRow).where(CallRow.task_id.in_(task_ids)).order_by(CallRow.task_id, CallRow.position)
     rows = (await session.scalars(query)).all()
     calls: dict[str, list[Call]] = {}
-    for call in await asyncio.to_thread(lambda: list(map(_production_call, rows))):
-        calls.setdefault(call.task_id, []).append(call)
+    for row, call in zip(rows, await asyncio.to_thread(lambda: list(map(_production_call, rows))), strict=True):
+        calls.setdefault(row.task_id, []).append(call)
     found = await session.scalars(select(TaskRow).where(TaskRow.id.in_(task_ids)))
     return {
         row.id: Task(
-            task_id=row.id,
-            session_id=row.session_id,
+            task_id=name_of(row.id),
+            session_id=name_of(row.session_id),
             calls=tuple(calls.get(row.id, ())),
             labels=frozenset(row.labels),
             marked=row.marked,
             metadata=row.meta,
+            tenant=row.tenant,
         )
         for row in found
     }
@@ -70,7 +72,8 @@ async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) ->
     due = []
     for (run, task_id, call, position), calls in zip(rows, made, strict=True):
         task, replay = pictures[task_id], call is None
-        said = (run.ending or {}).get("metadata")
+        ending = run.ending or {}
+        said = ending.get("metadata")
         picture = Run(
             task=replace(task, metadata={**task.metadata, **said}) if said else task,
             group_id=run.group_id,
@@ -80,6 +83,7 @@ async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) ->
             kind="agent_replay" if replay else "shadow_call",
             feedback=about_runs.get(run.id, ()),
             production_feedback=() if replay else about_calls.get(call, ()),
+            blocked=tuple(one["tool"] for one in ending.get("side_effects", ()) if one["outcome"] == "blocked"),
         )
         due.append(DueRun(run.id, owner, run.revision, picture))
     return due
@@ -116,11 +120,11 @@ def _policy_call(row: RunRow | RunCallRow, requests: dict[bytes, dict[str, Any]]
 
 def _production_call(row: CallRow) -> Call:
     return Call(
-        task_id=row.task_id,
+        task_id=name_of(row.task_id),
         position=row.position,
         request=unpack(row.request),
         answer=unpack(row.answer),
-        msg_id=row.msg_id,
+        msg_id=None if row.msg_id is None else name_of(row.msg_id),
         latency=row.latency,
         started_at=row.started_at,
     )

@@ -17,12 +17,14 @@ from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
+from slipstream.tenants import tenant_of
 
 
 class NewCall(NamedTuple):
     """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
 
     Attributes:
+        session_id, task_id, msg_id: as they are in the store, with the tenant.
         new_task: nothing of its task can be in the store: its id was made for this call.
         decision: on the task as it is with this first call; None where it is left to be made.
     """
@@ -99,8 +101,8 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     return Added(undecided, rescore)
 
 
-_TASK_COLUMNS = ("id", "session_id", "state", "revision", "marked", "labels", "meta", "decided", "selected", "reason",
-                 "created_at", "updated_at")  # fmt: skip
+_TASK_COLUMNS = ("id", "session_id", "tenant", "state", "revision", "marked", "labels", "meta", "decided", "selected",
+                 "reason", "created_at", "updated_at")  # fmt: skip
 _CHANGING = ("session_id", "state", "revision", "marked", "labels", "meta", "decided", "updated_at")
 _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
 
@@ -149,7 +151,7 @@ async def _write_tasks(session: AsyncSession, pending: Mapping[str, PendingTask]
         if task.stored:
             changed.append((task.session_id, *now_so, now, task_id))
         else:
-            new.append((task_id, task.session_id, *now_so, task.selected, task.reason, now, now))
+            new.append((task_id, task.session_id, tenant_of(task_id), *now_so, task.selected, task.reason, now, now))
     await insert_rows(session, TaskRow, _TASK_COLUMNS, new)
     await update_rows(session, TaskRow, _CHANGING, changed)
 

@@ -14,6 +14,7 @@ from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.runs import end_groups, suffixed
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.tenants import qualified, tenant_of
 
 KIND = "agent_replay"
 
@@ -115,8 +116,9 @@ async def note_task(
     task = await session.get(TaskRow, task_id)
     if task is None:
         task = TaskRow(
-            id=task_id, session_id=session_id or task_id, state="complete", revision=1, marked=False, labels=[],
-            meta={}, decided=True, selected=False, reason=REPLAYED, created_at=now, updated_at=now,
+            id=task_id, session_id=session_id or task_id, tenant=tenant_of(task_id), state="complete", revision=1,
+            marked=False, labels=[], meta={}, decided=True, selected=False, reason=REPLAYED, created_at=now,
+            updated_at=now,
         )  # fmt: skip
         session.add(task)
         await tasks.apply_waiting_marks(session, task, now)
@@ -182,7 +184,8 @@ async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: fl
         )
     )  # fmt: skip
     await session.flush()
-    ref: feedback.Ref = ("msg_id", call.msg_id)
+    of_run = select(GroupRow.task_id).join(RunRow, RunRow.group_id == GroupRow.id).where(RunRow.id == pk)
+    ref: feedback.Ref = ("msg_id", qualified(tenant_of((await session.execute(of_run)).scalar_one()), call.msg_id))
     if ref in await feedback.awaited(session, [ref], now):
         await feedback.match_waiting(session, [ref], now)
     return True

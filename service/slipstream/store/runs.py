@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, literal, select, update
+import structlog
+from sqlalchemy import ColumnElement, Row, event, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import to_json
@@ -15,6 +18,12 @@ from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.tables.base import ID_LENGTH
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.tenants import qualified, tenant_of
+
+_log = structlog.get_logger(__name__)
+
+_EndedRun = Row[str, str, str, float | None, int | None]
+"""Of a group that may have ended: group, task, state, reward and policy version of a run."""
 
 _ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
 """A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it
@@ -198,13 +207,15 @@ async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: f
     await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at", "updated_at"), rows)
 
 
-async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> set[int]:
-    """Of runs that came back those that are still their senders': retention, or another sidecar, may have taken one."""
+async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> dict[int, str]:
+    """Of runs that came back those that are still their senders', with their tasks: retention, or another sidecar, may
+    have taken one."""
     if not back:
-        return set()
-    sent = select(RunRow.id, RunRow.owner).where(RunRow.id.in_([one.pk for one in back]), RunRow.state == "running")
-    owners: dict[int, int | None] = {pk: owner for pk, owner in await session.execute(sent)}  # noqa: C416
-    return {one.pk for one in back if owners.get(one.pk) == one.owner}
+        return {}
+    sent = select(RunRow.id, RunRow.owner, GroupRow.task_id).join(GroupRow, GroupRow.id == RunRow.group_id)
+    sent = sent.where(RunRow.id.in_([one.pk for one in back]), RunRow.state == "running")
+    found = {(pk, owner): task_id for pk, owner, task_id in await session.execute(sent)}
+    return {one.pk: found[one.pk, one.owner] for one in back if (one.pk, one.owner) in found}
 
 
 async def answer(session: AsyncSession, answers: Sequence[Answered], now: float) -> int:
@@ -237,7 +248,7 @@ async def answer(session: AsyncSession, answers: Sequence[Answered], now: float)
             for one in kept
         ],
     )
-    refs: list[feedback.Ref] = [("msg_id", one.msg_id) for one in kept]
+    refs: list[feedback.Ref] = [("msg_id", qualified(tenant_of(held[one.pk]), one.msg_id)) for one in kept]
     awaited = await feedback.awaited(session, refs, now)
     await feedback.match_waiting(session, [ref for ref in refs if ref in awaited], now)
     return len(kept)
@@ -276,20 +287,22 @@ async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[
 
 async def end_groups(session: AsyncSession, names: Collection[str], now: float) -> None:
     """Once each run of a group has ended, the group is ready, or dropped where too few runs have a reward."""
-    of_group: dict[str, list[str]] = {}
-    for name, state in await session.execute(
-        select(RunRow.group_id, RunRow.state)
+    of_group: dict[str, list[_EndedRun]] = {}
+    for row in await session.execute(
+        select(RunRow.group_id, GroupRow.task_id, RunRow.state, RunRow.reward, RunRow.policy_version)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .where(RunRow.group_id.in_(names), GroupRow.state == "running")
     ):
-        of_group.setdefault(name, []).append(state)
+        of_group.setdefault(row.group_id, []).append(row)
     ends, lonely = [], []
-    for name, states in of_group.items():
+    for name, rows in of_group.items():
+        states = [row.state for row in rows]
         if not set(states) <= {"scored", "failed"}:
             continue
         alone = states.count("scored") == 1 and len(states) > 1
         lonely += [name] if alone else []
         ends.append(("ready" if "scored" in states and not alone else "dropped", now, name))
+        _log_once_stored(session, ends[-1][0], rows)
     await update_rows(session, GroupRow, ("state", "updated_at"), ends)
     # by the reward: by the state, SQLite would go through all that were ever scored
     rewarded = update(RunRow).where(RunRow.reward.is_not(None)).execution_options(synchronize_session=False)
@@ -298,3 +311,22 @@ async def end_groups(session: AsyncSession, names: Collection[str], now: float) 
     if others := [name for *_, name in ends if name not in lonely]:  # one of them may have been alone before
         of_others = rewarded.where(RunRow.group_id.in_(others), RunRow.reason.is_not(None))
         await session.execute(of_others.values(reason=None))
+
+
+def _log_once_stored(session: AsyncSession, state: str, runs: Sequence[_EndedRun]) -> None:
+    """Log the end of a group, when the transaction that ends it is committed: one line for all of its runs."""
+    rewards = [run.reward for run in runs if run.state == "scored"]
+    said: dict[str, Any] = {"state": state, "runs": len(runs), "failed": len(runs) - len(rewards)}
+    if rewards:
+        said |= {"reward_mean": fmean(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
+    said = {name: round(value, 4) if isinstance(value, float) else value for name, value in said.items()}
+    versions = sorted({run.policy_version for run in runs if run.policy_version is not None})
+    if versions:
+        said["policy_version"] = versions[0] if len(versions) == 1 else versions
+    log = _log.info if rewards else _log.warning
+    ids = {"task_id": runs[0].task_id, "group_id": runs[0].group_id}
+
+    def committed(_: object) -> None:
+        log("group_ended", **ids, **said)
+
+    event.listen(session.sync_session, "after_commit", committed, once=True)

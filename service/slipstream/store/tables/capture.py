@@ -8,7 +8,8 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, litera
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.store.sealed import SealedBytes, SealedJson
-from slipstream.store.tables.base import ID_LENGTH, Base, RowId
+from slipstream.store.tables.base import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH, Base, RowId
+from slipstream.tenants import DEFAULT
 
 CALL_BLOCK = 16384
 """Calls whose msg_ids are together in their index: about a megabyte of it, so that a batch of new ones shares pages.
@@ -38,8 +39,10 @@ class TaskRow(Base):
 
     __tablename__ = "tasks"
 
-    id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    session_id: Mapped[str] = mapped_column(String(ID_LENGTH))
+    id: Mapped[str] = mapped_column(String(REF_LENGTH), primary_key=True)
+    """With its tenant, as its session's: see `slipstream.tenants`."""
+    session_id: Mapped[str] = mapped_column(String(REF_LENGTH))
+    tenant: Mapped[str] = mapped_column(String(ID_LENGTH), default=DEFAULT, server_default=DEFAULT)
     state: Mapped[str] = mapped_column(String(16), default="open")
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each call and mark, so that a decision made on an older picture is made again."""
@@ -57,6 +60,7 @@ class TaskRow(Base):
 
     __table_args__ = (
         Index("ix_tasks_session", "session_id", "updated_at"),
+        Index("ix_tasks_tenant", "tenant", "updated_at", "id"),
         # Of those under way alone, so that it stays small and a decision takes the task out of it.
         Index(
             "ix_tasks_undecided",
@@ -77,7 +81,8 @@ class CallRow(Base):
     id: Mapped[RowId] = mapped_column(primary_key=True)
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
     position: Mapped[int]
-    msg_id: Mapped[str | None] = mapped_column(String(256))
+    msg_id: Mapped[str | None] = mapped_column(String(MSG_REF_LENGTH))
+    """With its tenant."""
     request: Mapped[bytes] = mapped_column(SealedBytes)
     answer: Mapped[bytes] = mapped_column(SealedBytes)
     """Packed, as in `bodies`."""

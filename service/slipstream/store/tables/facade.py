@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slipstream.store.tables.base import ID_LENGTH, Base
+from slipstream.store.tables.base import ID_LENGTH, REF_LENGTH, Base
+from slipstream.tenants import DEFAULT
 
 
 class FacadeGroupRow(Base):
@@ -16,7 +17,8 @@ class FacadeGroupRow(Base):
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     """What the Explorer is told as task_id: the client's own, or one like it where that was delivered before."""
-    task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
+    task_id: Mapped[str | None] = mapped_column(String(REF_LENGTH), index=True)
+    """With its tenant."""
     state: Mapped[str] = mapped_column(String(16), default="open")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
     size: Mapped[int | None]
@@ -37,6 +39,8 @@ class FacadeAnswerRow(Base):
     __tablename__ = "facade_answers"
 
     msg_id: Mapped[str] = mapped_column(String(256), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(ID_LENGTH), default=DEFAULT, server_default=DEFAULT)
+    """Whose client asked, and may reward it."""
     choices: Mapped[int]
     flaw: Mapped[str | None] = mapped_column(String(64))
     """Why it is not whole, and so never gets a reward."""

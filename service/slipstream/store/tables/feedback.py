@@ -8,7 +8,7 @@ from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.store.sealed import SealedJson, SealedText
-from slipstream.store.tables.base import ID_LENGTH, Base, RowId
+from slipstream.store.tables.base import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH, Base, RowId
 
 
 class FeedbackRow(Base):
@@ -40,7 +40,8 @@ class FeedbackTargetRow(Base):
     feedback_id: Mapped[str] = mapped_column(ForeignKey("feedback.id", ondelete="CASCADE"), index=True)
     kind: Mapped[str] = mapped_column(String(16))
     """msg_id, task_id or session_id."""
-    ref: Mapped[str] = mapped_column(String(256))
+    ref: Mapped[str] = mapped_column(String(MSG_REF_LENGTH))
+    """With its tenant, whichever kind it is."""
     state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
     matched_to: Mapped[str | None] = mapped_column(String(16))
     """policy or production."""
@@ -55,8 +56,9 @@ class MarkRow(Base):
     __table_args__ = (Index("ix_marks_state", "state", "expires_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    task_id: Mapped[str | None] = mapped_column(String(ID_LENGTH), index=True)
-    msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
+    task_id: Mapped[str | None] = mapped_column(String(REF_LENGTH), index=True)
+    msg_id: Mapped[str | None] = mapped_column(String(MSG_REF_LENGTH), index=True)
+    """With its tenant, as the task's."""
     labels: Mapped[list[str]] = mapped_column(default=list)
     meta: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
     state: Mapped[str] = mapped_column(String(16), default="waiting")

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slipstream.store.tables.base import ID_LENGTH, Base
+from slipstream.store.tables.base import REF_LENGTH, Base
 
 
 class StoreKeyRow(Base):
@@ -27,7 +27,7 @@ class ErasureRow(Base):
 
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     """session_id or task_id."""
-    ref: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    ref: Mapped[str] = mapped_column(String(REF_LENGTH), primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     """What began before this time is deleted."""
     pending: Mapped[bool] = mapped_column(default=False)

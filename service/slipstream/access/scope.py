@@ -1,0 +1,42 @@
+"""The part of the store that a request may reach: decided by a worker from the caller's key, and told to the training
+side in a header that no caller can set, because workers take it out of every request and alone reach the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from slipstream.tenants import DEFAULT
+
+HEADER = "x-slipstream-scope"
+FIELD = HEADER.encode()
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        tenant: whose sessions, tasks, answers and feedback it reaches; None for those of all tenants.
+        content: whether it sees what users, agents and models said, and not only ids, states, times and rewards.
+    """
+
+    tenant: str | None
+    content: bool
+
+
+EVERYTHING = Scope(None, content=True)
+"""Of an admin key without a tenant, and of everybody where no key is asked for."""
+
+LEAST = Scope(DEFAULT, content=False)
+"""Of whoever shows no key and may ask all the same, and where nothing is known of the caller."""
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Scope).decode
+
+
+def read_scope(values: Sequence[str]) -> Scope:
+    """The scope that the header says; the least one unless it stands there once and can be read."""
+    try:
+        return _decode(values[0]) if len(values) == 1 else LEAST
+    except msgspec.MsgspecError:
+        return LEAST

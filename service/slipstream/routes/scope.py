@@ -1,0 +1,54 @@
+"""What the caller of a route may reach, and which of a tenant's things it names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.access.scope import HEADER, Scope, read_scope
+from slipstream.errors import RequestError
+from slipstream.store.feedback import Kind
+from slipstream.store.tenancy import with_one_named
+from slipstream.tenants import DEFAULT, NAME, qualified
+
+_TENANT = "x-slipstream-tenant"
+
+_Tenant = Annotated[
+    str | None,
+    Header(
+        alias=_TENANT,
+        pattern=NAME,
+        description="Only with an admin key without a tenant: whose sessions, tasks and answers are meant.",
+    ),
+]
+
+
+def _scope(request: Request, tenant: _Tenant = None) -> Scope:
+    scope = read_scope(request.headers.getlist(HEADER))
+    if tenant in (None, scope.tenant):
+        return scope
+    if scope.tenant is not None:
+        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; only an admin key without one may name another"
+        raise RequestError(text, param=_TENANT, status=403, code="slipstream_tenant_forbidden")
+    return Scope(tenant, scope.content)
+
+
+ScopeDep = Annotated[Scope, Depends(_scope)]
+"""What the caller's key may reach, narrowed by the header `x-slipstream-tenant` where it reaches all."""
+
+
+async def reference(session: AsyncSession, scope: Scope, kind: Kind, name: str) -> str:
+    """The id in the store of what a caller names. One whose key reaches all tenants means the one that has it.
+
+    Raises:
+        RequestError: 409, several have it.
+    """
+    if scope.tenant is not None:
+        return qualified(scope.tenant, name)
+    tenants = await with_one_named(session, kind, name)
+    if len(tenants) > 1:
+        text = f"{kind}: several tenants have {name!r} ({', '.join(tenants)}); say which in the header {_TENANT}"
+        raise RequestError(text, param=kind, status=409, code="several_tenants")
+    return qualified(tenants[0] if tenants else DEFAULT, name)
