@@ -20,7 +20,7 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.kinds import without_secrets
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
@@ -28,7 +28,6 @@ Format = Literal["json", "console"]
 MASK = "***"
 
 _SECRET_KEYS = ("authorization", "api_key", "apikey", "token", "secret", "password", "credential", "cookie")
-_REDACTOR = Redactor([RedactRule(name="api_key")])
 _CONTROLS = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,64}):[^\s/@]{1,256}@")
 
@@ -102,4 +101,4 @@ def _masked(name: str, value: Any) -> Any:
     if isinstance(value, Sequence | Set) and not isinstance(value, str | bytes | bytearray):
         return [_masked(name, item) for item in value]
     text = value if isinstance(value, str) else repr(value)
-    return _URL_PASSWORD.sub(rf"\1:{MASK}@", _REDACTOR.redact(text))
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", without_secrets(text))

@@ -57,6 +57,10 @@ class Metrics:
             buckets=[i / 10 for i in range(11)],
             registry=registry,
         )
+        self.rewards_clipped = Counter(
+            "slipstream_rewards_clipped", "Rewards outside rewards.clip, cut to it", registry=registry
+        )
+        self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator raised", registry=registry)
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
         self.facade_answers = Counter(
             "slipstream_facade_answers", "Answers of the policy to clients of the facade", ["state"], registry=registry

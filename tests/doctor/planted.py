@@ -73,6 +73,7 @@ MISTAKES = [
     Mistake("files.buffer_differs", trainer=buffer(name="experiences")),
     Mistake("files.buffer_differs", trainer=buffer(path="sqlite:////data/buffer.db")),
     Mistake("files.algorithm_differs", trainer=algorithm("gspo")),
+    Mistake("files.algorithm_of_the_sidecar_differs", sidecar=sidecar("explorer", algorithm_type="ppo")),
     Mistake("files.batch_sizes_differ", explorer={"buffer": {"train_batch_size": 16}}),
     Mistake("files.batch_sizes_differ", sidecar=sidecar("explorer", train_batch_size=16)),
     Mistake("files.checkpoint_root_not_absolute", both={"checkpoint_root_dir": "runs"}),

@@ -73,6 +73,22 @@ def test_a_file_that_is_not_there(deployment: Path, arguments: tuple[str, str]) 
     assert run.stderr.startswith("slipstream: missing.yaml: ")
 
 
+def test_the_files_of_an_explorer_elsewhere_need_not_be_here(tmp_path: Path) -> None:
+    sidecar = tmp_path / "sidecar.yaml"
+    absent = [word for name in ("explorer", "trainer") for word in (f"--{name}", str(tmp_path / f"{name}.yaml"))]
+    asked = "explorer: {base_url: 'http://policy.internal:8010'}\n"
+    sidecar.write_text(asked + "selection: {sampling: {rate: 0.5}}\nrewards: {calculators: [{length: {max: 9}}]}\n")
+    run = doctor("--offline", "--sidecar", str(sidecar), *absent)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "the Explorer is at http://policy.internal:8010: the sidecar's part alone is examined" in run.stderr
+
+    sidecar.write_text(asked + "capture: {redact: []}\n")
+    assert "files.nothing_redacted" in doctor("--offline", "--sidecar", str(sidecar), *absent).stdout
+
+    sidecar.write_text("explorer: {base_url: 'http://127.0.0.1:8010'}\n")
+    assert doctor("--offline", "--sidecar", str(sidecar), *absent).returncode == 2, "here they are expected"
+
+
 def test_a_variable_that_is_not_set(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MODEL_PATH")
     run = doctor("--offline")

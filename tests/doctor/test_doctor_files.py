@@ -44,6 +44,7 @@ OVERLAYS = {
     "one-gpu.yaml": ["files.chats_fail_in_reload"],  # true, and all that one GPU can do
     "postgresql.yaml": [],
     "ppo.yaml": [],
+    "quickstart.yaml": [],
     "qwen3.yaml": [],
     "small-cpu.yaml": [],
 }

@@ -154,6 +154,13 @@ def test_what_is_installed_here_is_seen(plant: Plant) -> None:
     assert "trinity-rft" not in installed
 
 
+def test_limits_beyond_the_files_that_may_be_open(plant: Plant) -> None:
+    machine = replace(look_at_machine(plant()), open_files=1024)
+    assert codes(plant(), machine) == ["machine.few_open_files"]
+    assert "a process may open 1024 files, and a worker needs 40881" in told(plant(), machine)
+    assert codes(plant(), replace(machine, open_files=None)) == []
+
+
 def test_python_beside_trinity(plant: Plant) -> None:
     machine = replace(look_at_machine(plant()), packages=TRINITY, python=(3, 13))
     assert codes(plant(), machine) == ["machine.python_version"]

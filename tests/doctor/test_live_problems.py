@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from engines import ExplorerWithEngines
-from loops import RunLoop
+from loops import Loop, RunLoop
 from planted import Plant
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,10 +21,12 @@ from slipstream.metrics import Metrics
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.lately import Lately, Served, lately
+from slipstream.store.outcomes import Outcomes
 from slipstream.store.tables.commits import CommitRow
 from slipstream.watch import ExplorerWatch
 
 NOW = 1_800_000_000.0
+CHAT = "/v1/chat/completions"
 DAY = 86400.0
 
 
@@ -46,6 +48,8 @@ def fine(plant: Plant) -> Moment:
         versions=(3, 3),
         apart_since=None,
         dropped_at=None,
+        waiting=3,
+        store_full=False,
         lately=Lately(
             served=Served(version=3, seen_at=NOW - 60, last_commit=7, experiences_since=32),
             delivered=320,
@@ -57,8 +61,9 @@ def fine(plant: Plant) -> Moment:
             facade_reason=None,
             runs_pending=4,
             passed_over={},
-            unscored=0,
-            failure=None,
+            outcomes=Outcomes(runs=160, groups=20),
+            ready=12,
+            ready_since=NOW - 60,
         ),
     )
 
@@ -72,15 +77,18 @@ def test_when_everything_goes_well(fine: Moment) -> None:
     assert problems(store(fine, served=None, delivered=0)) == [], "before the first version was seen"
 
 
-def test_an_explorer_away_is_told_after_a_minute(fine: Moment) -> None:
-    away = replace(fine, explorer_up=False, explorer_error="GET /metrics: ConnectError", explorer_since=NOW - 30)
+def test_an_explorer_away_is_told_after_ten_seconds(fine: Moment) -> None:
+    away = replace(fine, explorer_up=False, explorer_error="GET /metrics: ConnectError", explorer_since=NOW - 9)
     assert problems(away) == []
+    assert [found.code for found in problems(replace(away, explorer_since=NOW - 10))] == ["live.explorer_away"]
     [found] = problems(replace(away, explorer_since=NOW - 720, breaker="open"))
     assert (found.code, found.severity) == ("live.explorer_away", "error")
     assert found.found == "away for 12 min: GET /metrics: ConnectError"
 
 
-def test_a_breaker_that_is_open_though_the_explorer_answers(fine: Moment) -> None:
+def test_a_breaker_that_is_open(fine: Moment) -> None:
+    [found] = problems(replace(fine, breaker="open", explorer_up=False, explorer_since=NOW - 1))
+    assert (found.code, found.found) == ("live.breaker_open", "the circuit breaker is open")
     assert [found.code for found in problems(replace(fine, breaker="half_open"))] == ["live.breaker_open"]
 
 
@@ -157,20 +165,94 @@ def test_nothing_is_selected_and_the_reason_is_told(fine: Moment) -> None:
         "live.nothing_selected",
         "none of 33 tasks; the commonest reason is labels (30)",
     )
-    assert problems(store(fine, passed_over={"labels": 3, "undecided": 99})) == []
+    assert problems(store(fine, passed_over={"labels": 4, "undecided": 99})) == []
+    assert len(problems(store(fine, passed_over={"labels": 5}))) == 1
 
 
 def test_a_low_rate_of_sampling_is_no_problem(fine: Moment) -> None:
     assert problems(store(fine, passed_over={"not_sampled": 200})) == []
 
 
+def test_a_store_that_is_full_or_behind(fine: Moment) -> None:
+    [found] = problems(replace(fine, store_full=True))
+    assert (found.code, found.where) == ("live.store_full", "limits.store_bytes")
+    [found] = problems(replace(fine, waiting=10_001))
+    assert (found.code, found.found) == (
+        "live.store_behind",
+        "10001 exchanges wait to be stored; capture.queue is 20000",
+    )
+    assert problems(replace(fine, waiting=10_000)) == []
+
+
+def came_to(fine: Moment, **outcomes: Any) -> Moment:
+    return store(fine, outcomes=Outcomes(**outcomes))
+
+
 def test_nothing_is_scored_and_the_reason_is_told(fine: Moment) -> None:
-    [found] = problems(store(fine, unscored=10, failure="no reference"))
+    [found] = problems(came_to(fine, runs=3, unscored=3, scoring_failure="no reference"))
     assert (found.code, found.found) == (
         "live.nothing_scored",
-        "none of 10 runs; the newest failed because: no reference",
+        "none of the newest 3 runs; the newest failed because: no reference",
     )
-    assert problems(store(fine, unscored=9, failure="no reference")) == []
+    assert problems(came_to(fine, runs=2, unscored=2, scoring_failure="no reference")) == []
+
+
+def test_every_run_fails_and_the_reason_is_told(fine: Moment) -> None:
+    [found] = problems(came_to(fine, runs=8, failed=8, failure="400 context_length_exceeded"))
+    assert (found.code, found.severity, found.found) == (
+        "live.runs_fail",
+        "error",
+        "all of the newest 8 runs; the newest because: 400 context_length_exceeded",
+    )
+    assert problems(came_to(fine, runs=8, failed=7, groups=1)) == [], "one of them has a reward"
+
+
+def test_a_calculator_that_raises_for_some_runs_is_told(fine: Moment) -> None:
+    [found] = problems(came_to(fine, runs=40, unscored=2, scoring_failure="worth: ValueError", groups=5))
+    assert (found.code, found.found) == (
+        "live.scoring_fails",
+        "2 of the newest 40 runs; the newest because: worth: ValueError",
+    )
+
+
+def algorithm(moment: Moment, name: str | None) -> Moment:
+    explorer = moment.settings.explorer.model_copy(update={"algorithm_type": name})
+    return replace(moment, settings=moment.settings.model_copy(update={"explorer": explorer}))
+
+
+def test_groups_of_one_are_told_where_groups_are_compared(fine: Moment) -> None:
+    alone = came_to(fine, runs=3, groups=3, single=3)
+    [found] = problems(alone)
+    assert found.code == "live.groups_of_one"
+    assert found.found.startswith("3 of the newest 3 groups have one reward; runs.repeat_time is ")
+    assert found.found.endswith("; the algorithm: grpo is assumed (explorer.algorithm_type)")
+    assert problems(algorithm(alone, "gspo"))[0].found.endswith("; the algorithm: gspo")
+    assert problems(algorithm(alone, "ppo")) == []
+    assert problems(came_to(fine, runs=2, groups=2, single=2)) == []
+    assert problems(came_to(fine, runs=80, groups=10, single=4)) == [], "some runs of a group may fail"
+
+
+def test_rewards_that_are_equal_in_each_group_are_told(fine: Moment) -> None:
+    equal = came_to(fine, runs=40, groups=5, equal=5)
+    [found] = problems(equal)
+    assert (found.code, found.found) == (
+        "live.rewards_equal",
+        "all rewards are equal in each of the newest 5 groups; "
+        "the algorithm: grpo is assumed (explorer.algorithm_type)",
+    )
+    assert problems(algorithm(equal, "ppo")) == []
+    assert problems(came_to(fine, runs=40, groups=20, equal=19)) == [], "one of them teaches something"
+
+
+def test_rewards_that_no_commit_takes_are_told(fine: Moment) -> None:
+    interval = fine.settings.commit.interval
+    late = store(fine, ready_since=NOW - 3 * interval - 1, last_delivery=None)
+    [found] = problems(late)
+    assert (found.code, found.severity) == ("live.not_committed", "error")
+    assert found.found == "12 experiences wait for 15 min; commit.interval is 5 min, there was none before"
+    assert problems(store(late, last_delivery=NOW - interval)) == []
+    assert problems(store(late, ready=0)) == [], "fewer than commit.min_experiences wait"
+    assert problems(store(late, ready_since=NOW - 3 * interval)) == []
 
 
 async def test_the_running_sidecar_tells_it_in_status_and_metrics(run_loop: RunLoop) -> None:
@@ -202,14 +284,61 @@ async def test_that_nothing_is_selected_is_told_until_something_is(run_loop: Run
             problems: list[dict[str, str]] = (await loop.status())["problems"]
             return problems
 
-        [problem] = await until(told)
-        assert (problem["code"], problem["found"]) == (
-            "live.nothing_selected",
-            "none of 20 tasks; the commonest reason is no_mark (20)",
-        )
+        async def of_all() -> bool:  # it is told from the fifth task on
+            found = [(problem["code"], problem["found"]) for problem in await told()]
+            return found == [("live.nothing_selected", "none of 20 tasks; the commonest reason is no_mark (20)")]
+
+        await until(of_all)
         await loop.chat("question 20", {"x-slipstream-mark": "good"})
         await until(lambda: loop.ready(1))
         assert await told() == []
+
+
+async def problem_of(loop: Loop) -> dict[str, str]:
+    """The one problem that the running sidecar tells, once it does."""
+
+    async def told() -> list[dict[str, str]]:
+        problems: list[dict[str, str]] = (await loop.status())["problems"]
+        return problems
+
+    [problem] = await until(told)
+    return problem
+
+
+async def test_that_every_run_is_refused_is_told_though_others_were_scored_before(run_loop: RunLoop) -> None:
+    async with run_loop(explorer={"algorithm_type": "ppo"}, runs={"repeat_time": 2}) as loop:
+        await loop.chat("hello")
+        await until(lambda: loop.ready(2))
+        for number in range(20):
+            loop.explorer.faults.setdefault(CHAT, []).extend([400, 400])
+            await loop.chat(f"question {number}")
+
+        async def refused() -> bool:
+            return (await loop.status())["runs"].get("failed") == 40
+
+        await until(refused)
+        problem = await problem_of(loop)
+        assert problem["code"] == "live.runs_fail"
+        assert problem["found"].startswith("all of the newest 40 runs; the newest because: ")
+        assert "400" in problem["found"]
+
+
+@pytest.mark.parametrize("repeat_time", [1, 2])
+async def test_groups_that_teach_nothing_are_told(run_loop: RunLoop, repeat_time: int) -> None:
+    async with run_loop(explorer={"algorithm_type": "grpo"}, runs={"repeat_time": repeat_time}) as loop:
+        for number in range(5):
+            await loop.chat(f"question {number}")
+        await until(lambda: loop.ready(5 * repeat_time))
+        problem = await problem_of(loop)
+        assert problem["code"] == ("live.groups_of_one" if repeat_time == 1 else "live.rewards_equal")
+
+
+async def test_an_explorer_that_is_not_there_is_told(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_AWAY", 0.1)
+    async with run_loop(explorer={"base_url": "http://127.0.0.1:9"}) as loop:
+        problem = await problem_of(loop)
+        assert problem["code"] == "live.explorer_away"
+        assert "Connect call failed" in problem["found"]
 
 
 async def test_commits_that_the_explorer_loses_are_told(run_loop: RunLoop) -> None:

@@ -18,7 +18,7 @@ async def test_the_explorer_is_asked_under_the_policys_name_and_hears_nothing_of
         [run] = (await open_runs(loop))["runs"]
         async with sdk(loop, run) as client:
             await ask(client, temperature=0.3, user="somebody", metadata={"of": "production"}, n=2)
-            assert (await client.models.list()).data[0].id == "/models/policy"
+            assert (await client.models.list()).data[0].id == "slipstream-policy"
         assert loop.explorer.chats == [
             {"messages": BODY["messages"], "temperature": 0.3, "n": 2, "model": "/models/policy"}
         ]

@@ -20,7 +20,7 @@ async def test_without_a_reward_the_calculators_see_the_whole_run(run_loop: RunL
         await until(lambda: loop.ready(2))
         [seen] = (await replay(loop))["runs"]
         assert seen["breakdown"] == {
-            "python": 0.5, "python.calls": 2.0, "python.metadata": 1.0, "python.production": 0.0,
+            "python": 0.5, "python.calls": 2.0, "python.metadata": 1.0, "python.production": 0.0, "python.blocked": 1.0,
         }  # fmt: skip
         assert seen["side_effects"] == [{"tool": "m", "outcome": "blocked"}]
 

@@ -130,7 +130,7 @@ async def test_a_task_that_is_replayed_first_gets_no_shadow_calls(run_loop: RunL
 
 
 async def test_what_is_stored_is_redacted(run_loop: RunLoop, store_url: str) -> None:
-    async with run_loop() as loop:
+    async with run_loop(explorer={"redact": False}) as loop:
         key = "sk-" + "a1B2" * 10
         [run] = (await open_runs(loop, metadata={"note": key}))["runs"]
         async with sdk(loop, run) as client:

@@ -20,6 +20,7 @@ from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.machine import Machine, look_at_machine
 from slipstream.doctor.services import Services, look_at_services
+from slipstream.terminal.waiting import waiting
 
 FILES: tuple[Callable[[Files], Iterator[Finding]], ...] = (
     agreement.modes, agreement.job, agreement.model, agreement.buffer, agreement.algorithm,
@@ -37,13 +38,22 @@ FILES: tuple[Callable[[Files], Iterator[Finding]], ...] = (
 )  # fmt: skip
 MACHINE: tuple[Callable[[Files, Machine], Iterator[Finding]], ...] = (
     machine.checkpoint_root, machine.space, machine.sqlite, machine.model, machine.store, machine.keys,
-    machine.versions, machine.markers,
+    machine.files_open, machine.versions, machine.markers,
 )  # fmt: skip
 SERVICES: tuple[Callable[[Files, Machine, Services], Iterator[Finding]], ...] = (
     services.production, services.reachable, services.served_model, services.versions, services.consuming,
     services.exposure, services.clocks, services.sidecars_own,
     endpoints.private_by_name,
 )  # fmt: skip
+
+
+ALONE_FILES = (
+    sidecar.production, sidecar.access, sidecar.retention, sidecar.selection, sidecar.rewards, capture.store,
+    capture.bodies, endpoints.private, endpoints.told,
+)  # fmt: skip
+ALONE_MACHINE = (machine.store, machine.keys, machine.files_open)
+ALONE_SERVICES = (services.production, services.reachable, services.sidecars_own, endpoints.private_by_name)
+"""What can be said of a sidecar whose Explorer's files are on another machine."""
 
 
 def examine(files: Files, *, offline: bool = False, addresses: Sequence[str] | None = None) -> list[Finding]:
@@ -54,10 +64,15 @@ def examine(files: Files, *, offline: bool = False, addresses: Sequence[str] | N
         addresses: of this host, at which nobody should reach the Explorer; by default all but loopback.
     """
     # a field of a wrong type has Trinity's default until it is put right: what others would say of that misleads
-    found = [*agreement.types(files)] or [finding for check in FILES for finding in check(files)]
+    of_files, of_machine, of_services = FILES, MACHINE, SERVICES
+    if files.elsewhere:
+        of_files, of_machine, of_services = ALONE_FILES, ALONE_MACHINE, ALONE_SERVICES
+    found = [*agreement.types(files)] or [finding for check in of_files for finding in check(files)]
     if not offline:
-        running = look_at_services(files, addresses)
-        here = look_at_machine(files)  # later: an Explorer serves no version that was not written before
-        found += [finding for check in MACHINE for finding in check(files, here)]
-        found += [finding for check in SERVICES for finding in check(files, here, running)]
+        with waiting("production, the Explorer, the sidecar and the webhooks to answer"):
+            running = look_at_services(files, addresses)
+        with waiting("this machine's directories and the store"):
+            here = look_at_machine(files)  # later: an Explorer serves no version that was not written before
+        found += [finding for check in of_machine for finding in check(files, here)]
+        found += [finding for check in of_services for finding in check(files, here, running)]
     return sorted(found, key=lambda finding: finding.severity)  # "error" before "warning", else as it was

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -91,12 +93,17 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the three files say together."""
+    """What the three files say together.
+
+    Attributes:
+        elsewhere: the Explorer runs on another machine, and its files are there: the documents are empty.
+    """
 
     sidecar_name: str
     sidecar: Settings
     explorer: Document
     trainer: Document
+    elsewhere: bool = False
 
     def in_sidecar(self, *keys: str) -> str:
         return f"{self.sidecar_name}: {', '.join(keys)}"
@@ -124,13 +131,25 @@ def shown_url(text: str) -> str:
 def read_files(
     sidecar: Path, explorer: Path, trainer: Path, overlays: Sequence[Path], environ: Mapping[str, str]
 ) -> Files:
-    """
+    """Read the files; `explorer.yaml` and `trainer.yaml` may both be missing where the Explorer is on another machine.
+
     Raises:
         ConfigError: a file cannot be read, or `sidecar.yaml` would be refused by the sidecar.
     """
+    settings = load_settings(sidecar, environ)
+    if not explorer.exists() and not trainer.exists() and _is_remote(settings.explorer.base_url):
+        return Files(str(sidecar), settings, Document(str(explorer), {}), Document(str(trainer), {}), elsewhere=True)
     return Files(
         sidecar_name=str(sidecar),
-        sidecar=load_settings(sidecar, environ),
+        sidecar=settings,
         explorer=Document(str(explorer), load_document(explorer, overlays)),
         trainer=Document(str(trainer), load_document(trainer, overlays)),
     )
+
+
+def _is_remote(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost" and not host.endswith(".localhost")

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from slipstream.capture.outcomes import Outcomes
 from slipstream.config.settings import Settings
+from slipstream.doctor import live_results, uncaptured
 from slipstream.doctor.findings import Finding, Problem
+from slipstream.doctor.spans import span
 from slipstream.store.lately import Lately
 
 RECENT = 3600.0
 """Seconds for which what was lost is told: an alert must have time to be seen."""
 STALE = 900.0
 """Seconds after which a version should have come, or engines be together: longer than a step or a reload takes."""
-_AWAY = 60.0
-"""Seconds that a restart of the Explorer may take before anybody is told."""
+_AWAY = 10.0
+"""Seconds that the Explorer may be away before it is a problem: a lost packet is none. Alerts wait longer."""
 _DAY = 86400.0
 _DROPPED_LATELY = 600.0
-_ENOUGH_TASKS, _ENOUGH_RUNS = 20, 10
-"""How many must have come to nothing before it is no accident."""
-_BY_DESIGN = ("undecided", "not_sampled")
-"""Reasons not to select a task that need no attention: a low rate of sampling takes none of the first hundreds."""
 _ASSUMED_BATCH = 256
 """Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
 
@@ -33,7 +32,7 @@ EXPLORER_AWAY = Problem(
 BREAKER_OPEN = Problem(
     "live.breaker_open",
     "warning",
-    why="The Explorer answers, but chats with the policy failed five times in a row: runs wait.",
+    why="Chats with the policy failed five times in a row: runs wait.",
     fix="See the newest of `failed_runs` and the Explorer's log: mostly an engine that is out, or no memory.",
 )
 WEBHOOK_AWAY = Problem(
@@ -98,22 +97,25 @@ RUNS_QUEUE_FULL = Problem(
     why="More is selected than the policy answers: further calls get no run.",
     fix="Select less (docs/selection.md), or raise `runs.concurrency` (and the Explorer's engines).",
 )
-NOTHING_SELECTED = Problem(
-    "live.nothing_selected",
+STORE_FULL = Problem(
+    "live.store_full",
     "warning",
-    why="Tasks come, and none is trained on.",
-    fix="Look up the reason in docs/selection.md, and change `selection`.",
+    why="The store has reached `limits.store_bytes`: nothing new is captured until something is deleted. Production is "
+    "unharmed.",
+    fix="A larger `limits.store_bytes` where the disk has room, or a shorter `capture.retention`.",
 )
-NOTHING_SCORED = Problem(
-    "live.nothing_scored",
+STORE_BEHIND = Problem(
+    "live.store_behind",
     "warning",
-    why="The policy answers, and no run gets a reward: nothing is ever committed.",
-    fix="Look up the reason in docs/rewards.md, and change `rewards.calculators`.",
+    why="Calls come faster than the store takes them: selection and runs lag behind, and soon calls are not captured. "
+    "Production is unharmed.",
+    fix="A faster disk or database, a lower `capture.rate`, or fewer programs beside the sidecar.",
 )
 
 PROBLEMS = (
     EXPLORER_AWAY, BREAKER_OPEN, WEBHOOK_AWAY, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED,
-    FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, NOTHING_SELECTED, NOTHING_SCORED,
+    FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, STORE_FULL, STORE_BEHIND, *live_results.PROBLEMS,
+    *uncaptured.PROBLEMS,
 )  # fmt: skip
 
 
@@ -126,6 +128,9 @@ class Moment:
         breaker: closed, open or half_open; `webhook`: that of the endpoint of replays, and why it failed.
         versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
         dropped_at: when a call was last not captured because the queue was full.
+        waiting: exchanges that are not stored as calls yet.
+        store_full: nothing is captured, for want of room.
+        outcomes: what became of the calls of the last minutes.
     """
 
     now: float
@@ -139,7 +144,10 @@ class Moment:
     versions: tuple[int | None, int | None]
     apart_since: float | None
     dropped_at: float | None
+    waiting: int
+    store_full: bool
     lately: Lately
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
     @property
     def batch(self) -> int:
@@ -153,17 +161,17 @@ def problems(moment: Moment) -> list[Finding]:
 
 def _explorer(moment: Moment) -> Iterator[Finding]:
     where = moment.settings.explorer.base_url
-    if moment.explorer_up is False and moment.explorer_since is not None:
-        if (seconds := moment.now - moment.explorer_since) >= _AWAY:
-            yield EXPLORER_AWAY.at(where, f"away for {_span(seconds)}: {moment.explorer_error}")
-    elif moment.explorer_up and moment.breaker != "closed":
+    away = moment.now - moment.explorer_since if moment.explorer_up is False and moment.explorer_since else 0.0
+    if away >= _AWAY:
+        yield EXPLORER_AWAY.at(where, f"away for {span(away)}: {moment.explorer_error}")
+    elif moment.breaker != "closed":
         yield BREAKER_OPEN.at(where, f"the circuit breaker is {moment.breaker}")
     if moment.webhook != "closed":
         found = f"the circuit breaker is {moment.webhook}; the last try: {moment.webhook_error}"
         yield WEBHOOK_AWAY.at("runs.webhook.url", found)
     if moment.explorer_up and moment.apart_since is not None and (seconds := moment.now - moment.apart_since) >= STALE:
         low, high = moment.versions
-        yield ENGINES_APART.at(where, f"versions {low} and {high} for {_span(seconds)}")
+        yield ENGINES_APART.at(where, f"versions {low} and {high} for {span(seconds)}")
 
 
 def _trainer(moment: Moment) -> Iterator[Finding]:
@@ -173,53 +181,46 @@ def _trainer(moment: Moment) -> Iterator[Finding]:
         since = served.experiences_since
         if since >= 2 * moment.batch and lately.untrained >= moment.batch:
             found = f"{since} experiences were delivered since version {served.version} appeared "
-            found += f"{_span(moment.now - served.seen_at)} ago, {lately.untrained} of them more than "
-            yield NOT_CONSUMING.at("the Trainer", f"{found}{_span(STALE)} ago; {batch}")
+            found += f"{span(moment.now - served.seen_at)} ago, {lately.untrained} of them more than "
+            yield NOT_CONSUMING.at("the Trainer", f"{found}{span(STALE)} ago; {batch}")
             return
     last, left = lately.last_delivery, lately.delivered % moment.batch
     if given and left and last is not None and moment.now - last >= _DAY:
-        found = f"about {left} experiences; {batch}, and the last commit was {_span(moment.now - last)} ago"
+        found = f"about {left} experiences; {batch}, and the last commit was {span(moment.now - last)} ago"
         yield LEFTOVERS.at("the Trainer", found)
 
 
 def _lost(moment: Moment) -> Iterator[Finding]:
-    lately, span = moment.lately, f"in the last {_span(RECENT)}"
+    lately, when = moment.lately, f"in the last {span(RECENT)}"
     if lately.commits_lost:
-        yield COMMITS_LOST.at("the Explorer", f"commits lost {span}: {lately.commits_lost}")
+        yield COMMITS_LOST.at("the Explorer", f"commits lost {when}: {lately.commits_lost}")
     if lately.groups_dropped:
-        yield GROUPS_DROPPED.at("the Explorer", f"groups given up {span}: {lately.groups_dropped}")
+        yield GROUPS_DROPPED.at("the Explorer", f"groups given up {when}: {lately.groups_dropped}")
     if lately.facade_lost:
         yield FACADE_LOST.at(
-            "the facade", f"groups lost {span}: {lately.facade_lost}; the newest because: {lately.facade_reason}"
+            "the facade", f"groups lost {when}: {lately.facade_lost}; the newest because: {lately.facade_reason}"
         )
 
 
 def _queues(moment: Moment) -> Iterator[Finding]:
     if moment.dropped_at is not None and moment.now - moment.dropped_at < _DROPPED_LATELY:
-        yield CAPTURE_DROPS.at("capture.queue", f"the last one was dropped {_span(moment.now - moment.dropped_at)} ago")
+        yield CAPTURE_DROPS.at("capture.queue", f"the last one was dropped {span(moment.now - moment.dropped_at)} ago")
+    if moment.store_full:
+        yield STORE_FULL.at("limits.store_bytes", f"{moment.settings.limits.store_bytes} bytes are in use")
+    if moment.waiting > (limit := moment.settings.capture.queue) // 2:
+        found = f"{moment.waiting} exchanges wait to be stored; capture.queue is {limit}"
+        yield STORE_BEHIND.at("store.url", found)
     waiting, settings = moment.lately.runs_pending, moment.settings.runs
     if waiting + settings.repeat_time > settings.queue:
         yield RUNS_QUEUE_FULL.at("runs.queue", f"{waiting} runs wait, and {settings.queue} may")
 
 
-def _results(moment: Moment) -> Iterator[Finding]:
-    lately = moment.lately
-    reasons = {reason: count for reason, count in lately.passed_over.items() if reason not in _BY_DESIGN}
-    if sum(reasons.values()) >= _ENOUGH_TASKS:
-        commonest = max(reasons, key=lambda reason: reasons[reason])
-        found = f"none of {sum(reasons.values())} tasks; the commonest reason is {commonest} ({reasons[commonest]})"
-        yield NOTHING_SELECTED.at("selection", found)
-    if lately.unscored >= _ENOUGH_RUNS:
-        found = f"none of {lately.unscored} runs; the newest failed because: {lately.failure or 'unknown'}"
-        yield NOTHING_SCORED.at("rewards.calculators", found)
+def _uncaptured(moment: Moment) -> Iterator[Finding]:
+    if moment.settings.capture.rate > 0:
+        yield from uncaptured.findings(moment.outcomes)
 
 
-def _span(seconds: float) -> str:
-    """A time for people: one number of its largest unit."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-_CHECKS: tuple[Callable[[Moment], Iterator[Finding]], ...] = (_explorer, _trainer, _lost, _queues, _results)
+_CHECKS: tuple[Callable[[Moment], Iterator[Finding]], ...] = (
+    _explorer, _trainer, _lost, _queues,
+    live_results.selected, live_results.runs, live_results.groups, live_results.committed, _uncaptured,
+)  # fmt: skip

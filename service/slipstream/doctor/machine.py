@@ -15,9 +15,11 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from slipstream import open_files
 from slipstream.doctor.files import Files
 from slipstream.doctor.keys import KeysFile, locked_out, look_at_keys_file
 from slipstream.doctor.markers import RESUME_MARKER, VERSION_MARKER, Marker, read_marker
+from slipstream.store.claim import sqlite_file
 
 PACKAGES = ("trinity-rft", "verl", "vllm", "trl", "sqlalchemy", "greenlet", "aiosqlite", "asyncpg")
 
@@ -69,6 +71,7 @@ class Machine:
         checkpointed: bytes that the job's versions take already.
         keys: `access.keys_file`; None where none is named.
         locked_out: why the sidecar's store cannot be opened with its keys; None where it can.
+        open_files: how many a process of this user may have; None: any number.
         packages: versions of what is installed here, by name.
     """
 
@@ -84,6 +87,7 @@ class Machine:
     checkpointed: int
     keys: KeysFile | None
     locked_out: str | None
+    open_files: int | None
 
 
 def look_at_machine(files: Files) -> Machine:
@@ -102,6 +106,7 @@ def look_at_machine(files: Files) -> Machine:
         checkpointed=sum(map(_size, _of_versions(job_dir))),
         keys=look_at_keys_file(files.sidecar.access),
         locked_out=locked_out(files.sidecar.store),
+        open_files=open_files.allowed(),
     )
 
 
@@ -152,9 +157,8 @@ def _of_versions(job_dir: Path) -> Iterator[Path]:
 
 def _store(url: str) -> Directory | None:
     parsed = make_url(url)
-    if not parsed.drivername.startswith("sqlite") or parsed.database in (None, "", ":memory:"):
-        return None
-    return _directory(Path(str(parsed.database)).absolute().parent)
+    file = sqlite_file(parsed) if parsed.get_backend_name() == "sqlite" else None
+    return None if file is None else _directory(file.parent)
 
 
 def _shared_sqlite(files: Files) -> Iterator[tuple[str, Directory]]:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from slipstream.errors import RequestError
+from slipstream.redaction.rules import RedactionFailed
 from slipstream.sidecar import Sidecar
 
 
@@ -18,6 +19,19 @@ def _sidecar(request: Request) -> Sidecar:
     if not sidecar.started:
         raise RequestError("the store is away, and is waited for; try again", status=503, code="store_failed")
     return sidecar
+
+
+def stored_id(sidecar: Sidecar, name: str) -> str:
+    """The id under which the store has what a caller calls by this one: itself, but for one that holds something that
+    `capture.redact` takes out.
+
+    Raises:
+        RequestError: a redaction hook failed on it.
+    """
+    try:
+        return sidecar.redactor.redact_id(name)
+    except RedactionFailed as error:
+        raise RequestError(str(error), status=422, code="redaction_failed") from error
 
 
 SidecarDep = Annotated[Sidecar, Depends(_sidecar)]

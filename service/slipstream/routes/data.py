@@ -11,7 +11,8 @@ import structlog
 from fastapi import APIRouter, Query, Request
 
 from slipstream.errors import RequestError
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import SidecarDep, stored_id
+from slipstream.routes.scope import ScopeDep, reference
 from slipstream.store import erasure
 from slipstream.store.erasure import Kind
 from slipstream.store.tables.base import ID_LENGTH
@@ -33,7 +34,7 @@ _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 
 @router.delete("/data")
 async def delete_data(
-    request: Request, sidecar: SidecarDep, session_id: _Name = None, task_id: _Name = None
+    request: Request, sidecar: SidecarDep, scope: ScopeDep, session_id: _Name = None, task_id: _Name = None
 ) -> dict[str, Any]:
     """Delete everything about a session or a task. Says what that was, what is still pending, and what the Explorer had
     been given before, which cannot be taken back. What is not known, or deleted already, is no error."""
@@ -43,10 +44,10 @@ async def delete_data(
         text = "the query: expected exactly one of session_id, task_id, and nothing else, found "
         raise RequestError(text + (" and ".join(given)[:_LONGEST_FOUND] or "none"), param="session_id")
     kind: Kind = "task_id" if session_id is None else "session_id"
-    ref = session_id or task_id or ""
     at, until = time.time(), time.monotonic() + _PATIENCE
     rows: Counter[str] = Counter()
     async with sidecar.database.write() as session:
+        ref = await reference(session, scope, kind, stored_id(sidecar, session_id or task_id or ""))
         parcels = await erasure.unread(session)
         found = await erasure.erase(session, kind, ref, at)
     undelivered = found.undelivered

@@ -1,9 +1,16 @@
-"""`/explorer/*`: Trinity's routes. Their bodies are read as leniently as Trinity reads them, and checked strictly."""
+"""`/explorer/*`: Trinity's routes. Their bodies are read as leniently as Trinity reads them, and checked strictly.
+
+The answers to feedback and commits have Trinity's own field, `status`, and none of ours: AgentScope Java reads them
+into a class with `status` and `message`, and its Jackson throws at any other field. Counts go into a header; `message`
+is there only if a part of what was asked has no effect.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,15 +21,20 @@ from starlette.requests import ClientDisconnect
 from slipstream.errors import RequestError
 from slipstream.routes.body import Body, MsgId, Name, in_range
 from slipstream.routes.commit import deliver_now
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import SidecarDep, stored_id
 from slipstream.routes.passing import Passing, as_it_is
+from slipstream.routes.scope import ScopeDep
 from slipstream.store import facade
 from slipstream.store.facade import LARGEST_RUN_ID, Reward
+from slipstream.tenants import DEFAULT
 
 router = APIRouter(prefix="/explorer", tags=["facade"])
 
 _LONGEST_RUN_ID = 256
 """Characters of a run's name in text, which is ours to number."""
+
+_RESULT = "x-slipstream-result"
+"""The header with the counts: a dictionary of integers, as in RFC 9651."""
 
 _PATIENCE = 30.0
 _HEALTH_PATIENCE = 1.0
@@ -60,15 +72,15 @@ class ExplorerFeedback(Body):
 
 
 @router.post("/v1/chat/completions", response_class=Response)
-async def post_chat(sidecar: SidecarDep) -> Response:
+async def post_chat(sidecar: SidecarDep, scope: ScopeDep) -> Response:
     """A chat completion of the policy model, streamed or not."""
-    return Passing(sidecar.facade_chat)
+    return Passing(lambda receive, send: sidecar.facade_chat(scope.tenant or DEFAULT, receive, send))
 
 
 @router.get("/v1/models", response_class=Response)
 async def get_models(sidecar: SidecarDep) -> Response:
-    """The Explorer's list of models."""
-    return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
+    """The Explorer's list of models, the policy under its stable name."""
+    return as_it_is(await sidecar.policy_models(_PATIENCE))
 
 
 @router.get("/metrics", response_class=Response)
@@ -92,40 +104,49 @@ async def get_health(sidecar: SidecarDep) -> Response:
         }
     },
 )
-async def post_feedback(request: Request, sidecar: SidecarDep) -> dict[str, Any]:
+async def post_feedback(request: Request, sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, str]:
     """Store a reward. Once this answers 200, it is not lost."""
     body = await _feedback(request)
     given = Reward(
         name=f"feedback-{uuid.uuid4().hex}",
         msg_ids=tuple(body.msg_ids),
         reward=in_range(body.reward, *sidecar.settings.rewards.clip),
-        task_id=body.task_id,
+        task_id=None if body.task_id is None else stored_id(sidecar, body.task_id),
         run_key=None if body.run_id is None else str(body.run_id),
         group_size=body.group_size,
+        tenant=scope.tenant,
     )
     async with sidecar.database.write() as session:
         receipt = await facade.add_reward(session, given, sidecar.settings.facade_group_size, time.time())
-    count = sidecar.metrics.facade_feedback
-    count.labels("accepted").inc(receipt.accepted)
-    count.labels("repeated").inc(receipt.repeated)
-    count.labels("rejected").inc(len(receipt.rejected))
-    count.labels("unknown").inc(len(receipt.unknown))
-    return {
-        "status": "success",
+    counts = {
         "accepted": receipt.accepted,
         "repeated": receipt.repeated,
-        "rejected": receipt.rejected,
-        "unknown": receipt.unknown,
+        "rejected": len(receipt.rejected),
+        "unknown": len(receipt.unknown),
     }
+    for result, count in counts.items():
+        sidecar.metrics.facade_feedback.labels(result).inc(count)
+    ids = {"rejected": receipt.rejected, "unknown": receipt.unknown}
+    without_effect = ", ".join(f"{result}: {json.dumps(names)}" for result, names in ids.items() if names)
+    return _success(response, counts, without_effect)
 
 
 @router.post("/commit")
-async def post_commit(sidecar: SidecarDep) -> dict[str, Any]:
+async def post_commit(sidecar: SidecarDep, response: Response) -> dict[str, str]:
     """Deliver every complete group now, the sidecar's own and the facade's, in one commit. A body is not read."""
     delivered = await deliver_now(sidecar)
     async with sidecar.database.read() as session:
         waiting = await facade.waiting(session)
-    return {"status": "success", **delivered.as_dict(), "waiting": waiting}
+    counts = {**delivered.as_dict(), "waiting": waiting}
+    lost = f"groups lost: {delivered.lost}; see facade.failed_groups of GET /status" if delivered.lost else ""
+    return _success(response, counts, lost)
+
+
+def _success(response: Response, counts: Mapping[str, int | None], message: str) -> dict[str, str]:
+    """Trinity's answer, with the counts that are known as a header."""
+    known = (f"{name}={count}" for name, count in counts.items() if count is not None)
+    response.headers[_RESULT] = ", ".join(known)
+    return {"status": "success", **({"message": message} if message else {})}
 
 
 async def _feedback(request: Request) -> ExplorerFeedback:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter
@@ -11,7 +12,8 @@ from pydantic import Field, model_validator
 
 from slipstream.errors import RequestError
 from slipstream.routes.body import Body, MsgId, Name, in_range
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import SidecarDep, stored_id
+from slipstream.routes.scope import ScopeDep, reference
 from slipstream.store import feedback
 from slipstream.store.feedback import Kind, NewFeedback
 
@@ -77,13 +79,15 @@ class FeedbackBody(Body):
 
 
 @router.post("/feedback", status_code=202)
-async def post_feedback(body: FeedbackBody, sidecar: SidecarDep) -> dict[str, str]:
+async def post_feedback(body: FeedbackBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, str]:
     """Store a feedback. Once this answers 202, it is not lost; `id` is its receipt."""
-    kind, refs = body.names()
+    kind, names = body.names()
+    if kind != "msg_id":
+        names = tuple(stored_id(sidecar, name) for name in names)
     new = NewFeedback(
         id=uuid.uuid4().hex,
         kind=kind,
-        refs=refs,
+        refs=(),
         reward=body.as_reward(*sidecar.settings.rewards.clip),
         rating=body.rating,
         thumbs=body.thumbs,
@@ -91,7 +95,8 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep) -> dict[str, st
         source=None if body.source is None else sidecar.redactor.redact(body.source),
     )
     async with sidecar.database.write() as session:
-        rescore = await feedback.add(session, new, time.time())
+        refs = [await reference(session, scope, kind, name) for name in dict.fromkeys(names)]
+        rescore = await feedback.add(session, replace(new, refs=tuple(refs)), time.time())
     sidecar.metrics.feedback.inc()
     if rescore:
         sidecar.rescore()
@@ -99,10 +104,10 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep) -> dict[str, st
 
 
 @router.get("/feedback/{feedback_id}")
-async def get_feedback(feedback_id: str, sidecar: SidecarDep) -> dict[str, Any]:
+async def get_feedback(feedback_id: str, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """What became of a feedback: for each answer it names, matched, waiting, superseded, late or unknown."""
     async with sidecar.database.read() as session:
-        found = await feedback.receipt(session, feedback_id)
+        found = await feedback.receipt(session, feedback_id, scope.tenant)
     if found is None:
         raise RequestError(f"no feedback has the id {feedback_id!r}", param="feedback_id", status=404, code="not_found")
     return found

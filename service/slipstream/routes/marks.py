@@ -10,7 +10,8 @@ from fastapi import APIRouter
 from pydantic import Field, JsonValue, model_validator
 
 from slipstream.routes.body import Body, MsgId, Name
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import SidecarDep, stored_id
+from slipstream.routes.scope import ScopeDep, reference
 from slipstream.store import tasks
 from slipstream.store.tables.feedback import MarkRow
 
@@ -32,13 +33,11 @@ class MarkBody(Body):
 
 
 @router.post("/marks", status_code=202)
-async def post_mark(body: MarkBody, sidecar: SidecarDep) -> dict[str, str]:
+async def post_mark(body: MarkBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, str]:
     """Store a mark. It is `applied` where its task is stored, else `waiting` until the ttl of `explicit_mark`."""
     now = time.time()
     mark = MarkRow(
         id=uuid.uuid4().hex,
-        task_id=body.task_id,
-        msg_id=body.msg_id,
         labels=sidecar.redactor.redact(body.labels),
         meta=sidecar.redactor.redact(body.metadata),
         state="waiting",
@@ -46,6 +45,10 @@ async def post_mark(body: MarkBody, sidecar: SidecarDep) -> dict[str, str]:
         expires_at=now + sidecar.settings.selection.mark_ttl(),
     )
     async with sidecar.database.write() as session:
+        if body.task_id is not None:
+            mark.task_id = await reference(session, scope, "task_id", stored_id(sidecar, body.task_id))
+        elif body.msg_id is not None:
+            mark.msg_id = await reference(session, scope, "msg_id", body.msg_id)
         rescore = await tasks.add_mark(session, mark)
     sidecar.decide()
     if rescore:

@@ -18,9 +18,10 @@ from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
 from slipstream.errors import RequestError
 from slipstream.routes.context import AnySidecarDep, SidecarDep
+from slipstream.routes.scope import ScopeDep
 from slipstream.sidecar import Sidecar
 from slipstream.store.lately import Lately, lately
-from slipstream.store.overview import overview, task_overview
+from slipstream.store.overview import overview
 
 router = APIRouter(tags=["operations"])
 
@@ -52,12 +53,12 @@ async def metrics(sidecar: AnySidecarDep) -> Response:
 
 
 @router.get("/status")
-async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
+async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, Any]:
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
     version = sidecar.watch.version  # read once: it may change while the store is asked
     async with sidecar.database.read() as session:
-        recently, problems = await _look(sidecar, session, version)
-        found = await overview(session)
+        recently, problems = await _look(sidecar, session, version, scope.tenant)
+        found = await overview(session, scope.tenant)
     now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     served = recently.served
@@ -90,10 +91,12 @@ async def status(sidecar: SidecarDep, response: Response) -> dict[str, Any]:
     }
 
 
-async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) -> tuple[Lately, list[Finding]]:
+async def _look(
+    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
+) -> tuple[Lately, list[Finding]]:
     """What the store says of late, and what is wrong."""
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
-    recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE)
+    recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
     moment = live.Moment(
         now=now,
         settings=sidecar.settings,
@@ -106,16 +109,9 @@ async def _look(sidecar: Sidecar, session: AsyncSession, version: int | None) ->
         versions=(version, watch.newest),
         apart_since=watch.apart_since,
         dropped_at=sidecar.board.dropped_at,
+        waiting=sidecar.waiting,
+        store_full=sidecar.capture.store_full,
         lately=recently,
+        outcomes=sidecar.outcomes.outcomes(),
     )
     return recently, live.problems(moment)
-
-
-@router.get("/tasks/{task_id:path}")
-async def get_task(task_id: str, sidecar: SidecarDep) -> dict[str, Any]:
-    """One task: whether it was selected and why, its calls, and each run with its reward or its failure."""
-    async with sidecar.database.read() as session:
-        found = await task_overview(session, task_id)
-    if found is None:
-        raise RequestError(f"no task has the id {task_id!r}", param="task_id", status=404, code="not_found")
-    return found

@@ -24,6 +24,8 @@ _EXPECTED = {
     "int_parsing": "an integer",
     "int_parsing_size": "an integer",
     "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
     "finite_number": "a finite number",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "at most {le}",

@@ -7,14 +7,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Response
 from pydantic import Field, JsonValue
 
+from slipstream.access.scope import Scope
 from slipstream.errors import RequestError
 from slipstream.routes.body import Body, Name
-from slipstream.routes.context import SidecarDep
+from slipstream.routes.context import SidecarDep, stored_id
 from slipstream.routes.passing import Passing, as_it_is
+from slipstream.routes.scope import ScopeDep, reference
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import base_path
+from slipstream.sidecar import Sidecar
 from slipstream.store.facade import LARGEST_RUN_ID
 from slipstream.store.overview import replay_overview
+from slipstream.tenants import qualified, tenant_of
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -43,16 +47,17 @@ class OpenBody(Body):
 
 
 @router.post("/{task_id:path}/{run_id}/v1/chat/completions", response_class=Response)
-async def post_run_chat(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
+async def post_run_chat(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
     """A chat completion of the policy model, streamed or not, as the next call of this run."""
-    return Passing(lambda receive, send: sidecar.runs.replays.answer(task_id, run_id, receive, send))
+    ref = await _reference(sidecar, scope, task_id)
+    return Passing(lambda receive, send: sidecar.runs.replays.answer(ref, run_id, receive, send))
 
 
 @router.get("/{task_id:path}/{run_id}/v1/models", response_class=Response)
-async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep) -> Response:
-    """The Explorer's list of models."""
-    await sidecar.runs.replays.admit(task_id, run_id)
-    return as_it_is(await sidecar.chats.get("/v1/models", _PATIENCE))
+async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
+    """The Explorer's list of models, the policy under its stable name."""
+    await sidecar.runs.replays.admit(await _reference(sidecar, scope, task_id), run_id)
+    return as_it_is(await sidecar.policy_models(_PATIENCE))
 
 
 @router.api_route(
@@ -67,10 +72,12 @@ async def refuse_other_calls(path: str) -> Response:
 
 
 @router.post("/{task_id:path}/{run_id}/finish")
-async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar: SidecarDep) -> dict[str, Any]:
+async def post_finish(
+    task_id: TaskId, run_id: RunId, body: EndingBody, sidecar: SidecarDep, scope: ScopeDep
+) -> dict[str, Any]:
     """End a run. Once this answers 200, it is not lost."""
     ending = body.as_ending(*sidecar.settings.rewards.clip)
-    ended = await sidecar.runs.replays.end(task_id, run_id, ending)
+    ended = await sidecar.runs.replays.end(await _reference(sidecar, scope, task_id), run_id, ending)
     return {
         "task_id": task_id,
         "run_id": run_id,
@@ -81,9 +88,12 @@ async def post_finish(task_id: TaskId, run_id: RunId, body: EndingBody, sidecar:
 
 
 @router.post("/{task_id:path}", status_code=201)
-async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep) -> dict[str, Any]:
+async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Begin a group of runs. Each has an address that stands in the place of the production model's."""
-    group = await sidecar.runs.replays.open(task_id, body.runs, body.labels, body.metadata, body.session_id)
+    ref = await _reference(sidecar, scope, task_id)
+    session_id = None if body.session_id is None else stored_id(sidecar, body.session_id)
+    session_ref = None if session_id is None else qualified(tenant_of(ref), session_id)
+    group = await sidecar.runs.replays.open(ref, body.runs, body.labels, body.metadata, session_ref)
     return {
         "task_id": task_id,
         "group_id": group.id,
@@ -92,10 +102,18 @@ async def post_runs(task_id: TaskId, body: OpenBody, sidecar: SidecarDep) -> dic
 
 
 @router.get("/{task_id:path}")
-async def get_runs(task_id: TaskId, sidecar: SidecarDep) -> dict[str, Any]:
+async def get_runs(task_id: TaskId, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """The newest group of a task's replays, with each run's answers and its reward or failure."""
     async with sidecar.database.read() as session:
-        found = await replay_overview(session, task_id)
+        found = await replay_overview(session, await reference(session, scope, "task_id", stored_id(sidecar, task_id)))
     if found is None:
         raise RequestError(f"the task {task_id!r} has no runs", param="task_id", status=404, code="not_found")
     return found
+
+
+async def _reference(sidecar: Sidecar, scope: Scope, task_id: str) -> str:
+    task_id = stored_id(sidecar, task_id)
+    if scope.tenant is not None:
+        return qualified(scope.tenant, task_id)
+    async with sidecar.database.read() as session:
+        return await reference(session, scope, "task_id", task_id)

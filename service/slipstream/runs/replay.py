@@ -15,13 +15,14 @@ from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.calling import Call, CallsUnderWay
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.store import replays
 from slipstream.store.database import Database
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
+from slipstream.tenants import name_of
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +45,9 @@ class Replays:
     get, or not to its end, teaches nothing about the policy.
 
     Args:
+        redactor: of what is stored.
+        prompts: what redacts what agents ask before the Explorer gets it.
+        model_name: the policy's, for agents.
         membership: in whose name calls are made.
         budget: what calls are counted in; at its end no further runs are opened.
         most_open: runs that clients may have open at once.
@@ -59,10 +63,12 @@ class Replays:
         explorer: ExplorerClient,
         chats: Chats,
         redactor: Redactor,
+        prompts: Redactor,
         metrics: Metrics,
         membership: Membership,
         budget: Budget,
         *,
+        model_name: str,
         most_open: int,
         timeout: float,
         grace: float,
@@ -74,6 +80,8 @@ class Replays:
         self._explorer = explorer
         self._chats = chats
         self._redactor = redactor
+        self._prompts = prompts
+        self._model_name = model_name
         self._metrics = metrics
         self._membership = membership
         self._budget = budget
@@ -169,7 +177,7 @@ class Replays:
             ended = await replays.end(session, run.pk, ending, now + self._grace, now)
         if ended is None:
             raise _closed(await self._known(task_id, run_id), status=409)
-        _log.info("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))
+        _log.debug("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))
         if ended.state == "failed":
             self._failed(1)
         else:
@@ -208,7 +216,9 @@ class Replays:
         chat = ReplayChat(
             self._explorer,
             self._redactor,
+            self._prompts,
             began,
+            model_name=self._model_name,
             keep=partial(self._keep, call),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
@@ -269,7 +279,7 @@ class Replays:
             run = await replays.find(session, task_id, run_id)
         if run is None:
             raise RequestError(
-                f"the task {task_id!r} has no run {run_id}", param="run_id", status=404, code="not_found"
+                f"the task {name_of(task_id)!r} has no run {run_id}", param="run_id", status=404, code="not_found"
             )
         return run
 
@@ -284,5 +294,5 @@ def _closed(run: Known, status: int) -> RequestError:
 
 
 def base_path(task_id: str, run_id: int) -> str:
-    """The path of a run's address, as an SDK's base_url."""
-    return f"/runs/{quote(task_id, safe='')}/{run_id}/v1"
+    """The path of a run's address, as an SDK's base_url: by the name that the task's tenant knows it by."""
+    return f"/runs/{quote(name_of(task_id), safe='')}/{run_id}/v1"

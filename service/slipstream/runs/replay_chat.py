@@ -8,25 +8,26 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from slipstream.capture.body import Unreadable, parse_json
+from slipstream.capture.body import Unreadable, read_json
 from slipstream.capture.completion import is_conversation
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import Whole
-from slipstream.redaction import RedactionFailed, Redactor
+from slipstream.facade.chat import LONG_BODY, Whole
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.budget import tokens_of
 from slipstream.store.bodies import pack
 from slipstream.store.replays import NewCall
-
-_LONG_BODY = 64 * 1024
-"""Bytes. A shorter request is read and written in less time than a thread takes to be woken."""
 
 
 class ReplayChat:
     """A `facade.chats.Chat` of a run.
 
     Args:
+        redactor: of what is stored.
+        prompts: what redacts a request before the Explorer gets it.
+        model_name: the policy's, for the agent.
         began: when the call came, Unix seconds.
         keep: keeps a whole answer with the run, unless the run has ended.
         give_up: the call, and with it the run, came to nothing, for this reason.
@@ -37,14 +38,18 @@ class ReplayChat:
         self,
         explorer: ExplorerClient,
         redactor: Redactor,
+        prompts: Redactor,
         began: float,
         *,
+        model_name: str,
         keep: Callable[[NewCall], Awaitable[None]],
         give_up: Callable[[str], Awaitable[None]],
         tried_again: Callable[[], None],
     ) -> None:
         self._explorer = explorer
         self._redactor = redactor
+        self._prompts = prompts
+        self.model_name: str | None = model_name
         self._keep = keep
         self._give_up = give_up
         self._began = began
@@ -54,7 +59,7 @@ class ReplayChat:
 
     async def request(self, body: bytes) -> bytes:
         if self._asked is None:
-            self._asked = await asyncio.to_thread(_read, body) if len(body) > _LONG_BODY else _read(body)
+            self._asked = await asyncio.to_thread(self._read, body) if len(body) > LONG_BODY else self._read(body)
         self._asked = await self._explorer.request_of(self._asked)
         return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
 
@@ -85,17 +90,22 @@ class ReplayChat:
     async def broken_off(self, answer: Answer) -> None:
         await self._give_up(f"an answer was not whole: {answer.flaw}")
 
-    def _packed(self, *bodies: Mapping[str, Any]) -> tuple[bytes, ...]:
-        return tuple(pack(self._redactor.redact(body, strict=True)) for body in bodies)
+    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        redacted = self._redactor.redact(request, strict=True)
+        answer = self._redactor.redact_answer(answer, prompt_redacted=redacted is not request)
+        return pack(redacted), pack(answer)
 
-
-def _read(body: bytes) -> dict[str, Any]:
-    try:
-        asked = parse_json(body)
-    except Unreadable as error:
-        raise RequestError(
-            f"the body: expected a JSON object ({error.reason})", status=400, code="invalid_json"
-        ) from error
-    if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
-        raise RequestError("messages: expected a list of at least one message", param="messages")
-    return asked
+    def _read(self, body: bytes) -> dict[str, Any]:
+        try:
+            asked, plain = read_json(body)
+        except Unreadable as error:
+            raise RequestError(
+                f"the body: expected a JSON object ({error.reason})", status=400, code="invalid_json"
+            ) from error
+        if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
+            raise RequestError("messages: expected a list of at least one message", param="messages")
+        try:
+            redacted: dict[str, Any] = self._prompts.redact_json(asked, body if plain else None)[0]
+        except RedactionFailed as error:
+            raise RequestError(str(error), status=422, code="redaction_failed") from error
+        return redacted

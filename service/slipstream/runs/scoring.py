@@ -11,8 +11,10 @@ from slipstream.errors import ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
+from slipstream.runs.first import FirstOfGroup
 from slipstream.store import pictures, runs, sidecars
 from slipstream.store.database import Database
+from slipstream.store.outcomes import SCORING
 from slipstream.store.pictures import DueRun
 from slipstream.store.runs import Ended
 from slipstream.trajectory import Run
@@ -56,6 +58,7 @@ class Scorer:
         self._owner = owner
         self._clock = clock
         self._scored = scored
+        self._first_failure = FirstOfGroup()
 
     async def step(self) -> bool:
         """Score a batch of runs. Returns True when more may be waiting."""
@@ -103,7 +106,7 @@ class Scorer:
             try:
                 reward = await self._reward(run)
             except ScoringError as error:
-                return Ended(due.pk, due.owner, reason=f"scoring: {error}", revision=due.revision)
+                return Ended(due.pk, due.owner, reason=f"{SCORING}{error}", revision=due.revision)
         return Ended(due.pk, due.owner, reward.value, reward.breakdown, revision=due.revision)
 
     async def _store(self, ended: Sequence[tuple[Ended, Run]]) -> None:
@@ -114,10 +117,11 @@ class Scorer:
                 continue
             about = {"task_id": run.task.task_id, "group_id": run.group_id, "run_id": run.run_id}
             if one.reward is None:
-                _log.warning("scoring_failed", **about)  # the reason may quote the answer: it is in the store alone
+                log = _log.warning if self._first_failure(run.group_id) else _log.debug
+                log("scoring_failed", **about)  # the reason may quote the answer: it is in the store alone
                 self._metrics.runs.labels("failed").inc()
             else:
-                _log.info("run_scored", reward=round(one.reward, 4), policy_version=run.policy_version, **about)
+                _log.debug("run_scored", reward=round(one.reward, 4), policy_version=run.policy_version, **about)
                 self._metrics.runs.labels("scored").inc()
                 self._metrics.rewards.observe(one.reward)
         self._scored()

@@ -16,9 +16,11 @@ from sqlalchemy.exc import OperationalError
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.client import ExplorerClient
 from slipstream.metrics import Metrics
-from slipstream.redaction import RedactionFailed, Redactor
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
+from slipstream.runs.first import FirstOfGroup
 from slipstream.store import runs, sidecars
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
@@ -93,6 +95,7 @@ class ShadowCaller:
         self._wake = wake
         self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
         self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
+        self._first_failure = FirstOfGroup()
         self._unheard = False
         """Runs may have been claimed and this sidecar not have heard of it."""
 
@@ -229,20 +232,21 @@ class ShadowCaller:
             return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, self._grace)
 
     def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        return pack(request), pack(self._redactor.redact(answer, strict=True))
+        return pack(request), pack(self._redactor.redact_answer(answer))
 
     def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> _Outcome:
         if attempts >= self._max_attempts:
             return self._fail(run, f"{attempts} attempts: {error}", error.said)
         backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
         self._metrics.run_retries.inc()
-        _log.info("run_postponed", attempts=attempts, error=str(error))
+        _log.debug("run_postponed", attempts=attempts, error=str(error))
         wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))
         return Postponed(run.pk, run.owner, attempts, wait)
 
     def _fail(self, run: ClaimedRun, reason: str, said: str = "") -> Ended:
         """The reason goes to the log, which holds no bodies, and with what the Explorer said to the store."""
-        _log.warning("run_failed", reason=reason)
+        log = _log.warning if self._first_failure(run.group_id) else _log.debug
+        log("run_failed", reason=reason)
         return Ended(run.pk, run.owner, reason=self._redactor.redact(f"{reason} {said}".rstrip()))
 
 

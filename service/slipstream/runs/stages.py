@@ -11,7 +11,7 @@ from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
 from slipstream.membership import Membership
 from slipstream.metrics import Metrics
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
@@ -44,6 +44,7 @@ class Runs:
         watch: ExplorerWatch,
         chats: Chats,
         redactor: Redactor,
+        prompts: Redactor,
         metrics: Metrics,
         membership: Membership,
         *,
@@ -82,9 +83,11 @@ class Runs:
             explorer,
             chats,
             redactor,
+            prompts,
             metrics,
             membership,
             self.budget,
+            model_name=settings.explorer.served_model_name,
             most_open=settings.runs.open,
             timeout=settings.runs.replay_timeout,
             grace=settings.rewards.grace,

@@ -29,6 +29,7 @@ from slipstream.store import sidecars, webhook
 from slipstream.store.bodies import unpack
 from slipstream.store.database import Database
 from slipstream.store.webhook import ClaimedReplay
+from slipstream.tenants import DEFAULT, split
 
 _log = structlog.get_logger(__name__)
 
@@ -186,7 +187,7 @@ class WebhookCaller:
                 if status == 202:
                     async with self._database.write(alone=False) as session:
                         await webhook.accepted(session, run)
-                    _log.info("webhook_accepted")  # it says itself when the run ends
+                    _log.debug("webhook_accepted")  # it says itself when the run ends
                 elif status == 200:
                     await self._end(run, answer)
                 else:
@@ -222,7 +223,7 @@ class WebhookCaller:
         try:
             await self._ends.end(run.task_id, run.run_id, ending)
         except RequestError as error:  # it had ended before
-            _log.info("webhook_ended_before", reason=str(error))
+            _log.debug("webhook_ended_before", reason=str(error))
 
     async def _again(self, run: ClaimedReplay, why: str, *, away: bool = False) -> None:
         attempts = run.attempts + (self.breaker.state == "closed" and not away)
@@ -231,7 +232,7 @@ class WebhookCaller:
             async with self._database.write() as session:
                 if await webhook.postpone(session, run, attempts, backoff, self._clock()):
                     self._metrics.run_retries.inc()
-                    _log.info("run_postponed", attempts=attempts, error=why)
+                    _log.debug("run_postponed", attempts=attempts, error=why)
                     return
         await self._fail(run, f"{run.attempts + 1} attempts: {why}")
 
@@ -242,9 +243,11 @@ class WebhookCaller:
 
 def _body(run: ClaimedReplay, base_url: str) -> bytes:
     """What the endpoint is told of a run."""
+    tenant, task_id = split(run.task_id)
     return json.dumps(
         {
-            "task_id": run.task_id,
+            "task_id": task_id,
+            **({} if tenant == DEFAULT else {"tenant": tenant}),
             "run_id": run.run_id,
             "base_url": base_url + base_path(run.task_id, run.run_id),
             "input": _input(unpack(run.request)),

@@ -48,6 +48,13 @@ ALGORITHM_DIFFERS = Problem(
     "algorithms the advantages are missing or mean something else.",
     fix="Give both files the same `algorithm_type`.",
 )
+SIDECARS_ALGORITHM_DIFFERS = Problem(
+    "files.algorithm_of_the_sidecar_differs",
+    "warning",
+    why="The sidecar warns of groups that teach nothing by the algorithm that its file names; with another one it "
+    "warns in vain, or not at all.",
+    fix="Write the Explorer's `algorithm.algorithm_type` into `explorer.algorithm_type` of the sidecar's file.",
+)
 BATCH_SIZES_DIFFER = Problem(
     "files.batch_sizes_differ",
     "warning",
@@ -121,6 +128,10 @@ def algorithm(files: Files) -> Iterator[Finding]:
     if files.explorer.algorithm != files.trainer.algorithm:
         found = f"{files.explorer.algorithm} and {files.trainer.algorithm}"
         yield ALGORITHM_DIFFERS.at(files.in_both("algorithm.algorithm_type"), found)
+    sidecars = files.sidecar.explorer.algorithm_type
+    if sidecars and sidecars != files.explorer.algorithm:
+        found = f"{sidecars}; the Explorer's is {files.explorer.algorithm}"
+        yield SIDECARS_ALGORITHM_DIFFERS.at(files.in_sidecar("explorer.algorithm_type"), found)
 
 
 def batch_sizes(files: Files) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from slipstream import open_files
 from slipstream.doctor.checks.sidecar import no_agent_gets_in
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
@@ -101,6 +102,13 @@ KEYS_FILE_OPEN = Problem(
     "error",
     why="Whoever may write the file gives himself a key with every role, a second later.",
     fix="`chmod o-w`.",
+)
+FEW_OPEN_FILES = Problem(
+    "machine.few_open_files",
+    "warning",
+    why="Each connection of an agent and each request under way takes a file descriptor. The sidecar keeps to what it "
+    "may open, so production's traffic is refused earlier than `limits` says.",
+    fix=open_files.FIX,
 )
 PYTHON = Problem(
     "machine.python_version",
@@ -224,6 +232,13 @@ def keys(files: Files, machine: Machine) -> Iterator[Finding]:
     yield from no_agent_gets_in(where, file.roles)
     if file.writable:
         yield KEYS_FILE_OPEN.at(where, f"{file.path}: any user of this machine may write it")
+
+
+def files_open(files: Files, machine: Machine) -> Iterator[Finding]:
+    settings = files.sidecar
+    found = open_files.shortage(settings.limits, settings.proxy.workers, machine.open_files)
+    if found is not None:
+        yield FEW_OPEN_FILES.at(files.in_sidecar("limits"), found)
 
 
 def versions(files: Files, machine: Machine) -> Iterator[Finding]:

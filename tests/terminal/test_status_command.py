@@ -1,0 +1,117 @@
+"""`slipstream status`: what a running sidecar says of itself, in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from loops import Loop, RunLoop
+from rich.console import Console
+from serving import until
+
+from slipstream.access.keys import as_hash, new_key
+from slipstream.terminal.table import table
+
+
+def command(*arguments: str, cwd: Path | None = None, **environment: str) -> Any:
+    return asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "slipstream", "status", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env={"COLUMNS": "200", "PATH": "", **environment},
+    )
+
+
+async def shown(*arguments: str, **options: Any) -> tuple[int | None, str, str]:
+    """Exit code, stdout and stderr."""
+    process = await command(*arguments, **options)
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def committed(loop: Loop) -> None:
+    await loop.chat("hello")
+    await until(lambda: loop.ready(2))
+    await loop.commit()
+
+
+async def test_it_shows_what_is_selected_run_rewarded_and_committed(run_loop: RunLoop, tmp_path: Path) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await committed(loop)
+        code, out, err = await shown("--url", loop.url)
+        assert (code, err) == (0, "")
+        rows = {line[:16].strip(): line[16:].strip() for line in out.splitlines()}
+        assert out.startswith("no problems")
+        assert rows["Explorer"] == "up"
+        assert rows["selected"] == "sampling 1"
+        assert rows["not selected"] == "none"
+        assert rows["runs"] == "scored 2"
+        assert rows["last commit"].startswith("delivered, 2 experiences in 1 groups, ")
+        [rewards] = [line for line in out.splitlines() if "0.500" in line]
+        assert [cell.strip() for cell in rewards.strip("│").split("│")] == ["0", "2", "0.500", "0.500", "0.500"]
+        code, out, _ = await shown("--url", f"{loop.url}/", "--json")
+        assert code == 0
+        assert json.loads(out)["rewards"] == [{"version": 0, "runs": 2, "mean": 0.5, "min": 0.5, "max": 0.5}]
+
+
+async def test_it_shows_problems_with_their_fix_and_asks_the_address_of_the_file(
+    run_loop: RunLoop, tmp_path: Path
+) -> None:
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        for number in range(5):
+            await loop.chat(f"question {number}")
+
+        async def told() -> bool:
+            return bool((await loop.status())["problems"])
+
+        await until(told)
+        (tmp_path / "sidecar.yaml").write_text(f"listen: {loop.url.removeprefix('http://')}")
+        code, out, _ = await shown(cwd=tmp_path)
+    assert code == 0
+    assert out.startswith("warning: live.nothing_selected at selection\n  found: none of 5 tasks; the commonest reason")
+    assert "  fix: Look up the reason in docs/selection.md, and change `selection`.\n" in out
+
+
+async def test_a_key_is_taken_from_the_environment_and_asked_for_where_it_is_missing(run_loop: RunLoop) -> None:
+    key = new_key()
+    access = {"keys": [{"name": "operator", "roles": ["metrics"], "hash": as_hash(key)}]}
+    async with run_loop(access=access) as loop:
+        code, out, err = await shown("--url", loop.url)
+        assert (code, out) == (2, "")
+        assert "give one with the role metrics or admin by --key or SLIPSTREAM_API_KEY (401)" in err
+        assert (await shown("--url", loop.url, SLIPSTREAM_API_KEY=key))[0] == 0
+
+
+async def test_where_no_sidecar_answers_it_says_so(tmp_path: Path) -> None:
+    code, out, err = await shown("--url", "http://127.0.0.1:9", cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert err.startswith("slipstream: no sidecar answers at http://127.0.0.1:9 (ConnectError ")
+
+
+async def test_watching_goes_on_until_it_is_told_to_end(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        process = await command("--url", loop.url, "--watch", "--every", "0.1", "--json")
+        lines = [json.loads(await process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        assert process.returncode == 0
+        assert [line["problems"] for line in lines] == [[], []]
+
+
+def test_what_others_wrote_is_no_command_for_the_terminal() -> None:
+    run = {"group_id": "t.0", "run_id": 0, "reason": "\x1b]0;owned\x07\x1b[2J\nnext " + "x" * 10_000}
+    text = io.StringIO()
+    Console(file=text, width=200, force_terminal=True).print(
+        table({"slipstream": "1", "failed_runs": [run]}, "http://x")
+    )
+    said = text.getvalue().partition("runs that failed last")[2]
+    assert "t.0 run 0:  ]0;owned  [2J next" in said
+    assert "\x07" not in said
+    assert "\x1b[2J" not in said
+    assert said.count("x") < 400
