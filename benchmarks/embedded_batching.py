@@ -155,7 +155,7 @@ def main() -> None:
     sources = [source.resolve() for source in options.source or [ROOT]]
     explorers = asyncio.run(measure(sources, options.rounds, options.tokens, options.dtype))
     print(
-        f"SmolLM2-135M-Instruct, {options.dtype}, {torch.get_num_threads()} threads of {os.cpu_count()} cores "
+        f"{model.SMOLLM2}, {options.dtype}, {torch.get_num_threads()} threads of {os.cpu_count()} cores "
         f"({platform.machine()}), torch {torch.__version__}; {options.tokens} tokens an answer, "
         f"best of {options.rounds} rounds, tokens per second\n"
     )

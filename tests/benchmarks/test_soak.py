@@ -39,6 +39,7 @@ def test_a_burst_is_no_leak_and_a_rise_that_does_not_matter_is_flat() -> None:
     assert slope(TIMES, slow, block=120).flat(1 / 600)
 
 
+@pytest.mark.slow
 def test_a_short_soak_measures_every_process_and_gets_what_it_expects(tmp_path: Path) -> None:
     measured = measure(Plan(seconds=20, streams=40, capacity=4, share=0.5, seed=1))
     assert not unexpected(measured)

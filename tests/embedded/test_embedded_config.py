@@ -27,7 +27,9 @@ def test_the_files_of_the_project_agree_with_each_other(
     monkeypatch.setenv("CHECKPOINT_ROOT_DIR", "/checkpoints")
 
     explorer = load_config(pytestconfig.rootpath / "explorer.yaml", "serve")
-    trainer = load_config(pytestconfig.rootpath / "trainer.yaml", "train")
+    trainer = load_config(
+        pytestconfig.rootpath / "trainer.yaml", "train", [pytestconfig.rootpath / "overlays" / "small-cpu.yaml"]
+    )
 
     assert explorer.job_dir == trainer.job_dir == Path("/checkpoints/slipstream/policy")
     assert explorer.database_url == trainer.database_url
@@ -147,3 +149,31 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load_config(tmp_path / "absent.yaml", "serve")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [
+        ("{kl_loss_fn: k2}", "kl_loss_fn"),
+        ("{kl_loss_fn: k3, kl_loss_fn_args: {kl_coef: 0.01}}", "kl_loss_fn"),
+        ("{kl_penalty_fn: k1}", "kl_penalty_fn"),
+    ],
+)
+def test_a_kl_term_is_refused_by_name(tmp_path: Path, algorithm: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"algorithm: {key}: the embedded engine has no reference model"):
+        load_config(file(tmp_path, SMALLEST + f"algorithm: {algorithm}"), "serve")
+
+
+@pytest.mark.parametrize("algorithm", ["{kl_loss_fn: none}", "{kl_loss_fn: k2, kl_loss_fn_args: {kl_coef: 0}}"])
+def test_a_kl_term_that_is_off_is_accepted(tmp_path: Path, algorithm: str) -> None:
+    load_config(file(tmp_path, SMALLEST + f"algorithm: {algorithm}"), "serve")
+
+
+def test_keys_that_would_change_learning_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SMALLEST + "algorithm: {entropy_loss_fn: default, tis: {on: true}}\ncluster: {node_num: 1}"
+    load_config(file(tmp_path, text), "serve")
+    said = capsys.readouterr()
+    line = next(line for line in (said.out + said.err).splitlines() if "keys without effect" in line)
+    assert "algorithm.entropy_loss_fn" in line
+    assert "algorithm.tis" in line
+    assert "cluster" not in line

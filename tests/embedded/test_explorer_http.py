@@ -11,7 +11,10 @@ import numpy as np
 import openai
 import pytest
 import torch
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
 from serving import serving, until
+from strict_java import strict_java
 from tiny_model import tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -54,10 +57,7 @@ async def experiences(http: httpx.AsyncClient, config: EngineConfig, *msg_ids: s
         body = {"msg_ids": [msg_id], "reward": 1.0, "task_id": "t", "run_id": run_id}
         assert (await http.post("/feedback", json=body)).json() == {"status": "success"}
     assert (await http.post("/commit")).json() == {"status": "success"}
-    store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
-    claimed = store.claim(1, 1)
-    store.close()
-    return claimed
+    return _committed(config)
 
 
 async def metrics(http: httpx.AsyncClient) -> dict[str, int]:
@@ -411,6 +411,63 @@ async def test_models_health_and_metrics(http: httpx.AsyncClient, name: str) -> 
     }
 
 
+@pytest.mark.slow
+async def test_a_strict_java_client_reads_every_answer(
+    url: str, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
+) -> None:
+    body = {"model": name, "messages": HELLO, "max_tokens": 2}
+    ids = [(await http.post("/v1/chat/completions", json=body)).json()["id"] for _ in range(2)]
+    runs = [
+        {"msg_ids": [msg_id], "reward": run_id, "task_id": "t", "run_id": str(run_id)}
+        for run_id, msg_id in enumerate(ids)
+    ]
+    assert await strict_java(url, *runs) == [{"status": "success", "message": None}] * 3
+    assert [row.run_id for row in _committed(explorer_config)] == [0, 1]
+
+
+@pytest.mark.parametrize(("run_id", "stored"), [("0", 0), ("7", 7), (7, 7), (None, 0)])
+async def test_a_run_may_be_named_in_text(
+    http: httpx.AsyncClient, explorer_config: EngineConfig, name: str, run_id: Any, stored: int
+) -> None:
+    body = {"model": name, "messages": HELLO, "max_tokens": 2}
+    msg_id = (await http.post("/v1/chat/completions", json=body)).json()["id"]
+    given = {"msg_ids": [msg_id], "reward": 1.0, "task_id": "t", "run_id": run_id}
+    assert (await http.post("/feedback", json=given)).json() == {"status": "success"}
+    await http.post("/commit")
+    assert [row.run_id for row in _committed(explorer_config)] == [stored]
+
+
+async def test_answers_have_no_field_that_the_openai_sdk_does_not_know(http: httpx.AsyncClient, name: str) -> None:
+    """But those that Trinity's engine has too: a client with strict classes reads both."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    body = {"model": name, "messages": HELLO, "max_tokens": 4, "logprobs": True, "n": 2, "tools": [tool]}
+    plain = ChatCompletion.model_validate((await http.post("/v1/chat/completions", json=body)).json())
+    assert _unknown(plain) == set()
+    text = (await http.post("/v1/chat/completions", json={**body, "stream": True})).text
+    chunks = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data: {")]
+    assert chunks
+    assert set().union(*(_unknown(ChatCompletionChunk.model_validate_json(chunk)) for chunk in chunks)) == set()
+    [model] = (await http.get("/v1/models")).json()["data"]
+    assert _unknown(openai.types.Model.model_validate(model)) == {"max_model_len"}, "which is vLLM's"
+
+
+def _unknown(value: Any) -> set[str]:
+    """Fields that the class of an object, or of one within it, does not have."""
+    if isinstance(value, list):
+        return set().union(*map(_unknown, value))
+    if not isinstance(value, BaseModel):
+        return set()
+    inner = [getattr(value, field) for field in type(value).model_fields]
+    return set(value.model_extra or ()) | set().union(*map(_unknown, inner))
+
+
+def _committed(config: EngineConfig) -> list[Experience]:
+    store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
+    claimed = store.claim(1, 1)
+    store.close()
+    return sorted(claimed, key=lambda row: row.run_id)
+
+
 async def test_unknown_ids_and_empty_commits_are_a_success_without_effect(http: httpx.AsyncClient) -> None:
     for body in ({"msg_ids": ["unknown"], "reward": 1}, {"msg_ids": [], "reward": 0.5, "task_id": None}):
         assert (await http.post("/feedback", json=body)).json() == {"status": "success"}
@@ -438,6 +495,7 @@ async def test_tools_need_a_parser(explorer_config: EngineConfig) -> None:
 
 
 @pytest.mark.embedded
+@pytest.mark.slow
 async def test_the_real_model_in_bfloat16(smollm2: Path, explorer_config: EngineConfig) -> None:
     """Sampled in a batch in bfloat16, a response has the log-probabilities of one pass but for bfloat16's rounding."""
     model = explorer_config.model.model_copy(update={"model_path": str(smollm2)})

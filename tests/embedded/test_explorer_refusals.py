@@ -41,6 +41,12 @@ def name(tiny_model: Path) -> str:
     return str(tiny_model)
 
 
+async def test_no_path_is_redirected_to_what_a_host_header_says(http: httpx.AsyncClient) -> None:
+    for path in ("/health/", "/metrics/", "/v1/models/"):
+        response = await http.get(path, headers={"host": "elsewhere.example"})
+        assert (response.status_code, response.headers.get("location")) == (404, None)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -54,6 +60,10 @@ def name(tiny_model: Path) -> str:
         ('{"reward": 1}', "msg_ids"),
         ('{"msg_ids": ["a"], "reward": 1, "run_id": true}', "run_id"),
         ('{"msg_ids": ["a"], "reward": 1, "run_id": "x"}', "run_id"),
+        ('{"msg_ids": ["a"], "reward": 1, "run_id": ""}', "run_id"),
+        ('{"msg_ids": ["a"], "reward": 1, "run_id": "-1"}', "run_id"),
+        ('{"msg_ids": ["a"], "reward": 1, "run_id": "2147483648"}', "run_id"),
+        (f'{{"msg_ids": ["a"], "reward": 1, "run_id": "{"9" * 5000}"}}', "run_id"),
         (f'{{"msg_ids": ["a"], "reward": 1, "task_id": "{"t" * 65}"}}', "task_id"),
         ("[]", None),
         ("{not json", None),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -196,6 +197,19 @@ def test_training_goes_on_exactly_from_a_saved_state(
     whole = load_file(exported(through, tmp_path / "a") / "model.safetensors")
     again = load_file(exported(resumed, tmp_path / "b") / "model.safetensors")
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+
+
+def test_an_export_leaves_no_second_model(tiny_model: Path, tmp_path: Path) -> None:
+    trained = learner(tiny_model, tmp_path)
+    gc.collect()
+    before = alive()
+    for _ in range(3):
+        trained.save_model(tmp_path / "exported")
+    assert alive() == before, "models that nobody uses, and that wait for Python's collector"
+
+
+def alive() -> int:
+    return sum(type(each).__name__.startswith("Llama") for each in gc.get_objects())
 
 
 def test_a_version_is_exported_in_the_precision_of_the_given_model(

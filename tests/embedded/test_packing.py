@@ -29,8 +29,9 @@ def rows(*written: tuple[list[int], list[int]]) -> list[tuple[Tensor, Tensor]]:
         pytest.param([(PROMPT, [2, 6]), ([20, 21], [22])], 11, True, id="strangers"),
     ],
 )
+@pytest.mark.parametrize("multiple", [1, 16, 128])
 def test_a_pack_scores_as_the_separate_sequences(
-    written: list[tuple[list[int], list[int]]], tokens: int, masked: bool
+    written: list[tuple[list[int], list[int]]], tokens: int, masked: bool, multiple: int
 ) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -38,21 +39,32 @@ def test_a_pack_scores_as_the_separate_sequences(
     )
     model = LlamaForCausalLM(config).eval()
 
-    packed = pack(rows(*written))
+    packed = pack(rows(*written), multiple)
     with torch.no_grad():
         together = model(
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
             attention_mask=packed.attention_mask,
             logits_to_keep=packed.scored,
-        ).logits[0]
+        ).logits[0, : packed.answered]
         alone = [
             model(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
             for prompt, answer in written
         ]
 
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-4)
-    assert (packed.input_ids.shape[1], packed.attention_mask is not None) == (tokens, masked)
+    assert packed.input_ids.shape[1] == tokens + -tokens % multiple
+    assert len(packed.scored) % multiple == 0
+    assert (packed.attention_mask is not None) == masked
+
+
+def test_packs_have_few_shapes() -> None:
+    """oneDNN keeps memory for each shape that it has met."""
+    shapes = set()
+    for length in range(1, 1000, 7):
+        packed = pack([(torch.arange(length), torch.arange(1000, 1000 + length // 3 + 1))])
+        shapes.add((packed.input_ids.shape[1], len(packed.scored)))
+    assert len(shapes) <= 24
 
 
 def row(prompt: list[int], answer_length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -225,6 +225,7 @@ def test_what_was_never_published_is_trained_again_and_nothing_else(job: Job) ->
     assert job.trained_on() == {1: msg_ids, 2: later}
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_trains_everything_once(job: Job) -> None:
     job.fields["buffer"]["trainer_input"]["experience_buffer"]["max_read_timeout"] = 1
     msg_ids = job.commit(groups=24)

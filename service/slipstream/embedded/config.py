@@ -1,7 +1,8 @@
 """`explorer.yaml` and `trainer.yaml`: the files of a Trinity-RFT user, read by the embedded engine.
 
 The fields are Trinity-RFT's own (0.6.0, `trinity.common.config`), of which the embedded engine knows those below.
-Fields that only Trinity knows are accepted and ignored, so that one file serves both engines.
+Fields that only Trinity knows are accepted and ignored, so that one file serves both engines; of those that change
+what is learned the log warns, and a KL term to a reference model is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory
 
 log = structlog.get_logger(__name__)
+
+_CHANGE_LEARNING = ("algorithm.", "model.")  # sections in which a key without effect is worth a warning
 
 
 def _no_boolean(value: Any) -> Any:
@@ -100,14 +103,35 @@ class PolicyLoss(Section):
         return self.clip_range if self.clip_range_high is None else self.clip_range_high
 
 
+class KlTerm(Section):
+    """How much a KL term weighs; Trinity-RFT's default is 0.001."""
+
+    kl_coef: Number = 0.001
+
+
 class Algorithm(Section):
     """`grpo` and `multi_step_grpo` compare the runs of a task with each other; `ppo` takes single samples against the
-    batch's mean."""
+    batch's mean. There is no reference model: a KL term must be off."""
 
     algorithm_type: AlgorithmType = "ppo"
     repeat_times: Positive = 1
     optimizer: Optimizer = Optimizer()
     policy_loss_fn_args: PolicyLoss = PolicyLoss()
+    kl_loss_fn: str = "none"
+    kl_loss_fn_args: KlTerm = KlTerm()
+    kl_penalty_fn: str = "none"
+    kl_penalty_fn_args: KlTerm = KlTerm()
+
+    @model_validator(mode="after")
+    def _has_no_kl_term(self) -> Self:
+        for name in ("kl_loss_fn", "kl_penalty_fn"):
+            function, weight = getattr(self, name), getattr(self, f"{name}_args").kl_coef
+            if function != "none" and weight != 0:
+                raise ValueError(
+                    f"{name}: the embedded engine has no reference model for a KL term; expected none, or "
+                    f"{name}_args.kl_coef 0 (which overlays/small-cpu.yaml sets), found {function} with {weight:g}"
+                )
+        return self
 
 
 class RolloutModel(Section):
@@ -237,7 +261,11 @@ def load_config(path: Path, mode: Literal["serve", "train"], overlays: Sequence[
         raise ConfigError(*(f"{files}: {_problem(each)}" for each in error.errors())) from error
     if config.mode != mode:
         raise ConfigError(f"{path}: mode: expected {mode!r}, found {config.mode!r}")
-    log.debug("fields of other engines ignored", file=str(path), fields=list(_unknown(config)))
+    unknown = list(_unknown(config))
+    learning = [name for name in unknown if name.startswith(_CHANGE_LEARNING)]
+    if learning:
+        log.warning("keys without effect: the embedded engine does not have them", file=str(path), keys=learning)
+    log.debug("fields of other engines ignored", file=str(path), fields=unknown)
     return config
 
 

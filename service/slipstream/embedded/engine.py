@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import structlog
@@ -19,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.model_directory import check_model_directory
 from slipstream.embedded.prepacked import prepack
 from slipstream.embedded.sampling import Sampled, Sampling, sample
 from slipstream.errors import ConfigError, SlipstreamError
@@ -271,9 +271,7 @@ def load_engine(config: EngineConfig) -> tuple[Engine, PreTrainedTokenizerBase]:
         ConfigError: `model.model_path` is no model directory, or its tokenizer has no chat template.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    path = Path(config.model.model_path)
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"model.model_path: expected a Hugging Face model directory, found {str(path)!r}")
+    path = check_model_directory(config.model.model_path)
     dtype = getattr(torch, config.explorer.rollout_model.dtype)
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     if not tokenizer.chat_template:

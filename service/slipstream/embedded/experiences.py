@@ -38,6 +38,7 @@ _CARRIED = (  # from a recorded answer to its row in the buffer
     "model_version",
     "created_at",
 )
+DISCARDED = -2  # the train_step of experiences that a rollback has taken out
 SET_ASIDE = -1  # the train_step of experiences whose training failed again and again
 
 
@@ -215,6 +216,16 @@ class ExperienceStore:
     def set_aside(self, step: int) -> int:
         """Marks what a step took as failed, never to be taken again. Returns how many."""
         return self._retake(self._buffer.c.train_step == step, SET_ASIDE)
+
+    def discard_after(self, step: int) -> int:
+        """Marks what later steps took, and what later versions sampled and no step has taken, never to be taken again.
+
+        Returns how many.
+        """
+        row = self._buffer.c
+        return self._retake(
+            (row.train_step > step) | (row.train_step.is_(None) & (row.model_version > step)), DISCARDED
+        )
 
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -32,6 +33,7 @@ from slipstream.errors import RequestError, error_body
 
 log = structlog.get_logger(__name__)
 
+_FROZEN_CONTEXT = 4096  # tokens of a prompt and its answer, for a model that is served without a file of its own
 _GRACE_SECONDS = 10  # for requests in flight at shutdown; the rest fails with 503
 
 
@@ -45,6 +47,7 @@ class Explorer:
         self.store = ExperienceStore(config.database_url, buffer.name, clock)
         self.engine: Engine
         self.tokenizer: PreTrainedTokenizerBase
+        log.info("loading the model", path=config.model.model_path)
         self.engine, self.tokenizer = load_engine(config)
         self.started_at = clock()
         self.requests = 0
@@ -163,7 +166,7 @@ def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> 
         following.cancel()
         await asyncio.to_thread(explorer.close)
 
-    app = FastAPI(title="Slipstream embedded Explorer", lifespan=lifespan)
+    app = FastAPI(title="Slipstream embedded Explorer", lifespan=lifespan, redirect_slashes=False)
     app.state.explorer = explorer
     add_routes(app)
     return app
@@ -181,12 +184,48 @@ class _Server(uvicorn.Server):
 
 
 def serve(config_path: Path, overlays: Sequence[Path] = ()) -> None:
-    """Runs the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
+    """Run the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
 
     Raises:
         ConfigError: the file, or what it points to, is wrong.
     """
-    config = load_config(config_path, "serve", overlays)
+    _run(load_config(config_path, "serve", overlays))
+
+
+def serve_frozen(model: Path, port: int) -> None:
+    """Serve a model directory that nothing trains, at 127.0.0.1, until SIGTERM or SIGINT.
+
+    Its name in requests is the directory, as it was given. What it answers is recorded for as long as it runs.
+
+    Raises:
+        ConfigError: the directory holds no model.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-model-") as scratch:
+        _run(
+            EngineConfig.model_validate(
+                {
+                    "mode": "serve",
+                    "checkpoint_root_dir": scratch,
+                    "model": {"model_path": str(model), "max_model_len": _context(model)},
+                    "explorer": {
+                        "proxy_port": port,
+                        "rollout_model": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"},
+                    },
+                }
+            )
+        )
+
+
+def _context(model: Path) -> int:
+    """The context length of a model directory, at most `_FROZEN_CONTEXT`."""
+    try:
+        told = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError):  # loading it says what is wrong
+        told = None
+    return min(_FROZEN_CONTEXT, told or _FROZEN_CONTEXT)
+
+
+def _run(config: EngineConfig) -> None:
     server = _Server(
         uvicorn.Config(
             create_app(config),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, TypeVar
+import re
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from starlette.exceptions import HTTPException
 
 from slipstream.embedded.completions import ChatRequest
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_RUN_ID = re.compile(r"[0-9]{1,10}")
+
 _RETRY_AFTER = "1"  # seconds: an answer of the running batch ends about so often
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
 class Feedback(BaseModel):
-    """Trinity's body. The reward is strict: Trinity would take NaN and booleans, and train on them."""
+    """Trinity's body. The reward is strict: Trinity would take NaN and booleans, and train on them.
+
+    `run_id` may be an integer in text, as AgentScope Java sends it, and as SQLite converts it for Trinity; null is 0.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -35,6 +41,13 @@ class Feedback(BaseModel):
     reward: Annotated[float, Field(allow_inf_nan=False)]
     task_id: Annotated[str, Field(max_length=64)] | None = None
     run_id: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @field_validator("run_id", mode="before")
+    @classmethod
+    def _as_an_integer(cls, value: Any) -> Any:
+        if value is None:
+            return 0
+        return int(value) if isinstance(value, str) and _RUN_ID.fullmatch(value) else value
 
 
 def add_routes(app: FastAPI) -> None:

@@ -16,6 +16,7 @@ from datasets import Dataset  # type: ignore[import-untyped]
 from peft import LoraConfig
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -27,6 +28,7 @@ from slipstream.embedded.packing import pack
 from slipstream.errors import ConfigError, SlipstreamError
 
 _LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo"}  # Trinity-RFT's names, and TRL's
+_SCORED_AT_ONCE = 128  # answer tokens: a float for each word of the vocabulary, in five copies at backward
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")  # of x86 and ARM: without one, bfloat16 is slower than float32
 
 
@@ -60,13 +62,21 @@ class StoredSamplesTrainer(GRPOTrainer):
                 attention_mask=packed.attention_mask,
                 logits_to_keep=packed.scored,
                 use_cache=False,
-            ).logits[0]
-        logits = logits.float() / self.temperature
+            ).logits[0, : packed.answered]
+        answers = torch.cat([answer for _, answer in rows])
+        parts = [
+            checkpoint(self._score, *part, use_reentrant=False)
+            for part in zip(torch.split(logits, _SCORED_AT_ONCE), torch.split(answers, _SCORED_AT_ONCE), strict=True)
+        ]
         nothing = torch.zeros(mask.shape, device=logits.device)
-        logps = nothing.masked_scatter(mask, selective_log_softmax(logits, torch.cat([answer for _, answer in rows])))
-        entropies = nothing.masked_scatter(mask, entropy_from_logits(logits.detach()))
+        logps, entropies = (nothing.masked_scatter(mask, torch.cat(each)) for each in zip(*parts, strict=True))
         self._scored = logps.detach()
         return logps, entropies, None
+
+    def _score(self, logits: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the answers' tokens, and the entropies."""
+        logits = logits.float() / self.temperature
+        return selective_log_softmax(logits, answers), entropy_from_logits(logits.detach())
 
     def pop_token_sums(self, inputs: Mapping[str, Tensor]) -> dict[str, float]:
         """What the last loss measured, as sums over its tokens."""
@@ -102,6 +112,8 @@ def stored_samples_trainer(
         trainer.create_optimizer_and_scheduler(config.trainer.total_steps or 0)
     except ValueError as error:
         raise ConfigError(f"algorithm.optimizer or model.lora_configs: {error}") from error
+    # A layer is computed again at backward: a third more time, for 1 MiB less a token of SmolLM2.
+    model.activation_checkpointing_enable({"use_reentrant": False})
     trainer.current_gradient_accumulation_steps = 1  # the parts of a batch are weighed by `loss_inputs` and `Learner`
     return trainer
 
@@ -158,7 +170,7 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         lr_scheduler_type=schedule,
         warmup_steps=max(optimizer.lr_warmup_steps, 0),
         bf16=_computes_in_bf16(config.trainer.dtype),
-        activation_checkpointing=False,  # _MOST_TOKENS bounds the memory; computing twice costs a third more time
+        activation_checkpointing=False,  # TRL's own outer loop would turn it on: see `stored_samples_trainer`
         disable_dropout=True,
         report_to=[],
         use_cpu=True,

@@ -20,25 +20,33 @@ from torch import Tensor
 Row = tuple[Tensor, Tensor]
 """The tokens of a prompt and of its answer, at least one of each."""
 
+_ROUND = 128  # tokens: see `Pack`
 _WORTH = 32  # shared tokens; for fewer, the attention over what is not shared costs more than reading them again
 
 
 @dataclass(frozen=True)
 class Pack:
-    """One sequence of L tokens, in which S answer tokens are predicted.
+    """One sequence of L tokens, in which S answer tokens are predicted, of which the first `answered` are meant.
 
     input_ids, position_ids: (1, L). attention_mask: (1, 1, L, L), True where a token may look, or None where that is
     simply backwards. scored: (S,), where in the sequence each answer token is predicted, row after row.
+
+    L and S are rounded up to whole multiples of 128 with tokens that nothing looks at: oneDNN, which computes in
+    bfloat16, keeps code and memory for each shape that it meets, up to 1024 of them. With lengths as they came a
+    Trainer of a tiny model grew by 50 MiB a step.
     """
 
     input_ids: Tensor
     position_ids: Tensor
     attention_mask: Tensor | None
     scored: Tensor
+    answered: int
 
 
-def pack(rows: Sequence[Row]) -> Pack:
-    """Packs rows; each shares what it begins with like the row before it, so give them sorted, as `split` does."""
+def pack(rows: Sequence[Row], multiple: int = _ROUND) -> Pack:
+    """Packs rows, with L and S rounded up to multiples of so many tokens; each row
+    shares what it begins with like the one before it, so give them sorted, as `split` does.
+    """
     ids, positions, scored = [], [], []
     size, backwards = 0, True
     before = path = torch.tensor([], dtype=torch.long)  # the row before, and where in the sequence its tokens are
@@ -55,12 +63,16 @@ def pack(rows: Sequence[Row]) -> Pack:
         positions.append(torch.arange(shared, len(row)))
         size += len(own)
         before = row
+    rest = torch.arange(size, size + -size % multiple)
+    places.append((rest, rest[:0]))
+    answered = sum(map(len, scored))
     device = before.device
     return Pack(
-        input_ids=torch.cat(ids)[None],
-        position_ids=torch.cat(positions)[None].to(device),
-        attention_mask=None if backwards else _mask(size, places).to(device),
-        scored=torch.cat(scored).to(device),
+        input_ids=torch.cat([*ids, torch.zeros_like(rest).to(device)])[None],
+        position_ids=torch.cat([*positions, torch.arange(len(rest))])[None].to(device),
+        attention_mask=None if backwards else _mask(size + len(rest), places).to(device),
+        scored=torch.cat([*scored, torch.zeros(-answered % multiple, dtype=torch.long)]).to(device),
+        answered=answered,
     )
 
 

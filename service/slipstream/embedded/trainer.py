@@ -21,10 +21,13 @@ import structlog
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from slipstream import memory
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.learning import Learner, Metrics
+from slipstream.embedded.model_directory import check_model_directory
+from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +45,15 @@ def train(config_path: Path, overlays: Sequence[Path] = ()) -> None:
 
     Raises:
         ConfigError: the file, the model or the database does not fit; names the key.
+        TrainerRuns: another Trainer runs on this job.
     """
     config = load_config(config_path, "train", overlays)
+    check_model_directory(config.model.model_path)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
+    memory.settle()  # a large tensor goes back to the system when it is freed, and leaves no hole
     stop = threading.Event()
-    with _stopped_by_signals(stop):
+    with _stopped_by_signals(stop), trainer_lock(config.job_dir):
         Trainer(config, stop).run()
 
 
@@ -88,6 +94,7 @@ class Trainer:
     def _resume(self, version: int) -> None:
         """Goes on from a published version, or from the model as it is given where there is none."""
         weights = checkpoints.weights_path(self._job_dir, version) if version else Path(self._config.model.model_path)
+        log.info("loading the model", weights=str(weights))
         self._learner = Learner(self._config, weights, self._job_dir / "trl")
         if version:
             state = checkpoints.load_training_state(self._job_dir, version)
