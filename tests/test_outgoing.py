@@ -35,6 +35,14 @@ from slipstream.outgoing import AllowPrivate, TargetRefused, is_public, outgoing
         ("169.254.169.254", False),  # metadata of AWS, Azure and Google
         ("100.100.100.200", False),  # of Alibaba
         ("192.0.0.192", False),  # of Oracle
+        ("168.63.129.16", False),  # Azure's platform, which hands out keys
+        ("168.63.129.17", True),
+        ("161.26.0.10", False),  # IBM Cloud's own network
+        ("166.9.0.1", False),
+        ("192.88.99.1", False),
+        ("100.64.0.1", False),
+        ("198.18.0.1", False),
+        ("0.1.2.3", False),
         ("224.0.0.1", False),
         ("233.252.0.1", False),
         ("255.255.255.255", False),
@@ -45,9 +53,24 @@ from slipstream.outgoing import AllowPrivate, TargetRefused, is_public, outgoing
         ("::ffff:169.254.169.254", False),
         ("::127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("::ffff:168.63.129.16", False),
+        ("64:ff9b::a83f:8110", False),
+        ("64:ff9b:1::7f00:1", False),  # NAT64 of one network
         ("2002:7f00:1::", False),
+        ("2002:a83f:8110::1", False),
+        ("2606:4700::5efe:a9fe:a9fe", False),  # ISATAP
+        ("2606:4700::200:5efe:7f00:1", False),
+        ("2606:4700::5efe:5db8:d822", True),
+        ("::ffff:0:7f00:1", False),
+        ("100::1", False),
+        ("3fff::1", False),
+        ("5f00::1", False),
+        ("4000::1", False),
+        ("2001:db8::1", False),
         ("2001:0:53aa:64c:0:1:80ff:fffe", False),  # Teredo
         ("fd00:ec2::254", False),  # metadata of AWS
+        ("fd20:ce::254", False),  # of Google
+        ("fe80::a9fe:a9fe", False),
         ("fe80::1", False),
         ("fe80::1%eth0", False),
         ("fec0::1", False),

@@ -9,14 +9,18 @@ ARG EXTRAS=""
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-RUN pip install hatchling==1.27.0 && python -m venv /opt/slipstream
+RUN pip install hatchling==1.27.0 hatch-fancy-pypi-readme==25.1.0 && python -m venv /opt/slipstream
 # The dependencies first, with an empty package: a change of the source leaves this layer, with torch in it, as it is.
 COPY constraints.txt pyproject.toml README.md LICENSE ./
-RUN mkdir -p service/slipstream && touch service/slipstream/__init__.py \
+RUN mkdir -p service/slipstream overlays examples/first_hour \
+    && touch service/slipstream/__init__.py explorer.yaml trainer.yaml \
     && pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
     && /opt/slipstream/bin/pip install --constraint constraints.txt --extra-index-url "${TORCH_INDEX}" \
         "slipstream-sidecar[${EXTRAS}] @ file://$(echo /wheel/*.whl)"
 COPY service service
+COPY explorer.yaml trainer.yaml ./
+COPY overlays overlays
+COPY examples/first_hour examples/first_hour
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
     && /opt/slipstream/bin/pip install --no-deps --force-reinstall /wheel/*.whl \
     && /opt/slipstream/bin/pip check

@@ -28,7 +28,7 @@ class Agent:
     """Answers questions with the model behind `base_url`."""
 
     def __init__(self, base_url: str, model: str) -> None:
-        self._client = AsyncOpenAI(base_url=base_url, api_key="not-needed", timeout=300)
+        self._client = AsyncOpenAI(base_url=base_url, api_key="not-needed", timeout=1800)
         self._model = model
         self.calls = 0
 

@@ -16,7 +16,6 @@ from services import Services
 from tasks import Task, held_out_tasks, training_tasks
 
 TASKS_A_STEP = 4  # with the eight runs of each task they are the Trainer's batch: see sidecar.yaml and trainer.yaml
-_STEP_SECONDS = 300.0  # far above what a step takes; then something is wrong
 _POLL_SECONDS = 0.3
 
 
@@ -53,10 +52,13 @@ class History:
 
 @dataclass(frozen=True)
 class Plan:
+    """`step_seconds` is far above what each part of a step takes: after that, something is wrong."""
+
     seed: int
     steps: int
     measure_every: int
     held_out: int
+    step_seconds: float = 300.0
 
 
 async def learn(plan: Plan, services: Services, model: str, history: History, say: Callable[[str], None]) -> None:
@@ -82,8 +84,8 @@ async def learn(plan: Plan, services: Services, model: str, history: History, sa
             chosen = training[(number - 1) * TASKS_A_STEP : number * TASKS_A_STEP]
             names = [f"seed-{plan.seed}-step-{number}-task-{index}" for index in range(len(chosen))]
             await asyncio.gather(*map(_train_on, [agent] * len(chosen), names, chosen))
-            delivered = await _delivered(sidecar, names)
-            version = await _newer_version(sidecar, version)
+            delivered = await _delivered(sidecar, names, plan.step_seconds)
+            version = await _newer_version(sidecar, version, plan.step_seconds)
             score = _score_of(delivered)
             history.steps.append(Step(version, score, time.monotonic() - began))
             say(f"step {number:2} of {plan.steps}: {_words(score)} in training  ({history.steps[-1].seconds:.0f} s)")
@@ -123,7 +125,7 @@ async def _ready(sidecar: httpx.AsyncClient) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _delivered(sidecar: httpx.AsyncClient, task_ids: Sequence[str]) -> list[dict[str, Any]]:
+async def _delivered(sidecar: httpx.AsyncClient, task_ids: Sequence[str], within: float) -> list[dict[str, Any]]:
     """Waits until every run of these tasks was delivered; returns the tasks as the sidecar tells of them."""
 
     async def look() -> list[dict[str, Any]] | None:
@@ -133,25 +135,27 @@ async def _delivered(sidecar: httpx.AsyncClient, task_ids: Sequence[str]) -> lis
         whole = len(tasks) == len(task_ids) and all(task["groups"] for task in tasks)
         return tasks if whole and all(group["state"] == "delivered" for group in groups) else None
 
-    return await _until(sidecar, look, f"delivery of {', '.join(task_ids)}")
+    return await _until(sidecar, look, f"delivery of {', '.join(task_ids)}", within)
 
 
-async def _newer_version(sidecar: httpx.AsyncClient, version: int) -> int:
+async def _newer_version(sidecar: httpx.AsyncClient, version: int, within: float) -> int:
     """Waits until the policy that is served is newer than `version`; returns its version."""
 
     async def look() -> int | None:
         served: int = (await sidecar.get("/status")).json()["policy"]["version"] or 0
         return served if served > version else None
 
-    return await _until(sidecar, look, f"version after {version}")
+    return await _until(sidecar, look, f"version after {version}", within)
 
 
-async def _until(sidecar: httpx.AsyncClient, look: Callable[[], Awaitable[Seen | None]], what: str) -> Seen:
-    deadline = time.monotonic() + _STEP_SECONDS
+async def _until(
+    sidecar: httpx.AsyncClient, look: Callable[[], Awaitable[Seen | None]], what: str, within: float
+) -> Seen:
+    deadline = time.monotonic() + within
     while (seen := await look()) is None:
         if time.monotonic() > deadline:
             status = (await sidecar.get("/status")).text
-            raise DemoError(f"no {what} within {_STEP_SECONDS:g} s; the sidecar's status:\n{status}")
+            raise DemoError(f"no {what} within {within:g} s; the sidecar's status:\n{status}")
         await asyncio.sleep(_POLL_SECONDS)
     return seen
 

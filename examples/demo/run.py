@@ -39,7 +39,7 @@ def main() -> int:
     plan = plan_of(arguments)
     history = History()
     try:
-        say("fetching the model: SmolLM2-135M-Instruct")
+        say(f"fetching the model: {models.SMOLLM2}")
         model = models.fetch("smollm2", arguments.model.absolute() if arguments.model else output / "model")
         services = configured(model, run_dir, plan.seed)
         say(f"starting production, Explorer, Trainer and sidecar; their log is {services.log_path}")

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from slipstream import memory, prefork
+from slipstream import memory, open_files, prefork
 from slipstream.access.guard import guard_for
 from slipstream.access.ledger import Book, KeyUse
 from slipstream.config.settings import Settings
@@ -59,9 +58,6 @@ _BEAT = 5.0
 """Seconds between two beats of a worker's pulse. Its loop waits for nothing, and one that does not turn for a minute
 holds agents up whose connections the kernel goes on handing to it."""
 
-_OTHER_FILES = 256
-"""Descriptors of a worker that are no agent's and no exchange's, and some to spare."""
-
 _HAND_OVER = 5.0
 """Seconds that a worker which stops gives the training side to take what was captured."""
 
@@ -82,7 +78,8 @@ def serve(settings: Settings) -> int:
         ConfigError: the address cannot be listened on, or production cannot be reached as configured.
     """
     workers = settings.proxy.workers
-    _open_as_many_files_as_allowed(settings)
+    open_files.raise_limit()
+    _warn_of_few_open_files(settings)
     with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
         board = Board(workers)
         production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
@@ -111,14 +108,10 @@ def serve(settings: Settings) -> int:
         return prefork.run(proxy, [training], ending=sockets.refuse_agents)
 
 
-def _open_as_many_files_as_allowed(settings: Settings) -> None:
-    """Each exchange takes two descriptors, and many systems allow 1024 unless a process asks for what it may have."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    worker = AgentLimits.share(settings.limits, workers=settings.proxy.workers)
-    needed = worker.most_connections + worker.streams + _OTHER_FILES
-    if most != resource.RLIM_INFINITY and most < needed:
-        _log.warning("few_open_files", allowed=most, needed_at_the_limits=needed)
+def _warn_of_few_open_files(settings: Settings) -> None:
+    workers, most = settings.proxy.workers, open_files.allowed()
+    if (found := open_files.shortage(settings.limits, workers, most)) is not None:
+        _log.warning("few_open_files", found=found, fix=open_files.FIX)
 
 
 async def run_worker(
@@ -252,13 +245,16 @@ def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, pul
     for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
         other.close()
 
+    limits = open_files.fitted(settings.limits, settings.proxy.workers, open_files.allowed())
+    fitting = settings.model_copy(update={"limits": limits})
+
     # Exchanges leave no cycles behind them, and thousands of copies may wait: going through them would hold traffic up.
     gc.set_threshold(_COLLECT_AFTER)
 
     async def main() -> None:
         stop = _stops_on(parent, lambda: None)
         beating = asyncio.create_task(_beat(pulse))
-        await run_worker(settings, sockets, number, board.row(number), os.environ, stop)
+        await run_worker(fitting, sockets, number, board.row(number), os.environ, stop)
         beating.cancel()
 
     uvloop.run(main())

@@ -16,6 +16,7 @@ import typer
 
 from slipstream import __version__, logs
 from slipstream.errors import SlipstreamError
+from slipstream.extras import EMBEDDED
 
 app = typer.Typer(
     help="Slipstream: an online-training sidecar for production agents.",
@@ -76,6 +77,24 @@ def options(
 
 
 @app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made where it is not there.")] = Path("."),
+) -> None:
+    """Write the files to begin with: configuration, an agent, its reward function. Nothing is overwritten."""
+    from slipstream.starter import write
+
+    print(*write(directory), sep="\n")
+    print(
+        "\nNext, as docs/first-hour.md has it:\n"
+        f"  cd {directory}\n"
+        "  slipstream model fetch smollm2 models/smollm2\n"
+        "  slipstream up --overlay overlays/quickstart.yaml --production models/smollm2\n"
+        "and in another terminal:\n"
+        "  python curve.py"
+    )
+
+
+@app.command()
 def serve(
     context: typer.Context, config: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml")
 ) -> None:
@@ -83,8 +102,6 @@ def serve(
     from slipstream.app import serve as run
     from slipstream.config.source import load_settings
 
-    # `python: package.module:Object` may name a module that lies beside the configuration and is installed nowhere.
-    sys.path.append(os.getcwd())
     settings = load_settings(config, os.environ)
     given: LogOptions = context.obj
     logs.configure(given.level or settings.log.level, given.format or settings.log.format)
@@ -121,10 +138,14 @@ def up(
     explorer: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
     trainer: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
     overlays: Overlays = None,
+    production: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve this model directory too, at production.base_url.", show_default=False),
+    ] = None,
 ) -> None:
     """Run Explorer, Trainer and sidecar together, restarted where they fail, until SIGTERM or SIGINT."""
     from slipstream.supervisor import supervise
-    from slipstream.up import children
+    from slipstream.up import check_models, children
 
     with _embedded_extra():
         _find("torch")
@@ -134,7 +155,9 @@ def up(
     # The children write to a pipe, where each would choose json.
     log_format = given.format or ("console" if sys.stdout.isatty() else None)
     options = (*level, *(("--log-format", log_format) if log_format else ()))
-    asyncio.run(supervise(children(sidecar, explorer, trainer, options, overlays or ())))
+    programs = children(sidecar, explorer, trainer, options, overlays or (), production)
+    check_models(explorer, trainer, overlays or ())
+    asyncio.run(supervise(programs))
 
 
 @app.command()
@@ -152,6 +175,23 @@ def trinity(
         print(as_yaml(document), end="")
     else:
         raise typer.Exit(launch(document, os.environ))
+
+
+@app.command()
+def rollback(
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The version to go back to.")],
+    config: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
+    overlays: Overlays = None,
+) -> None:
+    """Go back to a version of the policy and discard what was trained after it. Explorer and Trainer are stopped."""
+    from slipstream.rollback import rollback as run
+
+    done = run(version, config, overlays or ())
+    moved = f"{', '.join(map(str, done.steps))} moved to {done.folder}" if done.steps else "none were there"
+    print(
+        f"version {version} is the newest now; later versions: {moved}; {done.discarded} experiences discarded\n"
+        "start the Explorer and the Trainer: an Explorer that still runs goes on with what it serves"
+    )
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # which are the script's
@@ -191,15 +231,40 @@ def doctor(
     from slipstream.doctor.examination import examine
     from slipstream.doctor.files import read_files
 
-    sys.path.append(os.getcwd())  # as for `serve`
-    findings = examine(read_files(sidecar, explorer, trainer, overlays or (), os.environ), offline=offline)
+    files = read_files(sidecar, explorer, trainer, overlays or (), os.environ)
+    if files.elsewhere:
+        said = f"{explorer} and {trainer} are not here, and the Explorer is at {files.sidecar.explorer.base_url}: "
+        print(f"{said}the sidecar's part alone is examined; run the doctor there for the rest", file=sys.stderr)
+    findings = examine(files, offline=offline)
     print((report.as_json if as_json else report.as_text)(findings, offline), end="")
     raise typer.Exit(report.exit_code(findings, strict))
 
 
+@app.command()
+def status(
+    url: Annotated[
+        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role metrics or admin.", show_default=False),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="As GET /status gives it; one line a look of --watch.")
+    ] = False,
+) -> None:
+    """Show a running sidecar: what is wrong, what is selected and why not, its runs, and rewards by version."""
+    from slipstream.terminal.status import address, show
+
+    show(address(url, config, os.environ), key, as_json=as_json, every=every if watch else None)
+
+
 @model.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct.")],
+    name: Annotated[str, typer.Argument(help="smollm2: SmolLM2-135M-Instruct, de-quantised from Q4_1.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the model directory is written.")],
 ) -> None:
     """Bring a small real model, as a Hugging Face model directory."""
@@ -207,6 +272,20 @@ def fetch(
         from slipstream.model import fetch as run
 
         run(name, directory)
+
+
+@model.command("serve")
+def serve_model(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A Hugging Face model directory; its name in requests.")
+    ],
+    port: Annotated[int, typer.Option(help="On 127.0.0.1.", min=1, max=65535)] = 8011,
+) -> None:
+    """Serve a model that nothing trains, by OpenAI's chat completions, until SIGTERM or SIGINT."""
+    with _embedded_extra():
+        from slipstream.embedded.explorer import serve_frozen as run
+    _exit_0_on_signals()
+    run(directory, port)
 
 
 @key.command()
@@ -217,13 +296,20 @@ def new(
     name: Annotated[
         str, typer.Option(help="What it is called in access.keys, metrics and logs (default: its first role).")
     ] = "",
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose sessions, tasks and feedback it reaches (default: the tenant of all keys that name none).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Make an API key: it is shown once, beside the line for access.keys that lets it in."""
     from slipstream.access.keys import as_hash, new_key
     from slipstream.access.settings import entry
 
     made = new_key()
-    print(f"key:   {made}\nentry: {entry(name or roles[0], roles, as_hash(made))}")
+    print(f"key:   {made}\nentry: {entry(name or roles[0], roles, as_hash(made), tenant)}")
 
 
 def _exit_0_on_signals() -> None:
@@ -246,6 +332,4 @@ def _embedded_extra() -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
             raise
-        raise SlipstreamError(
-            f"{error}\nthis command needs the embedded engine: pip install 'slipstream-sidecar[embedded]'"
-        ) from error
+        raise SlipstreamError(f"{error}\nthis command needs the embedded engine; install it\n{EMBEDDED}") from error

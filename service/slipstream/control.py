@@ -9,12 +9,13 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from slipstream import __version__
 from slipstream.errors import RequestError, error_body
-from slipstream.routes import commit, data, facade, feedback, marks, observe, runs
+from slipstream.routes import commit, data, docs, facade, feedback, marks, observe, runs, tasks
 from slipstream.routes.body import Refusal
 from slipstream.routes.problems import describe, field
 from slipstream.sidecar import Sidecar
@@ -35,9 +36,17 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Refusal} for status in (400, 401, 403, 404, 409, 413, 422, 429, 503)
     }
-    control = FastAPI(title="Slipstream", version=__version__, lifespan=lifespan, responses=refusals)
+    control = FastAPI(
+        title="Slipstream",
+        version=__version__,
+        lifespan=lifespan,
+        responses=refusals,
+        docs_url=None,  # FastAPI's pages load scripts from another host
+        redoc_url=None,
+        redirect_slashes=False,  # such an answer's Location would be made of the request's Host
+    )
     control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, data, observe, runs, facade):
+    for module in (feedback, marks, commit, data, tasks, observe, runs, facade, docs):
         control.include_router(module.router)
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)
@@ -62,9 +71,16 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
             return _no_json(f"{problem['ctx']['error']}{_at(problem['loc'])}")
     # the first part of a place says which part of the request it is in
     problems: list[Any] = [{**problem, "loc": problem["loc"][1:]} for problem in error.errors()]
-    body = getattr(request.scope.get("route"), "body_field", None)
-    message = describe(problems, None if body is None else body.field_info.annotation)
+    message = describe(problems, _model(request.scope.get("route")))
     return JSONResponse(error_body(message, code="invalid_request", param=field(problems[0]) or None), 422)
+
+
+def _model(route: Any) -> type[BaseModel] | None:
+    """What a route's body has to be, or its query."""
+    dependant = getattr(route, "dependant", None)
+    fields = () if dependant is None else (*dependant.body_params, *dependant.query_params)
+    models = (field.field_info.annotation for field in fields)
+    return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
 def _no_json(why: str) -> JSONResponse:

@@ -34,7 +34,7 @@ class Undecodable(SlipstreamError):
         self.reason = reason
 
 
-def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
+def _inflate(data: bytes, limit: int, window_bits: int, whole: bool) -> bytes:
     parts: list[bytes] = []
     room = limit + 1
     for _ in range(_MOST_MEMBERS):  # RFC 9110 lets gzip members follow one another
@@ -43,7 +43,7 @@ def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
         member = zlib.decompressobj(window_bits)
         parts.append(member.decompress(data, room))
         room -= len(parts[-1])
-        if not member.eof and room > 0:
+        if whole and not member.eof and room > 0:
             raise zlib.error("the stream ends early")
         data = member.unused_data
     else:
@@ -52,52 +52,55 @@ def _inflate(data: bytes, limit: int, window_bits: int) -> bytes:
     return b"".join(parts)
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
-    return _inflate(data, limit, 16 + zlib.MAX_WBITS)
+def _gunzip(data: bytes, limit: int, whole: bool) -> bytes:
+    return _inflate(data, limit, 16 + zlib.MAX_WBITS, whole)
 
 
-def _undeflate(data: bytes, limit: int) -> bytes:
+def _undeflate(data: bytes, limit: int, whole: bool) -> bytes:
     try:
-        return _inflate(data, limit, zlib.MAX_WBITS)
+        return _inflate(data, limit, zlib.MAX_WBITS, whole)
     except zlib.error:  # "deflate" means zlib's format, yet some servers send the bare stream
-        return _inflate(data, limit, -zlib.MAX_WBITS)
+        return _inflate(data, limit, -zlib.MAX_WBITS, whole)
 
 
-def _unzstd(data: bytes, limit: int) -> bytes:
+def _unzstd(data: bytes, limit: int, whole: bool) -> bytes:
     # A frame that is cut short reads as what there is of it: its JSON or its stream will be found incomplete.
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
     return bytes(decompressor.stream_reader(data, read_across_frames=True).read(limit + 1))
 
 
-def _unbrotli(data: bytes, limit: int) -> bytes:
+def _unbrotli(data: bytes, limit: int, whole: bool) -> bytes:
     decompressor = brotli.Decompressor()
     parts = [decompressor.process(data, output_buffer_limit=limit + 1)]
     while not decompressor.is_finished():
         if sum(map(len, parts)) > limit:
             break
         if decompressor.can_accept_more_data():
+            if not whole:
+                break
             raise ValueError("the stream ends early")
         parts.append(decompressor.process(b"", output_buffer_limit=limit + 1))
     return b"".join(parts)
 
 
-_DECODERS: dict[bytes, Callable[[bytes, int], bytes]] = {
+_DECODERS: dict[bytes, Callable[[bytes, int, bool], bytes]] = {
     b"gzip": _gunzip,
     b"x-gzip": _gunzip,
     b"deflate": _undeflate,
     b"zstd": _unzstd,
     b"br": _unbrotli,
-    b"identity": lambda data, limit: data,
+    b"identity": lambda data, limit, whole: data,
 }
 _DECODE_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error, ValueError)
 
 
-def decoded(body: bytes, encodings: bytes, limit: int) -> bytes:
+def decoded(body: bytes, encodings: bytes, limit: int, *, whole: bool = True) -> bytes:
     """The body with its Content-Encoding undone.
 
     Args:
         encodings: the value of that header, b"" where there is none.
         limit: the most bytes of the body, before, between and after the decoding steps.
+        whole: whether a body that ends too early is an error; else what there is of it is returned.
 
     Raises:
         Undecodable: it is longer, or cannot be undone.
@@ -110,7 +113,7 @@ def decoded(body: bytes, encodings: bytes, limit: int) -> bytes:
         if decode is None:
             raise Undecodable("encoding")
         try:
-            body = decode(body, limit)
+            body = decode(body, limit, whole)
         except _DECODE_ERRORS as error:
             raise Undecodable("encoding") from error
         _check_size(body, limit)

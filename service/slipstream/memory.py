@@ -25,11 +25,16 @@ def settle() -> None:
             library.mallopt(parameter, value)
 
 
-async def give_back() -> bool:
-    """Give back free pages between used ones, by malloc_trim(3): malloc itself does so at an arena's end alone.
-
-    Under load a third of what the training side had taken was such holes, and slowly more: each burst left its own.
-    """
+def trim() -> None:
+    """Give back free pages between used ones, by malloc_trim(3): malloc itself does so at an arena's end alone."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+async def give_back() -> bool:
+    """Trim, as a stage of the training side.
+
+    Under load a third of what it had taken was such holes, and slowly more: each burst left its own.
+    """
+    trim()
     return False

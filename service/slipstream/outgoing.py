@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Annotated, Any
 
 import httpx
@@ -20,8 +20,24 @@ from pydantic import BeforeValidator
 from slipstream.errors import SlipstreamError
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-_PROTOCOLS = IPv4Network("192.0.0.0/24")
-"""Of IANA's own uses, Oracle's metadata among them; Python's list has had all of it since 3.12.4 only."""
+_UNICAST = IPv6Network("2000::/3")
+"""All that IANA gives to the public of IPv6; the rest has special uses, which Python's lists learn one by one."""
+_ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))
+"""In front of an IPv4 address as the second half of an IPv6 one (RFC 5214)."""
+_NOT_PUBLIC = tuple(
+    map(
+        ip_network,
+        (
+            "168.63.129.16/32",  # Azure's platform: the keys and certificates of a virtual machine
+            "161.26.0.0/16",  # IBM Cloud: services of its own network
+            "166.8.0.0/14",  # IBM Cloud: endpoints of its services
+            "192.0.0.0/24",  # IANA's own uses, Oracle's metadata among them
+            "192.88.99.0/24",  # relays of 6to4, which IANA took back
+            "3fff::/20",  # documentation
+        ),
+    )
+)
+"""Addresses that mean something within a network alone and are not in Python's lists, or not in those of 3.11."""
 
 
 class TargetRefused(SlipstreamError):
@@ -116,14 +132,20 @@ def refused_address(
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Whether an address is anybody's on the internet, and of one machine. What carries another one is as that is."""
     if isinstance(address, IPv6Address):
-        carried = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            carried = IPv4Address(address.packed[-4:])
-        if carried is not None:
+        if (carried := _carried(address)) is not None:
             return is_public(carried)
-        if address.teredo is not None or address.is_site_local:
+        if address.teredo is not None or address not in _UNICAST:
             return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address in _PROTOCOLS)
+    if any(address in network for network in _NOT_PUBLIC):
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def _carried(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to by a translator or a tunnel."""
+    if address in _NAT64 or address.packed[8:12] in _ISATAP:
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour
 
 
 def _is_network(entry: str) -> bool:

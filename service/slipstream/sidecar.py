@@ -20,19 +20,23 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
 from slipstream import memory
+from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
+from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.stages import Capture
 from slipstream.clock import TICK as CLOCK_TICK
 from slipstream.clock import ClockWatch
 from slipstream.config.settings import Settings
 from slipstream.deliveries import Deliveries
+from slipstream.doctor.uncaptured import UncapturedLog
 from slipstream.errors import StoreAway
 from slipstream.explorer.client import ExplorerClient
-from slipstream.facade.chat import FacadeChat
+from slipstream.facade.chat import FacadeChat, Whole
 from slipstream.facade.chats import Chats
+from slipstream.facade.naming import renamed_models
 from slipstream.membership import RENEWALS, Membership
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
-from slipstream.redaction import Redactor
+from slipstream.redaction.redactor import Redactor
 from slipstream.registration import Registration
 from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
@@ -77,6 +81,7 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(board)
         self._dropped_before = 0
+        self.outcomes = OutcomeWindow(self.metrics, board)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
         self.selector = Selector(settings.selection, time.monotonic)
@@ -88,6 +93,7 @@ class Sidecar:
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
+        self._prompts = self.redactor if settings.explorer.redact else Redactor([])
         self.capture = Capture(settings, self.database, self.redactor, self.selector, self.metrics, stored=self._stored)
         self.membership = Membership(
             self.database,
@@ -99,7 +105,7 @@ class Sidecar:
             registered=self.capture.registered,
             took_over=self._took_over,
         )
-        self._rewards = RewardModel(settings.rewards)
+        self._rewards = RewardModel(settings.rewards, self.metrics)
         self.planner = Planner(
             self.database,
             self.selector,
@@ -120,6 +126,7 @@ class Sidecar:
             self.watch,
             self.chats,
             self.redactor,
+            self._prompts,
             self.metrics,
             self.membership,
             answered=self.rescore,
@@ -145,6 +152,7 @@ class Sidecar:
         self.deliveries = Deliveries(settings, self.database, self.metrics, self.membership, planned=self.runs.planned)
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
+        uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         self._planning = Worker("planner", self.planner.step, TICK)
         self._scoring = Worker("scorer", self.scorer.step, TICK)
         renewals = settings.store.lease / RENEWALS
@@ -160,6 +168,7 @@ class Sidecar:
             Worker("judging", self.judging.step, BUDGET_TICK),
             Worker("watch", self.watch.step, settings.explorer.poll_interval),
             Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
+            Worker("outcomes", uncaptured.step, OUTCOMES_TICK),
             Worker("memory", memory.give_back, memory.TICK),
         )
 
@@ -221,9 +230,20 @@ class Sidecar:
             await self.runs.shadow.stop()
             await self.deliveries.triggers.last(_DRAIN)
 
-    async def facade_chat(self, receive: Receive, send: Send) -> None:
+    async def facade_chat(self, tenant: str, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""
-        await self.chats.answer(FacadeChat(self.database, self.metrics, time.time), receive, send)
+        name = self.settings.explorer.served_model_name
+        chat = FacadeChat(self.database, self.explorer, self.metrics, self._prompts, name, time.time, tenant)
+        await self.chats.answer(chat, receive, send)
+
+    async def policy_models(self, seconds: float) -> Whole:
+        """The Explorer's list of models with the policy under its stable name.
+
+        Raises:
+            RequestError: 503, there is no answer within that time.
+        """
+        explorer = self.settings.explorer
+        return renamed_models(await self.chats.get("/v1/models", seconds), explorer.served_model_name, explorer.model)
 
     def rescore(self) -> None:
         """There are answered runs to be scored."""

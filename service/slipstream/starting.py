@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -41,7 +42,7 @@ class Start:
         try:
             await self._start()
         except StoreAway as error:
-            _tell(error)
+            _log.error("store_away", reason=str(error))
             self._waiting = asyncio.create_task(self._wait(), name="start")
 
     async def end(self) -> None:
@@ -51,20 +52,18 @@ class Start:
             await asyncio.gather(self._waiting, return_exceptions=True)
 
     async def _wait(self) -> None:
+        began = time.monotonic()
         try:
             while True:
                 await asyncio.sleep(_AGAIN)
+                waited = round(time.monotonic() - began)
                 try:
                     await self._start()
                 except StoreAway as away:
-                    _tell(away)
+                    _log.error("store_away", reason=str(away), waited_seconds=waited)
                 else:
-                    _log.info("store_reached")
+                    _log.info("store_reached", waited_seconds=waited)
                     return
         except Exception as error:  # noqa: BLE001 - whoever is told raises it
             self.failure = error
             self._failed()
-
-
-def _tell(error: StoreAway) -> None:
-    _log.error("store_away", reason=str(error))

@@ -24,6 +24,7 @@ from typing import IO, TextIO
 import httpx
 
 from slipstream.errors import SlipstreamError
+from slipstream.terminal.waiting import AGAIN, FIRST
 
 _POLL = 0.1  # seconds between two looks at a ready URL
 _LONGEST_LINE = 65536  # bytes kept while a child writes without a line's end
@@ -196,13 +197,18 @@ class _Keeper:
 
     async def _becomes_ready(self, exiting: asyncio.Task[int]) -> bool:
         """False when time is up. True when ready, and when the child ended, which the caller sees."""
-        deadline = time.monotonic() + self._child.ready_within
+        began = time.monotonic()
+        deadline, told = began + self._child.ready_within, began + FIRST
+        since = time.strftime("%H:%M:%S")
         while self._child.ready_url and not exiting.done():
             with contextlib.suppress(httpx.HTTPError):
                 if (await self._client.get(self._child.ready_url)).is_success:
                     break
-            if time.monotonic() > deadline:
+            if (now := time.monotonic()) > deadline:
                 return False
+            if now > told:
+                told = now + AGAIN
+                self._say(f"is waited for until {self._child.ready_url} answers, since {since} ({now - began:.0f} s)")
             await asyncio.wait([exiting], timeout=_POLL)
         if not exiting.done():
             self._say("ready" if self._child.ready_url else "started")

@@ -26,7 +26,7 @@ def run_script(script: Path, arguments: Sequence[str], to_trinity: Path | None) 
         Exception: likewise.
     """
     if importlib.util.find_spec("slipstream_client") is None:
-        raise SlipstreamError("this command needs the client: pip install 'slipstream-client[tuner]'")
+        raise SlipstreamError("this command needs the client: pip install 'slipstream-sidecar-client[tuner]'")
     from slipstream_client.tuner.errors import TunerError
     from slipstream_client.tuner.trinity import TO_TRINITY
 

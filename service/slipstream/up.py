@@ -1,4 +1,4 @@
-"""What `slipstream up` runs: Explorer, Trainer and sidecar of one machine, as children of the supervisor."""
+"""The programs of `slipstream up`: Explorer, Trainer and sidecar of one machine, as children of the supervisor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from slipstream.config.address import local_url
+from slipstream.config.settings import Settings
 from slipstream.config.source import load_settings
 from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.embedded.model_directory import check_model_directory
+from slipstream.errors import ConfigError
 from slipstream.supervisor import Child
 from slipstream.trinity.job import trained_steps
 
@@ -18,13 +22,19 @@ _DRAIN = 90.0  # seconds: answers under way, what was captured, runs and the las
 
 
 def children(
-    sidecar: Path, explorer: Path, trainer: Path, options: Sequence[str] = (), overlays: Sequence[Path] = ()
+    sidecar: Path,
+    explorer: Path,
+    trainer: Path,
+    options: Sequence[str] = (),
+    overlays: Sequence[Path] = (),
+    production: Path | None = None,
 ) -> tuple[Child, ...]:
-    """The three programs in the order of their start; the sidecar is stopped first, while its Explorer is there.
+    """The programs in the order of their start; the sidecar is stopped first, while its Explorer is there.
 
     Args:
         options: of the `slipstream` command, put before each subcommand.
         overlays: merged over the Explorer's file and over the Trainer's.
+        production: a model directory to serve at `production.base_url`; None where production runs elsewhere.
 
     Raises:
         ConfigError: one of the files is wrong, which is better said before anything runs.
@@ -35,6 +45,7 @@ def children(
     command = (sys.executable, "-uP", "-m", "slipstream", *options)
     merged = [word for overlay in overlays for word in ("--overlay", str(overlay))]
     return (
+        *([_production(production, settings, command)] if production else []),
         Child(
             name="explorer",
             command=(*command, "explorer", "--config", str(explorer), *merged),
@@ -54,6 +65,32 @@ def children(
             grace=_DRAIN,
         ),
     )
+
+
+def _production(model: Path, settings: Settings, command: Sequence[str]) -> Child:
+    """The model that answers users, frozen, where `sidecar.yaml` says that production is."""
+    url = urlsplit(settings.production.base_url)
+    if (url.scheme, url.hostname, url.path) != ("http", "127.0.0.1", "/v1") or url.port is None:
+        raise ConfigError(
+            f"production.base_url: expected http://127.0.0.1:PORT/v1 with --production; "
+            f"found {settings.production.base_url}"
+        )
+    check_model_directory(str(model), "--production")
+    return Child(
+        name="production",
+        command=(*command, "model", "serve", str(model), "--port", str(url.port)),
+        ready_url=f"{local_url('127.0.0.1', url.port)}/health",
+    )
+
+
+def check_models(explorer: Path, trainer: Path, overlays: Sequence[Path]) -> None:
+    """Look for the models before a program that cannot load its own is started again and again.
+
+    Raises:
+        ConfigError: one of the files is wrong, or names no model directory.
+    """
+    for config in (load_config(explorer, "serve", overlays), load_config(trainer, "train", overlays)):
+        check_model_directory(config.model.model_path)
 
 
 def trained(config: EngineConfig) -> bool:

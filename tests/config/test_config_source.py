@@ -51,6 +51,11 @@ def test_values_are_read_with_their_units(load):
     assert (settings.commit.interval, settings.commit.max_pending) == (300, 50)
 
 
+def test_a_sqlite_uri_is_no_second_name_of_a_store(problems):
+    found = problems("store: {url: 'sqlite+aiosqlite:///file:store.db?uri=true'}")
+    assert "store.url: expected the path of a SQLite file" in str(found)
+
+
 def test_an_api_key_is_not_in_the_settings_text(load):
     settings = load("production: {api_key: sk-very-secret}")
     assert "sk-very-secret" not in repr(settings) + settings.model_dump_json()
@@ -88,8 +93,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "capture.rate: expected less than or equal to 1; found 2",
         'capture.max_body: expected a size in bytes such as 65536, "64KiB", "8MiB" or "1MB"; found "8 miles"',
         "capture.queue: expected a valid integer, got a number with a fractional part; found 1.5",
-        "capture.redact.0: expected one of api_key, email, phone, credit_card, ip, {name, pattern} or {python}; "
-        "found emial",
+        "capture.redact.0: expected one of api_key, password, email, phone, credit_card, ip, {name, pattern} or "
+        "{python}; found emial",
         'capture.redact.1.pattern: expected a valid regular expression; found "("',
         "capture.redact.2.name: needed, and not given",
         'selection.any.1.sampling.rate: expected a valid number, unable to parse string as a number; found "a lot"',

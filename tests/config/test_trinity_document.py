@@ -94,7 +94,7 @@ def test_explorer_and_trainer_agree_under_every_overlay() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.stem)
 def test_the_embedded_engine_reads_the_files_under_each_overlay(overlay: Path) -> None:
     for name, mode in (("explorer.yaml", "serve"), ("trainer.yaml", "train")):
-        load_config(ROOT / name, mode, [overlay])  # type: ignore[arg-type]
+        load_config(ROOT / name, mode, [ROOT / "overlays" / "small-cpu.yaml", overlay])  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("variables")

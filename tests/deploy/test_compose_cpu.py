@@ -29,6 +29,7 @@ def models(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.mark.embedded
+@pytest.mark.slow
 async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path, tmp_path: Path) -> None:
     keys: set[bytes] = set()
     answers = production_app()

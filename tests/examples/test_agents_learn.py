@@ -76,12 +76,14 @@ async def services(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -
             await up.wait()
 
 
+@pytest.mark.slow
 async def test_plain_agent_works_without_slipstream(name: str, services: Services, tmp_path: Path) -> None:
     output = await run_program(name, "agent", tmp_path, OPENAI_BASE_URL=f"{services.production_url}/v1")
     assert output.strip() == ANSWER
     assert refunds(tmp_path) == [("17", 40.0)]
 
 
+@pytest.mark.slow
 async def test_agent_with_three_lines_changed_becomes_a_new_version(
     name: str, services: Services, tmp_path: Path
 ) -> None:

@@ -37,3 +37,6 @@ async def test_replays_get_the_results_of_productions_writes_and_write_nothing(
     right = [run for run, given in rewards.items() if given == {1.0}]
     assert len(right) == 4, "production's own refund has its recorded result, and the answer is as good"
     assert all(max(given) < 0.5 for run, given in rewards.items() if run not in right), "any other one is blocked"
+    seen = [message for chat in explorer.chats for message in chat["messages"] if message["role"] == "tool"]
+    told = [message for message in seen if "This action was not carried out: refund" in str(message["content"])]
+    assert len(told) == 4, "and the policy sees that as the result"

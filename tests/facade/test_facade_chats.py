@@ -238,7 +238,7 @@ async def test_a_client_that_stops_reading_its_stream_keeps_no_other_waiting(run
 async def test_models_and_metrics_are_the_explorers(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         models = await loop.client.get("/explorer/v1/models")
-        assert models.json()["data"][0]["id"] == "/models/policy"
+        assert models.json()["data"][0]["id"] == "slipstream-policy"
         await ask(loop)
         metrics = await loop.client.get("/explorer/metrics")
         assert metrics.json()["rollout/total_experience_count"] == 1

@@ -3,6 +3,9 @@
 import json
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel, RewardsSettings
 from slipstream.trajectory import Call, Feedback, PolicyCall, Run, Task
 
@@ -90,9 +93,14 @@ def replay(answers: list[dict[str, Any]], production: list[dict[str, Any]], **kw
     )
 
 
+def reward_model(metrics: Metrics | None = None, **settings: Any) -> RewardModel:
+    """The reward model of these settings of the section `rewards`; the caller closes it."""
+    return RewardModel(RewardsSettings.model_validate(settings), metrics or Metrics(CollectorRegistry()))
+
+
 async def score(run: Run, *calculators: Any, **settings: Any) -> Reward:
     """The reward that a configuration with these calculators gives."""
-    model = RewardModel(RewardsSettings.model_validate({"calculators": calculators, **settings}))
+    model = reward_model(calculators=calculators, **settings)
     try:
         return await model.score(run)
     finally:

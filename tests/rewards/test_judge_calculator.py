@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from reward_runs import completion, score, shadow
+from reward_runs import completion, reward_model, score, shadow
 
 from slipstream.errors import ScoringError
-from slipstream.rewards import RewardModel, RewardsSettings
 
 CRITERIA = {"accuracy": "Is it right?", "tone": "Is it kind?"}
 
@@ -116,7 +115,7 @@ async def test_a_judge_that_is_away_fails_the_scoring(unused_tcp_port: int) -> N
 
 async def test_the_same_content_is_judged_once(serve: Callable[..., Any]) -> None:
     service = await serve(verdict(accuracy=5, tone=1))
-    model = RewardModel(RewardsSettings.model_validate({"calculators": [judge(service.url, cache=2)]}))
+    model = reward_model(calculators=[judge(service.url, cache=2)])
     first = await model.score(shadow("a"))
     assert await model.score(shadow("a")) == first
     assert len(service.requests) == 1
@@ -132,7 +131,7 @@ async def test_the_same_content_is_judged_once(serve: Callable[..., Any]) -> Non
 
 async def test_failures_are_not_remembered_and_the_cache_can_be_off(serve: Callable[..., Any]) -> None:
     service = await serve((500, {}), verdict(accuracy=5, tone=5))
-    model = RewardModel(RewardsSettings.model_validate({"calculators": [judge(service.url, attempts=1, cache=0)]}))
+    model = reward_model(calculators=[judge(service.url, attempts=1, cache=0)])
     with pytest.raises(ScoringError):
         await model.score(shadow("a"))
     for _ in range(2):
@@ -144,7 +143,7 @@ async def test_failures_are_not_remembered_and_the_cache_can_be_off(serve: Calla
 async def test_no_more_questions_at_once_than_allowed(serve: Callable[..., Any]) -> None:
     service = await serve(verdict(accuracy=5, tone=5))
     service.hold = 0.02
-    model = RewardModel(RewardsSettings.model_validate({"calculators": [judge(service.url, concurrency=2)]}))
+    model = reward_model(calculators=[judge(service.url, concurrency=2)])
     await asyncio.gather(*(model.score(shadow(str(n))) for n in range(6)))
     assert (len(service.requests), service.most_open) == (6, 2)
     await model.aclose()

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from reward_runs import shadow
+from reward_runs import reward_model, shadow
 
 from slipstream.errors import ScoringError
-from slipstream.rewards import RewardModel, RewardsSettings
+from slipstream.rewards import RewardModel
 from slipstream.rewards.mathematics import Math
 
 
 @pytest.fixture(scope="module")
 def math() -> Iterator[RewardModel]:
-    model = RewardModel(RewardsSettings.model_validate({"calculators": [{"math": {"timeout": "10s"}}]}))
+    model = reward_model(calculators=[{"math": {"timeout": "10s"}}])
     yield model
     asyncio.run(model.aclose())
 
@@ -51,7 +51,7 @@ async def test_a_reference_that_is_no_mathematics_fails_the_scoring(math: Reward
 async def test_an_answer_that_cannot_be_computed_ends_by_the_timeout_and_the_next_one_is_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = RewardModel(RewardsSettings.model_validate({"calculators": [{"math": {"timeout": "1s"}}]}))
+    model = reward_model(calculators=[{"math": {"timeout": "1s"}}])
     started = time.monotonic()
     with pytest.raises(ScoringError, match=r"^math: the answer could not be checked within 1 s"):
         await model.score(shadow(r"So it is $10^{10^{8}}$.", metadata={"reference": "1"}))

@@ -5,10 +5,14 @@ import time
 from types import ModuleType
 
 import pytest
-from reward_runs import score, shadow, value
+import structlog
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+from reward_runs import reward_model, score, shadow, value
 
 from slipstream.errors import ConfigError, ScoringError
-from slipstream.rewards import Reward, RewardModel, RewardsSettings
+from slipstream.metrics import Metrics
+from slipstream.rewards import Reward, RewardModel
 from slipstream.trajectory import Feedback, Run
 
 
@@ -121,7 +125,7 @@ async def test_feedback_that_never_came_gives_the_default_or_fails() -> None:
 
 async def test_the_model_says_whether_it_waits_for_feedback() -> None:
     for calculators, waits in [(["agent"], False), (["agent", {"feedback": {"optional": True}}], True)]:
-        model = RewardModel(RewardsSettings.model_validate({"calculators": calculators, "grace": "24h"}))
+        model = reward_model(calculators=calculators, grace="24h")
         assert model.waits_for_feedback is waits
         await model.aclose()
 
@@ -129,15 +133,24 @@ async def test_the_model_says_whether_it_waits_for_feedback() -> None:
 async def test_an_object_that_cannot_be_made_is_a_configuration_error(rewards_of_mine: ModuleType) -> None:
     class Threshold:
         def __init__(self, limit: int) -> None:
+            if limit < 0:
+                raise RuntimeError("below 0")
             self.limit = limit
 
         def calculate(self, run: Run) -> float:
             return float(len(run.text) <= self.limit)
 
     rewards_of_mine.Threshold = Threshold
-    settings = {"calculators": ["agent", {"python": {"object": "rewards_of_mine:Threshold", "params": {"limt": 3}}}]}
-    with pytest.raises(ConfigError, match=r"^rewards\.calculators\.1\.python: .*limt"):
-        RewardModel(RewardsSettings.model_validate(settings))
+
+    def configured(params: dict[str, int]) -> RewardModel:
+        return reward_model(
+            calculators=["agent", {"python": {"object": "rewards_of_mine:Threshold", "params": params}}]
+        )
+
+    with pytest.raises(ConfigError, match=r"^rewards\.calculators\.1\.python: .*RuntimeError: below 0"):
+        configured({"limit": -1})
+    with pytest.raises(ValidationError, match=r"takes nothing and params limt; found Threshold\(limit: int\)"):
+        configured({"limt": 3})
 
 
 async def test_python_takes_functions_classes_and_instances_plain_or_async(rewards_of_mine: ModuleType) -> None:
@@ -244,3 +257,42 @@ async def test_a_time_limit_of_ones_own_code_is_not_taken_for_the_calculators(re
     rewards_of_mine.impatient = impatient
     with pytest.raises(ScoringError, match=r"^python: TimeoutError: my database"):
         await score(shadow("x"), {"python": "rewards_of_mine:impatient"})
+
+
+async def test_an_error_is_logged_with_its_traceback_once_and_counted_each_time(rewards_of_mine: ModuleType) -> None:
+    def failing(run: Run) -> float:
+        if run.text == "other":
+            raise KeyError(run.text)
+        raise ValueError(run.text)
+
+    rewards_of_mine.failing = failing
+    metrics = Metrics(CollectorRegistry())
+    model = reward_model(metrics, calculators=[{"python": "rewards_of_mine:failing"}])
+    with structlog.testing.capture_logs() as logged:
+        for text in ("answer 1", "answer 2", "other", "answer 3"):
+            with pytest.raises(ScoringError):
+                await model.score(shadow(text))
+    await model.aclose()
+    tracebacks = [line["exception"] for line in logged if "exception" in line]
+    assert [told.splitlines()[-1] for told in tracebacks] == ["ValueError", "KeyError"]
+    assert "in failing" in tracebacks[0]
+    assert "raise ValueError(run.text)" in tracebacks[0]
+    assert {(line["event"], line["calculator"]) for line in logged} == {("reward_calculator_failed", "python")}
+    assert len(logged) == 4
+    assert "answer" not in str(logged), "an error's message may quote the answer"
+    assert metrics.registry.get_sample_value("slipstream_reward_errors_total") == 4
+
+
+async def test_a_reward_that_is_clipped_is_counted_and_logged_once() -> None:
+    metrics = Metrics(CollectorRegistry())
+    model = reward_model(metrics, calculators=[{"constant": {"value": 3}}], clip=(0, 1))
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(3):
+            await model.score(shadow("yes"))
+    await model.aclose()
+    assert [(line["event"], line["reward"], line["clip"]) for line in logged] == [("reward_clipped", 3.0, [0.0, 1.0])]
+    assert metrics.registry.get_sample_value("slipstream_rewards_clipped_total") == 3
+    within = reward_model(metrics, calculators=[{"constant": {"value": 1}}], clip=(0, 1))
+    await within.score(shadow("yes"))
+    await within.aclose()
+    assert metrics.registry.get_sample_value("slipstream_rewards_clipped_total") == 3

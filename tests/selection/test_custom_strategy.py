@@ -45,6 +45,16 @@ def test_a_strategy_that_fails_selects_nothing_and_says_so(name, capsys):
     assert "selection_failed" in capsys.readouterr().out
 
 
+def test_a_strategy_that_goes_on_failing_shows_its_traceback_once(capsys):
+    failing = selector("own_strategies:failing")
+    for number in range(3):
+        failing.decide(task(task_id=f"task-{number}"))
+    told = capsys.readouterr().out
+    assert told.count("selection_failed") == 3
+    assert told.count("Traceback") == 1
+    assert all(f"task-{number}" in told for number in range(3))
+
+
 def test_after_a_failure_the_other_strategies_still_select():
     settings = {"any": [{"python": "own_strategies:failing"}, {"sampling": {"rate": 1}}]}
     assert Selector(SelectionSettings.model_validate(settings)).decide(task()).reason == "sampling"
@@ -63,8 +73,11 @@ def test_reasons_stay_few():
     [
         ("own_strategies.Longer", "a Python object as package.module:Object"),
         ("own_strategies:", "a Python object as package.module:Object"),
-        ("own_strategies:Nothing", "a Python object that can be imported .AttributeError"),
-        ("no_such_module:Nothing", "a Python object that can be imported .ModuleNotFoundError"),
+        (
+            "own_strategies:Nothing",
+            "a Python object that can be imported; found no Nothing in the module own_strategies",
+        ),
+        ("no_such_module:Nothing", "a Python object that can be imported; found no module no_such_module .looked in"),
         ({"params": {}}, "Field required"),
         ({"object": "own_strategies:Longer", "parms": {}}, "Extra inputs"),
         (7, "valid dictionary"),

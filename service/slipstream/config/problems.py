@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.redaction.kinds import without_secrets
 
 KeyPath = tuple[str | int, ...]
 
@@ -77,7 +77,7 @@ def shown(detail: ErrorDetails, mapping: str = "mapping") -> str:
     text = found if isinstance(found, str) else json.dumps(found, default=str)
     if _SECRET_KEY.search(key) or _SECRET_VALUE.search(text):
         return "a value that is not shown here"
-    text = Redactor([RedactRule(name="api_key")]).redact(text)
+    text = without_secrets(text)
     text = text if len(text) <= _LONGEST_FOUND else text[:_LONGEST_FOUND] + "…"
     return json.dumps(text, ensure_ascii=False) if isinstance(found, str) else text
 

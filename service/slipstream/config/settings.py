@@ -25,7 +25,7 @@ from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.encryption_key import read_key
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.outgoing import AllowPrivate
-from slipstream.redaction import RedactRule
+from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.runs.signature import SigningSecret
@@ -46,11 +46,13 @@ def _base_url(text: str) -> str:
 def _database_url(text: str) -> str:
     expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
     try:
-        driver = make_url(text).drivername
+        url = make_url(text)
     except ArgumentError as error:
         raise ValueError(expected) from error
-    if driver not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
+    if url.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
         raise ValueError(expected)
+    if url.drivername == "sqlite+aiosqlite" and (url.database or "").startswith("file:"):
+        raise ValueError("the path of a SQLite file, such as sqlite+aiosqlite:///slipstream.db, and no SQLite URI")
     return text
 
 
@@ -111,15 +113,21 @@ class Explorer(_Section):
     """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
 
     `train_batch_size` is the Trainer's; it is shown in /status beside what was delivered, and decides nothing.
-    `history_url` is the database of its recorded chats, for the facade to repair what a restart lost.
+    So does `algorithm_type`, the Explorer's own: it tells which groups have nothing to be compared with.
+    `history_url` is the database of its recorded chats, for the facade to repair what a restart lost. Those who ask the
+    policy through the sidecar know it by `served_model_name`. `redact`: what they ask is redacted by `capture.redact`
+    before the Explorer gets it.
     """
 
     base_url: BaseUrl = "http://127.0.0.1:8010"
     model: Annotated[str | None, EmptyIsNone] = None
+    served_model_name: str = Field(default="slipstream-policy", min_length=1, max_length=256)
+    redact: bool = True
     poll_interval: PositiveDuration = 2.0
     connect_timeout: PositiveDuration = 5.0
     commit_timeout: PositiveDuration = 600.0
     train_batch_size: Annotated[int, Field(ge=1)] | None = None
+    algorithm_type: Annotated[str | None, EmptyIsNone] = None
     history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
 
 
@@ -159,7 +167,7 @@ class Capture(_Section):
     backlog_bytes: ByteSize = 1024**3
     task_idle: PositiveDuration = 60.0
     chains: int = Field(default=10000, ge=1)
-    redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"),)
+    redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"), RedactRule(name="password"))
 
 
 class ReplayWebhook(_Section):

@@ -17,13 +17,14 @@ import yaml
 from pydantic import ValidationError
 
 from slipstream.config.problems import KeyPath, describe, dotted
+from slipstream.config.python_object import search_in
 from slipstream.config.settings import Settings
 from slipstream.errors import ConfigError
 
 PREFIX = "SLIPSTREAM_"
 
 _CLIENTS = {"SLIPSTREAM_URL", "SLIPSTREAM_API_KEY"}
-"""Variables of slipstream-client, which may run where the sidecar does."""
+"""Variables of slipstream-sidecar-client, which may run where the sidecar does."""
 
 # `${NAME}` is no plain scalar inside `{...}` of YAML. While the text is parsed, its three signs are replaced by
 # characters that mean nothing to YAML nor to anybody (of the private use area), which also keeps the columns right.
@@ -55,10 +56,13 @@ class _Loader(yaml.SafeLoader):
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """The configuration from a file (or from none) and the environment.
 
+    Modules that it names as `package.module:Object` may lie in the file's folder, or in the working directory.
+
     Raises:
         ConfigError: with one line for each thing that is wrong.
     """
     tree = _read_file(path) if path else {}
+    search_in(*([path.parent] if path else []), Path.cwd())
     variables = _override(tree, environ)
     problems: list[str] = []
     tree = _interpolate(tree, environ, (), problems)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from slipstream.capture.body import Unreadable, read_json
+from slipstream.errors import RequestError
+from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer
 from slipstream.metrics import Metrics
 from slipstream.proxy.headers import Headers
+from slipstream.redaction.redactor import Redactor
+from slipstream.redaction.rules import RedactionFailed
 from slipstream.store import facade
 from slipstream.store.database import Database
 from slipstream.store.tables.facade import FacadeAnswerRow
+
+LONG_BODY = 64 * 1024
+"""Bytes. A shorter request is read and written in less time than a thread takes to be woken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,11 @@ class Whole:
 
 class Chat(Protocol):
     """One chat completion that passes."""
+
+    @property
+    def model_name(self) -> str | None:
+        """The policy's name in the answer that goes back, once `request` was called; None leaves the Explorer's."""
+        ...
 
     async def request(self, body: bytes) -> bytes:
         """What the Explorer is asked, for the body that came; called before each try.
@@ -61,21 +76,70 @@ class Chat(Protocol):
 
 
 class FacadeChat:
-    """A chat of one of Trinity's own clients: asked as it is, and remembered for the feedback that will name it."""
+    """A chat of one of Trinity's own clients: asked as it is, and remembered for the feedback that will name it.
 
-    def __init__(self, database: Database, metrics: Metrics, clock: Callable[[], float]) -> None:
+    Args:
+        prompts: what redacts it before the Explorer gets it.
+        name: under which the policy may be asked for, beside the Explorer's own name for it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: ExplorerClient,
+        metrics: Metrics,
+        prompts: Redactor,
+        name: str,
+        clock: Callable[[], float],
+        tenant: str,
+    ) -> None:
         self._database = database
+        self._explorer = explorer
         self._metrics = metrics
+        self._prompts = prompts
+        self._name = name
         self._clock = clock
+        self._tenant = tenant
+        self._asked: dict[str, Any] = {}
+        self._plain: bytes | None = None
+        self._by_name = False
+
+    @property
+    def model_name(self) -> str | None:
+        return self._name if self._by_name else None
 
     async def request(self, body: bytes) -> bytes:
-        return body
+        if self._plain is None:
+            long = len(body) > LONG_BODY
+            self._asked, plain = await asyncio.to_thread(self._read, body) if long else self._read(body)
+            self._plain = plain
+            self._by_name = self._asked.get("model") == self._name
+        if not self._by_name:
+            return self._plain
+        self._asked["model"] = await self._explorer.model()
+        return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
+
+    def _read(self, body: bytes) -> tuple[dict[str, Any], bytes]:
+        """The redacted request, as JSON too; what is no JSON the Explorer is to refuse itself.
+
+        Raises:
+            RequestError: nobody knows what is to be redacted in it.
+        """
+        try:
+            asked, plain = read_json(body)
+        except Unreadable:
+            return {}, body
+        try:
+            redacted, as_json = self._prompts.redact_json(asked, body if plain else None)
+        except RedactionFailed as error:
+            raise RequestError(str(error), status=422, code="redaction_failed") from error
+        return dict(redacted), body if redacted is asked else as_json
 
     def tried_again(self) -> None:
         self._metrics.facade_retries.inc()
 
     async def asks_anew(self, status: int) -> bool:
-        return False
+        return status == 404 and self._by_name and await self._explorer.renamed(self._asked.get("model"))
 
     async def refused(self, answer: Whole) -> None:
         """Nothing was recorded of it."""
@@ -86,6 +150,7 @@ class FacadeChat:
             return  # nobody can name it
         row = FacadeAnswerRow(
             msg_id=answer.msg_id,
+            tenant=self._tenant,
             choices=answer.choices,
             flaw=answer.flaw,
             policy_version=version,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import structlog
 from starlette.types import Message, Receive, Send
@@ -18,6 +19,7 @@ from slipstream.explorer.http import ExplorerHttp, Response
 from slipstream.facade.answers import Answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.chat import Chat, Whole
+from slipstream.facade.naming import RenamedStream, renamed
 from slipstream.proxy.errors import UpstreamError
 from slipstream.proxy.headers import Headers
 from slipstream.proxy.tap import BodyCopy, Room
@@ -201,6 +203,8 @@ class Chats:
             await chat.answered(await self._read(answered.body, answered.headers, streamed=False), version)
         else:
             await chat.refused(answered)
+        if answered.status == 200 and chat.model_name is not None:
+            answered = replace(answered, body=renamed(answered.body, chat.model_name))
         await send_whole(answered, send)
 
     async def _pass_stream(
@@ -210,9 +214,11 @@ class Chats:
         headers = _passed_on(response.headers)
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         tail, held = b"", list[bytes]()
+        names = RenamedStream(chat.model_name)
         while not response.at_end:
             piece = await response.read()
             copy.add([piece])
+            piece = names.feed(piece)
             if not held:
                 seen = tail + piece
                 done = _DONE.search(seen)
@@ -221,6 +227,7 @@ class Chats:
                 tail, piece = seen[-_DONE_LENGTH:], piece[before:]
             if piece:
                 held.append(piece)
+        held.append(names.rest())
         body = copy.whole()
         answer = Answer(None, 0, "too_large")
         if body is not None:

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from slipstream.config.python_object import PythonPath, load_object
+from slipstream.config.python_object import PythonPath, check_call, load_object
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Outcome, Parameters
@@ -33,6 +33,15 @@ class Python(Parameters):
     def _short_form(cls, value: Any) -> Any:
         return {"object": value} if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        found = load_object(self.object)
+        if inspect.isclass(found):
+            check_call(found, None, self.params, self.object)  # made by `build`, once: that may take long
+        else:
+            _calculate(found, self.params, self.object)
+        return self
+
     def build(self) -> PythonCalculator:
         return PythonCalculator(self)
 
@@ -44,7 +53,7 @@ class PythonCalculator:
     """
 
     def __init__(self, parameters: Python) -> None:
-        self._calculate = _calculate(load_object(parameters.object), parameters.params)
+        self._calculate = _calculate(load_object(parameters.object), parameters.params, parameters.object)
         self._timeout = parameters.timeout
         self._threads = ThreadPoolExecutor(parameters.threads, thread_name_prefix="python-calculator")
 
@@ -86,7 +95,7 @@ def _plain(calculate: Calculate, run: Run) -> Any:
         raise ScoringError(type(error).__name__) from error
 
 
-def _calculate(found: Any, params: dict[str, Any]) -> Calculate:
+def _calculate(found: Any, params: dict[str, Any], path: str) -> Calculate:
     if inspect.isclass(found):
         try:
             found = found(**params)
@@ -97,10 +106,14 @@ def _calculate(found: Any, params: dict[str, Any]) -> Calculate:
         params = {}
     if not hasattr(found, "calculate"):
         if not callable(found):
-            raise ValueError("a function, an object with `calculate`, or a class of such objects")
+            raise ValueError(
+                f"a function, an object with `calculate`, or a class of such objects; found {type(found).__name__}"
+            )
+        check_call(found, "a run", params, path)
         return partial(found, **params) if params else found
     if params:
         raise ValueError("no params: the object is made already")
     if not callable(found.calculate):
         raise ValueError("an object whose `calculate` is a method")  # noqa: TRY004 - a configuration error
+    check_call(found.calculate, "a run", {}, f"{path}.calculate")
     return found.calculate  # type: ignore[no-any-return]

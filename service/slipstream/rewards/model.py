@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import structlog
+
 from slipstream.errors import ConfigError, ScoringError
-from slipstream.redaction import Redactor, RedactRule
+from slipstream.metrics import Metrics
+from slipstream.redaction.kinds import without_secrets
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
+from slipstream.user_errors import UserErrors
+
+_log = structlog.get_logger(__name__)
 
 _THREADS = 2  # the built-in calculators are short; more threads would only compete with production for Python's lock
-_REDACTOR = Redactor([RedactRule(name="api_key")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,17 @@ class _Component:
 class RewardModel:
     """Gives runs their rewards, as configured.
 
+    The log has the first reward that is clipped and the first error of each kind; `metrics` counts all of them.
+
     Raises:
         ConfigError: a calculator cannot be built; names its key.
     """
 
-    def __init__(self, settings: RewardsSettings) -> None:
+    def __init__(self, settings: RewardsSettings, metrics: Metrics) -> None:
         self._clip = settings.clip
+        self._metrics = metrics
+        self._errors = UserErrors("reward_calculator_failed")
+        self._clipping_logged = False
         self._components = [_component(index, spec) for index, spec in enumerate(settings.calculators)]
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewards")
         self.waits_for_feedback = any(spec.feedback for spec in settings.calculators)
@@ -52,14 +62,23 @@ class RewardModel:
         mean = weighted_mean([(part.name, part.weight, await self._reward(part, run)) for part in self._components])
         if not math.isfinite(mean.value):  # each reward is finite, but sums of huge ones or of huge weights are not
             raise ScoringError(f"the weighted mean is {mean.value}, which is not finite")
-        lower, upper = self._clip
-        return Reward(min(max(mean.value, lower), upper), mean.breakdown)
+        return Reward(self._clipped(mean.value), mean.breakdown)
 
     async def aclose(self) -> None:
         """Close connections and end threads and processes."""
         for component in self._components:
             await component.calculator.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _clipped(self, value: float) -> float:
+        lower, upper = self._clip
+        if lower <= value <= upper:
+            return value
+        self._metrics.rewards_clipped.inc()
+        if not self._clipping_logged:
+            self._clipping_logged = True
+            _log.warning("reward_clipped", reward=value, key="rewards.clip", clip=[lower, upper])
+        return min(max(value, lower), upper)
 
     async def _reward(self, component: _Component, run: Run) -> Reward | None:
         """What one calculator says; None where an optional one has no basis."""
@@ -72,7 +91,9 @@ class RewardModel:
         except ScoringError as error:
             raise ScoringError(f"{component.name}: {error}") from error
         except Exception as error:
-            told = _REDACTOR.redact(str(error))[:300]  # libraries quote headers, and the reason of a drop is stored
+            self._metrics.reward_errors.inc()
+            self._errors.log(error, calculator=component.name)
+            told = without_secrets(str(error))[:300]  # libraries quote headers, and the reason of a drop is stored
             raise ScoringError(f"{component.name}: {type(error).__name__}: {told}") from error
 
     async def _outcome(self, calculator: BuiltCalculator, run: Run) -> Any:

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import structlog
-
 from slipstream.config.python_object import load_object
 from slipstream.errors import ConfigError
 from slipstream.selection.decision import Decision
 from slipstream.selection.settings import Python
 from slipstream.trajectory import Task
-
-_log = structlog.get_logger(__name__)
+from slipstream.user_errors import UserErrors
 
 _REASON = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_REASONS = 20  # each one is a time series; a reason made of task ids must not become a million of them
@@ -34,12 +31,13 @@ class CustomStrategy:
         self._name = settings.object.rpartition(":")[2]
         self._select = _select_of(settings, path)
         self._reasons: set[str] = set()
+        self._errors = UserErrors("selection_failed")
 
     def decide(self, task: Task) -> Decision:
         try:
             return self._checked(self._select(task))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code can raise anything
-            _log.exception("selection_failed", strategy=self._name, task_id=task.task_id, error=str(error))
+            self._errors.log(error, strategy=self._name, task_id=task.task_id)
             return Decision(False, f"error:{self._name}")
 
     def _checked(self, outcome: Any) -> Decision:

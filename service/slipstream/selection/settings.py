@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from slipstream.config.python_object import PythonPath
+from slipstream.config.python_object import PythonPath, check_call, load_object
 from slipstream.config.units import PositiveDuration
 
 DEFAULT_MARK_TTL = 60.0
@@ -91,6 +92,14 @@ class Python(_Strategy):
     @classmethod
     def _short_form(cls, value: Any) -> Any:
         return {"object": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        found = load_object(self.object)
+        select = getattr(found, "select", found)
+        if callable(select) and not inspect.isclass(found):  # the rest is seen when the strategy is made
+            check_call(select, "a task", self.params, self.object)
+        return self
 
 
 def _without_budget(settings: SelectionSettings) -> SelectionSettings:

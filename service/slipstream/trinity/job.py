@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from slipstream.errors import SlipstreamError
+
+
+class TrainerRuns(SlipstreamError):
+    """A Trainer runs on the job, and what was asked for is only safe without it."""
+
+
+@contextlib.contextmanager
+def trainer_lock(job: Path) -> Iterator[None]:
+    """Hold a job as its Trainer does while it runs; the lock ends with the process that has it.
+
+    Raises:
+        TrainerRuns: another process has it.
+    """
+    job.mkdir(parents=True, exist_ok=True)
+    with (job / ".trainer.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainerRuns(f"{job}: a Trainer runs on this job; stop it first") from None
+        yield
 
 
 def job_directory(document: Mapping[str, Any]) -> Path:

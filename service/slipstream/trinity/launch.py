@@ -17,7 +17,7 @@ import structlog
 import yaml
 
 from slipstream.errors import ConfigError
-from slipstream.trinity.job import job_directory, trained_steps
+from slipstream.trinity.job import job_directory, trained_steps, trainer_lock
 from slipstream.trinity.process import Program
 from slipstream.trinity.ray import cluster, find_program
 
@@ -43,13 +43,15 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str]) -> int:
 
     Raises:
         ConfigError: the document is not that of an Explorer or a Trainer, or asks for a cluster that is not there.
+        TrainerRuns: another Trainer runs on this job.
         SlipstreamError: Trinity or Ray is not installed, or Ray cannot be had.
     """
     mode = document.get("mode")
     if mode not in ("serve", "train"):
         raise ConfigError(f"mode: expected serve (an Explorer) or train (a Trainer), found {mode!r}")
     trinity = find_program("trinity")
-    with _stop_signals() as stop, _file(document) as path, cluster(document, environment, stop) as surroundings:
+    held = trainer_lock(job_directory(document)) if mode == "train" else contextlib.nullcontext()
+    with held, _stop_signals() as stop, _file(document) as path, cluster(document, environment, stop) as surroundings:
         if stop.is_set():
             return 0
         # SIGINT: Python ends it as an exception, so that Trinity shuts its actors down; SIGTERM would skip that.
