@@ -1,6 +1,7 @@
 """The client of a Slipstream sidecar, for agents: marks, feedback, agent replay, and a tuner.
 
-Names are imported when they are first used, so that `import slipstream_client` costs an agent next to nothing.
+Names are imported when they are first used, so that `import slipstream_client` costs an agent next to nothing. Those of
+the tuner need the extra `slipstream-sidecar-client[tuner]`: without it they are not listed, and raise ImportError.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from slipstream_client.rewarding import feedback as feedback
     from slipstream_client.side_effects.tools import SideEffectBlocked as SideEffectBlocked
     from slipstream_client.side_effects.tools import tool as tool
+    from slipstream_client.threads import instrument_threads as instrument_threads
+    from slipstream_client.threads import uninstrument_threads as uninstrument_threads
     from slipstream_client.training.rewards import Reward as Reward
     from slipstream_client.training.rewards import RunResult as RunResult
     from slipstream_client.training.runner import TrainingRunner as TrainingRunner
@@ -83,6 +86,8 @@ _WHERE: dict[str, str] = {
     "flush": "outbox",
     "outbox_counts": "outbox",
     "OutboxCounts": "outbox",
+    "instrument_threads": "threads",
+    "uninstrument_threads": "threads",
     "Reward": "training.rewards",
     "RunResult": "training.rewards",
     "TrainingRunner": "training.runner",
@@ -126,11 +131,16 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(f"{__name__}.{_WHERE[name]}")
     except ModuleNotFoundError as missing:  # the rest of the package needs httpx alone
-        raise ImportError(f"{name} needs {missing.name}: pip install 'slipstream-client[tuner]'") from missing
+        from slipstream_client.extras import hint
+
+        raise ImportError(hint(name, str(missing.name), "tuner")) from missing
     value = getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*_WHERE, "__version__"])
+    """The names that can be used: `help`, `inspect` and the like ask for each that is listed."""
+    from slipstream_client.extras import missing
+
+    return sorted([*(name for name, module in _WHERE.items() if missing(module) is None), "__version__"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from typing import Literal
 from urllib.parse import urlsplit
+
+BlockedTools = Literal["result", "raise"]
 
 DEFAULT_URL = "http://127.0.0.1:8100"
 """Where `slipstream serve` listens unless it is told otherwise."""
@@ -24,12 +27,15 @@ class Settings:
             calls included, beside the production model's own key. Any other is a Bearer token for the client's own
             requests (`facade.api_key`, or what a gateway in front of the sidecar asks for), and goes with no call.
         timeout: seconds that a feedback, a mark or a run's report may take. Calls of the agent are not meant.
+        blocked_tools: `"result"`: a guarded tool that is blocked in a replay returns a result that says so. `"raise"`:
+            it raises `SideEffectBlocked`.
         named: whether somebody said the URL; else it is the default.
     """
 
     url: str = DEFAULT_URL
     api_key: str | None = field(default=None, repr=False)
     timeout: float = 5.0
+    blocked_tools: BlockedTools = "result"
     named: bool = False
 
     @property
@@ -52,19 +58,26 @@ class Settings:
 _configured: Settings | None = None
 
 
-def configure(url: str | None = None, *, api_key: str | None = None, timeout: float | None = None) -> Settings:
+def configure(
+    url: str | None = None,
+    *,
+    api_key: str | None = None,
+    timeout: float | None = None,
+    blocked_tools: BlockedTools | None = None,
+) -> Settings:
     """Say where the sidecar is; once, before clients are made. What is left out comes from the environment.
 
     Args:
         url: such as `http://127.0.0.1:8100`, with or without `/v1`. Else `SLIPSTREAM_URL`, else `DEFAULT_URL`.
         api_key: see `Settings`. Else `SLIPSTREAM_API_KEY`, else none.
         timeout: seconds, above 0. Else 5.
+        blocked_tools: `"result"` or `"raise"`, see `Settings`. Else `"result"`.
 
     Raises:
         ValueError: a value cannot be used; the message names it.
     """
     global _configured
-    _configured = _read(url, api_key, timeout)
+    _configured = _read(url, api_key, timeout, blocked_tools)
     return _configured
 
 
@@ -72,11 +85,18 @@ def settings() -> Settings:
     """What `configure` said, or else the environment, read at the first use."""
     global _configured
     if _configured is None:
-        _configured = _read(None, None, None)
+        _configured = _read(None, None, None, None)
     return _configured
 
 
-def _read(url: str | None, api_key: str | None, timeout: float | None) -> Settings:
+def blocked_tools(name: str, value: object) -> BlockedTools:
+    """Check the behaviour of blocked tools. Raises ValueError with this name for anything else."""
+    if value not in ("result", "raise"):
+        raise ValueError(f"{name}: expected 'result' or 'raise', found {value!r}")
+    return value
+
+
+def _read(url: str | None, api_key: str | None, timeout: float | None, blocked: BlockedTools | None) -> Settings:
     name = "url" if url is not None else "SLIPSTREAM_URL"
     said = url if url is not None else os.environ.get("SLIPSTREAM_URL") or None
     key = api_key if api_key is not None else os.environ.get("SLIPSTREAM_API_KEY")
@@ -85,6 +105,7 @@ def _read(url: str | None, api_key: str | None, timeout: float | None) -> Settin
     found = Settings(
         url=DEFAULT_URL if said is None else _address(said, name),
         api_key=key,
+        blocked_tools=blocked_tools("blocked_tools", "result" if blocked is None else blocked),
         named=said is not None,
     )
     if timeout is None:

@@ -6,6 +6,7 @@ the openai SDK is built from version 3 on.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -17,6 +18,8 @@ import httpx
 
 from slipstream_client.config import settings
 from slipstream_client.context import Context, current
+from slipstream_client.errors import SlipstreamError
+from slipstream_client.extras import hint
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -68,6 +71,7 @@ def openai(**options: Any) -> OpenAI:
     Raises:
         ImportError: the openai SDK is not installed.
     """
+    _sdk_is_there("openai()")
     import openai as sdk
 
     return _hooked(sdk.OpenAI(**_to_sidecar(options)), before_request)
@@ -75,6 +79,7 @@ def openai(**options: Any) -> OpenAI:
 
 def async_openai(**options: Any) -> AsyncOpenAI:
     """The asynchronous twin of `openai`; several event loops may use it (with an `http_client` of your own: one)."""
+    _sdk_is_there("async_openai()")
     import openai as sdk
 
     from slipstream_client.per_loop import per_loop
@@ -82,6 +87,11 @@ def async_openai(**options: Any) -> AsyncOpenAI:
     if options.get("http_client") is None:
         options["http_client"] = per_loop(sdk.DefaultAsyncHttpxClient)()
     return _hooked(sdk.AsyncOpenAI(**_to_sidecar(options)), before_async_request)
+
+
+def _sdk_is_there(name: str) -> None:
+    if importlib.util.find_spec("openai") is None:
+        raise ImportError(hint(name, "openai", "openai"))
 
 
 def _hooked(client: S, hook: Callable[..., Any]) -> S:
@@ -123,8 +133,10 @@ def before_request(request: Any) -> None:
     context = current()
     try:
         _carry(request, context)
-    except Exception:
+    except Exception as error:
         if context.replay is not None:
+            if context.ended:
+                logger.error("%s", error)
             raise
         if not _warned:
             _warned = True
@@ -138,6 +150,12 @@ def _carry(request: Any, context: Context) -> None:
     below = _path_at_sidecar(request.url)
     if below is None:
         return
+    if context.ended and context.replay is not None:
+        run = context.replay
+        raise SlipstreamError(
+            f"run {run.run_id} of task {run.task_id} has ended, and something that it left behind called a model. "
+            "Start workers that serve several calls outside of replays: 'Threads and tasks' in docs/client.md"
+        )
     headers = {name.encode(): value.encode() for name, value in settings().call_headers.items()}
     path = below.removeprefix(_ROOT) if below == _ROOT or below.startswith(f"{_ROOT}/") else None
     if path is None:  # such as a run's own address

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Token
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from slipstream_client import outbox, said
-from slipstream_client.context import Block, Context, current, enter, entered, leave
+from slipstream_client.context import Block, Context, Scope, around, current, enter, handle, inside, leave
 from slipstream_client.http import fits_header
 from slipstream_client.service import post_mark
 
@@ -77,10 +80,9 @@ def never() -> Iterator[Context]:
         RuntimeError: in a replay, whose calls are all trained on. An agent that comes here in production is not run
             again; this is for a replay that takes another way.
     """
-    outer = current()
-    if outer.replay is not None:
+    if current().replay is not None:
         raise RuntimeError("never: a replay makes no calls that must not be trained on")
-    with entered(replace(outer, never=True)) as context:
+    with inside(Context(never=True)) as context:
         yield context
 
 
@@ -89,40 +91,46 @@ class Mark:
 
     def __init__(self, own: Context) -> None:
         self._own = own
+        self._entered: weakref.WeakSet[_Marked] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Context:
         """Returns the context of the block: its `task_id` and all labels and metadata so far."""
         own, outer = self._own, current()
-        labels = tuple(dict.fromkeys((*outer.labels, *own.labels)))
-        metadata = {**outer.metadata, **own.metadata}
-        task_id = own.task_id or outer.task_id
-        whole = fits_header(labels) and fits_header(metadata)
-        if task_id is None and not whole:
-            task_id = uuid.uuid4().hex
-        block = Block(self, task_id, outer.block)
-        context = replace(
-            outer,
-            task_id=task_id,
-            session_id=own.session_id or outer.session_id,
-            labels=labels,
-            metadata=metadata,
-            block=block,
-        )
+        joined = own.within(outer)
+        whole = fits_header(joined.labels) and fits_header(joined.metadata)
+        if joined.task_id is None and not whole:
+            own = replace(own, task_id=uuid.uuid4().hex)
+        scope = _Marked(self, own, Block(own.task_id or outer.task_id, outer.block))
+        context = scope.context()
         if not whole:
             _post(context)
-            block.carried = True
-        block.token = enter(context)
+            scope.block.carried = True
+        scope.token = enter(scope)
+        with self._lock:
+            self._entered.add(scope)
         return context
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        context = current()
-        block = context.block
-        if block is None or block.owner is not self or block.token is None:
-            return  # a generator that ends in another context than it began in
-        leave(block.token)
-        block.token = block.outer = None  # what it has planned, a timer that begins anew, would hold all before it
-        if not block.carried and context.task_id is not None:
+        scope = self._entered_here()
+        if scope is None:
+            return
+        context = scope.context()
+        if scope.token is not None:
+            leave(scope.token)
+        scope.close()
+        if not scope.block.carried and context.task_id is not None:
             _post(context)
+
+    def _entered_here(self) -> _Marked | None:
+        """The block that ends: the innermost of this mark. A generator may end in another context than it began in."""
+        found = next((scope for scope in around() if isinstance(scope, _Marked) and scope.mark is self), None)
+        with self._lock:
+            if found is None and len(self._entered) == 1:
+                (found,) = self._entered
+            if found is not None:
+                self._entered.discard(found)
+        return found
 
     async def __aenter__(self) -> Context:
         return self.__enter__()
@@ -155,6 +163,20 @@ class Mark:
                 return function(*args, **kwargs)
 
         return cast(F, marked)
+
+
+class _Marked(Scope):
+    """One block of a mark."""
+
+    def __init__(self, mark: Mark, own: Context, block: Block) -> None:
+        super().__init__(replace(own, block=block), handle())
+        self.mark: Mark | None = mark
+        self.block = block
+        self.token: Token[Scope | None] | None = None
+
+    def close(self) -> None:
+        super().close()
+        self.mark = self.token = self.block.outer = None  # a timer that begins its block anew would hold all before it
 
 
 def _post(context: Context) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slipstream_client.config import settings
-from slipstream_client.context import NOTHING, entered
+from slipstream_client.context import carried
 from slipstream_client.errors import SidecarAway, SidecarRefused
 from slipstream_client.service import Request, Service
 
@@ -121,7 +121,7 @@ class Outbox:
                 if self._thread is None:
                     # also where a start failed before; never with the context of whoever comes first
                     thread = threading.Thread(target=self._work, name="slipstream-outbox", daemon=True)
-                    with entered(NOTHING):
+                    with carried(None):
                         thread.start()
                     self._thread = thread
                 self._changed.notify_all()

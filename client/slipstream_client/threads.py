@@ -1,101 +1,158 @@
-"""Threads carry the context of whoever starts them, and jobs of pools that of whoever submits them.
+"""Threads carry the context of the code that starts them, and jobs of pools that of the code that submits them.
 
 Python does both for asyncio tasks and `asyncio.to_thread`, and for threads not before 3.14. Frameworks start threads
-on their own (parallel tools, synchronous SDKs under an async agent), so `Thread.start`, the `submit` of thread and
-process pools, and the `add_done_callback` of their futures are wrapped, once, when a context is entered for the first
-time. Without a context they do what they always did.
+on their own (parallel tools, synchronous SDKs under an async agent). `instrument_threads` wraps the methods of Python's
+own classes by which they do, until `uninstrument_threads`; outside of blocks they do what they always did.
 """
 
 from __future__ import annotations
 
-import functools
+import multiprocessing.pool
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from slipstream_client.context import NOTHING, Context, Replay, current, entered
+from slipstream_client import queues
+from slipstream_client.context import NOTHING, Context, Replay, Scope, carried, current, entered, handle
+from slipstream_client.patching import Patch, Patches
 
 T = TypeVar("T")
 
-_carrying = False
+_POOLS = {"concurrent.futures.thread", "multiprocessing.pool"}
+"""Modules whose threads serve everybody's jobs."""
 
 
-def carry_contexts() -> None:
-    """Have threads and pools carry the context from now on."""
-    global _carrying
-    if not _carrying:
-        _carrying = True
-        _wrap_start()
-        _wrap_callbacks()
-        _wrap_submit(ThreadPoolExecutor, lambda context: context)
-        with suppress(ImportError):  # where Python has no processes
-            from concurrent.futures import ProcessPoolExecutor
+def instrument_threads() -> None:
+    """Have threads and pools carry the context from now on: of marks, `never()` and replays.
 
-            _wrap_submit(ProcessPoolExecutor, _sendable)
+    A `TrainingRunner` and `replay` do so while they last. Call it once, when the program starts, to have marks reach
+    threads without them. Calls are counted: each has its `uninstrument_threads`.
+    """
+    _patches.hold()
 
 
-def _wrap_start() -> None:
-    start = threading.Thread.start
+def uninstrument_threads() -> None:
+    """Take back one call of `instrument_threads`. With the last one Python's own methods are back in their places.
 
-    @functools.wraps(start)
-    def start_with_context(self: threading.Thread) -> None:
-        context = _to_carry()
-        if context is not None:
-            run = self.run
+    A method that another program has wrapped meanwhile stays wrapped by both, and ours does nothing; the log says so.
 
-            def run_with_context() -> None:
-                try:
-                    _run(context, run)
-                finally:
-                    self.__dict__.pop("run", None)  # it refers to the thread, which would not be freed
-
-            self.run = run_with_context  # type: ignore[method-assign]
-        start(self)
-
-    threading.Thread.start = start_with_context  # type: ignore[method-assign]
+    Raises:
+        RuntimeError: there were not as many calls of `instrument_threads`.
+    """
+    _patches.release()
 
 
-def _wrap_submit(kind: type[Executor], carried: Callable[[Context], Context]) -> None:
-    submit: Callable[..., Any] = kind.submit
+@contextmanager
+def instrumented() -> Iterator[None]:
+    """A block in which threads and pools carry the context."""
+    _patches.hold()
+    try:
+        yield
+    finally:
+        _patches.release()
 
-    @functools.wraps(submit)
-    def submit_with_context(self: Executor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Any:
-        context = _to_carry()
-        if context is None:
+
+def _patched() -> Iterator[Patch]:
+    yield Patch(threading.Thread, "start", _start)
+    yield Patch(Future, "add_done_callback", _add_done_callback)
+    yield Patch(ThreadPoolExecutor, "submit", _submit)
+    with suppress(ImportError):  # where Python has no processes
+        from concurrent.futures import ProcessPoolExecutor
+
+        yield Patch(ProcessPoolExecutor, "submit", _submit_to_process)
+    for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
+        yield Patch(multiprocessing.pool.Pool, name, _submit_to_thread_pool)
+    yield from queues.patched()
+
+
+_patches = Patches(_patched)
+
+
+def _start(start: Callable[..., None]) -> Callable[..., None]:
+    def start_with_scope(self: threading.Thread) -> None:
+        scope = handle()
+        if scope is None:
+            return start(self)
+        if getattr(getattr(self, "_target", None), "__module__", None) in _POOLS:
+            with carried(None):
+                return start(self)
+        run = self.run
+
+        def run_with_scope() -> None:
+            try:
+                if scope.context().replay is None:
+                    _run(scope, run)
+                else:
+                    with instrumented():  # what this thread starts belongs to the replay too, also after its end
+                        _run(scope, run)
+            finally:
+                self.__dict__.pop("run", None)  # it refers to the thread, which would not be freed
+
+        self.run = run_with_scope  # type: ignore[method-assign]
+        return start(self)
+
+    return start_with_scope
+
+
+def _add_done_callback(add: Callable[..., None]) -> Callable[..., None]:
+    """A worker calls them when the job is over, and is outside of its scope by then."""
+
+    def add_with_scope(self: Future[T], fn: Callable[[Future[T]], object]) -> None:
+        scope = handle()
+        add(self, fn if scope is None else lambda future: _run(scope, fn, future))
+
+    return add_with_scope
+
+
+def _submit(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_with_scope(self: Executor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Any:
+        scope = handle()
+        if scope is None:
             return submit(self, function, *args, **kwargs)
-        # the worker that this may start outlives the job, and serves others: it gets no context of its own
-        with entered(NOTHING):
-            return submit(self, _run, carried(context), function, *args, **kwargs)
+        # the worker that this may start outlives the job, and serves others: it gets no scope of its own
+        with carried(None):
+            return submit(self, _run, scope, function, *args, **kwargs)
 
-    kind.submit = submit_with_context  # type: ignore[method-assign, assignment]
+    return submit_with_scope
 
 
-def _wrap_callbacks() -> None:
-    """A worker calls them when the job is over, and is outside of its context by then."""
-    add = Future.add_done_callback
+def _submit_to_process(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_with_context(self: Executor, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Any:
+        context = current()
+        if context is NOTHING:
+            return submit(self, function, *args, **kwargs)
+        with carried(None):
+            return submit(self, _run_in_process, _sendable(context), function, *args, **kwargs)
 
-    @functools.wraps(add)
-    def add_with_context(self: Future[T], fn: Callable[[Future[T]], object]) -> None:
-        context = _to_carry()
-        add(self, fn if context is None else functools.partial(_run, context, fn))
+    return submit_with_context
 
-    Future.add_done_callback = add_with_context  # type: ignore[method-assign, assignment]
+
+def _submit_to_thread_pool(submit: Callable[..., Any]) -> Callable[..., Any]:
+    """Of `multiprocessing.pool.Pool`, for the kind with threads: its workers take each job with its scope."""
+
+    def submit_with_scope(self: Any, func: Callable[..., T], *args: Any, **kwargs: Any) -> Any:
+        scope = handle()
+        if scope is None or not isinstance(self, multiprocessing.pool.ThreadPool):
+            return submit(self, func, *args, **kwargs)
+        return submit(self, lambda *given, **named: _run(scope, func, *given, **named), *args, **kwargs)
+
+    return submit_with_scope
 
 
 def _sendable(context: Context) -> Context:
-    """What another process can make use of: it cannot tell this one of its calls, nor ask for what was recorded."""
+    """The part of a context that another process can use: it cannot tell this one of its calls."""
     replay = context.replay
     return replace(context, block=None, call=None, replay=replay and Replay(replay.task_id, replay.run_id))
 
 
-def _to_carry() -> Context | None:
-    context = current()
-    return None if context is NOTHING else context
+def _run(scope: Scope, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    with carried(scope):
+        return function(*args, **kwargs)
 
 
-def _run(context: Context, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+def _run_in_process(context: Context, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     with entered(context):
         return function(*args, **kwargs)

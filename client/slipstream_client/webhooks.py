@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from slipstream_client.context import Context, entered
 from slipstream_client.side_effects.recording import GuardedReplay
+from slipstream_client.threads import instrumented
 
 _PREFIX = "whsec_"
 """Begins a secret that is written in base64, says Standard Webhooks."""
@@ -26,6 +27,9 @@ class WebhookError(ValueError):
 @contextmanager
 def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[GuardedReplay]:
     """Run a block as a replay: calls through our HTTP clients go to the run, and `is_replay()` is true.
+
+    Threads and pools that the block starts carry it (`instrument_threads`). Run the agent to its end inside the block:
+    what goes on after it is refused its calls and its guarded tools.
 
     Guarded tools block, or return their fallback, for nothing of production's call is known here. What became of them
     is in `side_effects` of what this yields.
@@ -40,7 +44,7 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     run = GuardedReplay(task_id, run_id)
     if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(run.path):
         raise ValueError(f"base_url: expected an address that ends in {run.path}, found {base_url!r}")
-    with entered(Context(task_id=task_id, replay=run)):
+    with instrumented(), entered(Context(task_id=task_id, replay=run)):
         yield run
 
 

@@ -70,7 +70,58 @@ def test_a_name_that_is_none_is_an_attribute_error() -> None:
 def test_the_tuners_names_say_what_to_install() -> None:
     script = "import sys; sys.modules['tqdm'] = None; import slipstream_client; slipstream_client.tune"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stderr.splitlines()[-1] == "ImportError: tune needs tqdm: pip install 'slipstream-client[tuner]'"
+    told = "ImportError: tune needs tqdm: pip install 'slipstream-sidecar-client[tuner]'"
+    assert done.stderr.splitlines()[-1] == told
+
+
+TUNER = {"datasets", "gepa", "huggingface_hub", "tensorboard", "yaml"}
+OPENAI = {"openai", "pydantic", "tqdm", "jiter", "distro"}
+
+
+@pytest.mark.parametrize(
+    ("absent", "hidden"),
+    [
+        (set(), set()),
+        (TUNER, {"PromptTuneConfig", "tune_prompt"}),
+        ({"tqdm"}, {"PromptTuneConfig", "TuneResult", "tune", "tune_prompt"}),
+        (TUNER | OPENAI, {name for name, module in slipstream._WHERE.items() if module.startswith("tuner.")}),
+    ],
+    ids=["everything", "[openai]", "without tqdm", "httpx alone"],
+)
+def test_help_shows_what_can_be_used_and_the_rest_says_what_to_install(absent: set[str], hidden: set[str]) -> None:
+    script = f"""
+import inspect, json, pydoc, sys
+sys.modules.update(dict.fromkeys({sorted(absent)!r}))
+import slipstream_client
+text = pydoc.plain(pydoc.render_doc(slipstream_client))
+members = dict(inspect.getmembers(slipstream_client))
+if {"pydantic" not in absent!r}:
+    import slipstream_client.tuner
+    pydoc.render_doc(slipstream_client.tuner)
+    inspect.getmembers(slipstream_client.tuner)
+errors = dict()
+for name in {sorted(hidden)!r}:
+    try:
+        getattr(slipstream_client, name)
+    except ImportError as error:
+        errors[name] = str(error)
+if {"openai" in absent!r}:
+    try:
+        slipstream_client.openai()
+    except ImportError as error:
+        errors["openai"] = str(error)
+print(json.dumps([sorted(members), "TrainingRunner" in text, errors]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    members, shown, errors = json.loads(done.stdout)
+    assert set(slipstream._WHERE) - set(members) == hidden
+    assert shown
+    for name in hidden:
+        assert re.fullmatch(r".+ needs \w+: pip install 'slipstream-sidecar-client\[tuner\]'", errors.pop(name))
+    if "openai" in absent:
+        assert errors.pop("openai") == "openai() needs openai: pip install 'slipstream-sidecar-client[openai]'"
+    assert errors == {}
 
 
 def test_all_that_needs_no_extra_is_there_without_one() -> None:
@@ -100,4 +151,4 @@ def test_python_3_10_can_read_it(path: Path) -> None:
 
 
 def test_the_versions_agree() -> None:
-    assert importlib.metadata.version("slipstream-client") == slipstream.__version__
+    assert importlib.metadata.version("slipstream-sidecar-client") == slipstream.__version__

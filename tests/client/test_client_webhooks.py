@@ -79,7 +79,7 @@ def test_a_secret_that_is_none_is_refused(secret: str) -> None:
 def test_a_replay_is_entered_by_hand() -> None:
     ran = []
 
-    @slipstream.tool(side_effects=True)
+    @slipstream.tool(side_effects=True, blocked="raise")
     def write() -> None:
         ran.append(True)
 

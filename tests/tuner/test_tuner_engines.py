@@ -34,6 +34,7 @@ def several_calls(task: dict[str, Any], model: Any, auxiliary_models: dict[str, 
     return WorkflowOutput(reward=min(len(said), 40) / 40, metrics={"asked": float(opinion.usage.completion_tokens > 0)})
 
 
+@pytest.mark.slow
 def test_a_local_engine_learns_leaves_what_is_promised_and_ends_at_ctrl_c(
     folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

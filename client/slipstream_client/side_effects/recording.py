@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,6 +102,11 @@ class SideEffect:
     outcome: Literal["recorded", "blocked", "fallback"]
 
 
+def blocked_tools(side_effects: Iterable[SideEffect]) -> tuple[str, ...]:
+    """The tools whose calls were blocked, in the order of the calls."""
+    return tuple(effect.tool for effect in side_effects if effect.outcome == "blocked")
+
+
 @dataclass(frozen=True)
 class GuardedReplay(Replay):
     """A replay with what its guarded tools need.
@@ -115,6 +120,11 @@ class GuardedReplay(Replay):
     side_effects: list[SideEffect] = field(default_factory=list, compare=False)
     _asked: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+
+    @property
+    def blocked(self) -> tuple[str, ...]:
+        """The tools that did not run and had no result, by name, once a call."""
+        return blocked_tools(self.side_effects)
 
     def recorded(self, key: str) -> Any:
         """The result that production's call with this key had: the nth for the nth call. Raises Unrecorded."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from slipstream_client.context import Context, current, entered
+from slipstream_client.context import Context, Scope, carried, handle, inside
 from slipstream_client.side_effects.recording import Recording
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ class Call:
         task_id: that the call and its replays belong to.
         labels, metadata: of the marks around the call, and of those inside it so far.
         never: a part of it must not be trained on.
-        over: it has ended; what still runs of it, in threads that it left behind, is no part of it any more.
     """
 
     def __init__(self, context: Context, task_id: str, chosen: Chosen | None) -> None:
@@ -37,7 +36,6 @@ class Call:
         self.labels = context.labels
         self.metadata = dict(context.metadata)
         self.never = False
-        self.over = False
         self._chosen = chosen
 
     @property
@@ -51,10 +49,14 @@ class Call:
         """Whether anybody asks what the agent returns."""
         return self._chosen is not None
 
+    def context(self) -> Context:
+        """What the call adds to the context of its caller."""
+        return Context(task_id=self.task_id, call=self)
+
     def saw(self, context: Context) -> None:
         """A context was entered inside the call: if a mark made it, it is about this task, unless it names another."""
         self.never = self.never or context.never
-        if context.task_id == self.task_id and not self.over:
+        if context.task_id == self.task_id:
             self.labels = tuple(dict.fromkeys((*self.labels, *context.labels)))
             self.metadata |= context.metadata
 
@@ -69,13 +71,12 @@ class Call:
             chosen.failed(reason)
 
     def _end(self) -> Chosen | None:
-        self.over = True
         chosen, self._chosen = self._chosen, None  # a thread that is left behind holds this call, and no more
         return chosen
 
 
-Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[Call, Context] | None"]
-"""Begins a call with these arguments, in this context; None where it is a part of another call, or of a replay."""
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Call | None"]
+"""Begins a call with these arguments; None where it is a part of another call, or of a replay."""
 
 
 def observed(function: F, begin: Begin) -> F:
@@ -93,12 +94,11 @@ def observed(function: F, begin: Begin) -> F:
 
 def _plain(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     def agent(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(args, kwargs)
-        if begun is None:
+        call = begin(args, kwargs)
+        if call is None:
             return function(*args, **kwargs)
-        call, context = begun
         try:
-            with entered(context):
+            with inside(call.context()):
                 output = function(*args, **kwargs)
         except BaseException:
             call.failed("production_failed")
@@ -114,12 +114,11 @@ def _plain(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
 
 def _coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     async def agent(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(args, kwargs)
-        if begun is None:
+        call = begin(args, kwargs)
+        if call is None:
             return await function(*args, **kwargs)
-        call, context = begun
         try:
-            with entered(context):
+            with inside(call.context()):
                 output = await function(*args, **kwargs)
         except BaseException:
             call.failed("production_failed")
@@ -131,24 +130,23 @@ def _coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
 
 
 def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Between two items the caller runs, so the context is entered for each item anew."""
+    """Between two items the caller runs, so the scope is entered for each item anew."""
 
     def agent(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        begun = begin(args, kwargs)
-        if begun is None:
+        call = begin(args, kwargs)
+        if call is None:
             return (yield from function(*args, **kwargs))
-        call, context = begun
+        steps = _Steps(call)
         items, output = function(*args, **kwargs), []
         step = functools.partial(next, items)
         try:
             while True:
-                with entered(context):
+                with steps.one():
                     try:
                         item = step()
                     except StopIteration as end:
                         result = end.value
                         break
-                    context = current()
                 if call.observed:
                     output.append(item)
                 try:
@@ -161,6 +159,8 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
         except BaseException:
             call.failed("production_failed")
             raise
+        finally:
+            steps.end()
         call.returned(output)
         return result
 
@@ -169,18 +169,17 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
 
 def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     async def agent(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        begun = begin(args, kwargs)
-        call, context = begun if begun is not None else (None, current())
+        call = begin(args, kwargs)
+        steps = _Steps(call)
         items, output = function(*args, **kwargs), []
         step = functools.partial(anext, items)
         try:
             while True:
-                with entered(context) if call is not None else nullcontext():
+                with steps.one():
                     try:
                         item = await step()
                     except StopAsyncIteration:
                         break
-                    context = current()
                 if call is not None and call.observed:
                     output.append(item)
                 try:
@@ -194,7 +193,30 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
             if call is not None:
                 call.failed("production_failed")
             raise
+        finally:
+            steps.end()
         if call is not None:
             call.returned(output)
 
     return agent
+
+
+class _Steps:
+    """The steps of a generator, in the scope of its call; without a call they run in that of the caller."""
+
+    def __init__(self, call: Call | None) -> None:
+        self._call = Scope(call.context(), handle()) if call is not None else None
+        self._scope = self._call
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        if self._scope is None:
+            yield
+            return
+        with carried(self._scope):
+            yield
+            self._scope = handle()  # a mark may begin in one step, and end in another
+
+    def end(self) -> None:
+        if self._call is not None:
+            self._call.close()

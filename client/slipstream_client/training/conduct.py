@@ -6,15 +6,17 @@ import asyncio
 import contextvars
 import inspect
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from slipstream_client import said
-from slipstream_client.context import Context, enter
+from slipstream_client.context import Context, Scope, enter
 from slipstream_client.errors import SidecarAway, SlipstreamError
 from slipstream_client.service import AsyncService, Request, T, finish_run, get_run
 from slipstream_client.side_effects.recording import GuardedReplay
+from slipstream_client.threads import instrumented
 from slipstream_client.training.execution import Execution, GivenUp, Raised, Slot, TimedOut
 from slipstream_client.training.rewards import Reward, RewardFunction, RunResult, checked
 from slipstream_client.training.tasks import Task
@@ -83,8 +85,7 @@ class Conductor:
     async def _rewarded(self, task: Task, replay: GuardedReplay, slot: Slot) -> Reward | None:
         """Run the agent, and the reward function over what it returned. Raises Dropped, GivenUp."""
         variables = task.variables.copy()
-        variables.run(
-            enter,
+        scope = Scope(
             Context(
                 task_id=task.task_id,
                 session_id=task.session_id,
@@ -93,9 +94,10 @@ class Conductor:
                 replay=replay,
             ),
         )
+        variables.run(enter, scope)
         args, kwargs = await self._developers("inputs", task.inputs, (), {}, variables.copy(), slot)
         began = time.monotonic()
-        output = await self._developers("agent", task.agent, args, kwargs, variables, slot)
+        output = await self._developers("agent", task.agent, args, kwargs, variables, slot, scope)
         latency = time.monotonic() - began
         if self._reward is None:
             return None
@@ -117,8 +119,9 @@ class Conductor:
             latency=latency,
         )
         judge = task.variables.copy()
-        judge.run(enter, Context(never=True))  # a model that it asks is no part of the run, and nothing to train on
-        outcome = await self._developers("reward", self._reward, (result,), {}, judge, slot)
+        scope = Scope(Context(never=True))  # a model that it asks is no part of the run, and nothing to train on
+        judge.run(enter, scope)
+        outcome = await self._developers("reward", self._reward, (result,), {}, judge, slot, scope)
         try:
             return checked(outcome)
         except Exception as error:
@@ -132,26 +135,43 @@ class Conductor:
         kwargs: Mapping[str, Any],
         variables: contextvars.Context,
         slot: Slot,
+        scope: Scope | None = None,
     ) -> Any:
-        """What a function of the developer returns; a generator's items. Raises Dropped, GivenUp."""
+        """What a function of the developer returns; a generator's items.
+
+        Args:
+            scope: ends with the function: later than the run, where that did not wait for it.
+
+        Raises:
+            Dropped, GivenUp: see there.
+        """
         timeout = self._timeout
+
+        async def awaited(outcome: Awaitable[Any]) -> Any:
+            with _until_it_ends(scope):
+                return await outcome
+
         try:
             if inspect.isasyncgenfunction(function):
 
                 async def items() -> list[Any]:
                     return [item async for item in function(*args, **kwargs)]
 
-                return await self._execution.on_loop(items, variables, slot, timeout)
+                return await self._execution.on_loop(lambda: awaited(items()), variables, slot, timeout)
             if inspect.iscoroutinefunction(function):
-                return await self._execution.on_loop(lambda: function(*args, **kwargs), variables, slot, timeout)
+                call = partial(function, *args, **kwargs)
+                return await self._execution.on_loop(lambda: awaited(call()), variables, slot, timeout)
 
             def called() -> Any:
-                outcome = function(*args, **kwargs)
-                return list(outcome) if inspect.isgenerator(outcome) else outcome
+                with _until_it_ends(scope) as keep:
+                    outcome = function(*args, **kwargs)
+                    if inspect.isawaitable(outcome):
+                        keep()
+                    return list(outcome) if inspect.isgenerator(outcome) else outcome
 
             outcome = await self._execution.in_thread(called, variables, slot, timeout)
             if inspect.isawaitable(outcome):
-                return await self._execution.on_loop(lambda: outcome, variables, slot, timeout)
+                return await self._execution.on_loop(lambda: awaited(outcome), variables, slot, timeout)
         except TimedOut:
             raise Dropped(f"{what}_timeout", f"{what}: more than {timeout:g} seconds") from None
         except Raised as raised:
@@ -190,6 +210,18 @@ class Conductor:
             except Exception as error:
                 raise Dropped("internal", repr(error)) from error
         raise AssertionError("unreachable")
+
+
+@contextmanager
+def _until_it_ends(scope: Scope | None) -> Iterator[Callable[[], object]]:
+    """A function of the developer's, whose end is that of its scope, unless what this yields is called.
+
+    Threads carry the scope until then, also where the runner has stopped and does not wait for it.
+    """
+    with instrumented(), ExitStack() as ending:
+        if scope is not None:
+            ending.callback(scope.close)
+        yield ending.pop_all
 
 
 def _told(replay: GuardedReplay) -> list[dict[str, str]]:

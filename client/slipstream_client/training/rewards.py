@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from slipstream_client.side_effects.recording import SideEffect
+from slipstream_client.side_effects.recording import SideEffect, blocked_tools
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class RunResult:
     policy_version: int | None
     side_effects: tuple[SideEffect, ...]
     latency: float
+
+    @property
+    def blocked(self) -> tuple[str, ...]:
+        """The guarded tools that were kept from a write that production did not make, by name, once a call."""
+        return blocked_tools(self.side_effects)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import uuid
 import weakref
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from slipstream_client.config import configure, settings
-from slipstream_client.context import Context, current
+from slipstream_client.context import current
+from slipstream_client.threads import instrument_threads, uninstrument_threads
 from slipstream_client.training.calls import Call, observed
 from slipstream_client.training.choosing import Chosen, choose
 from slipstream_client.training.replays import Replays
@@ -80,7 +80,8 @@ class TrainingRunner:
             timeout=_seconds("timeout", timeout),
         )
         if url is not None:
-            configure(url, api_key=settings().api_key, timeout=settings().timeout)
+            now = settings()
+            configure(url, api_key=now.api_key, timeout=now.timeout, blocked_tools=now.blocked_tools)
         self._tally = Tally()
         self._replays: Replays | None = None
 
@@ -117,7 +118,10 @@ class TrainingRunner:
             )
         self._replays = None
         atexit.unregister(self._at_exit)
-        replays.stop(timeout)
+        try:
+            replays.stop(timeout)
+        finally:
+            uninstrument_threads()
 
     def __enter__(self) -> TrainingRunner:
         self.start()
@@ -157,7 +161,7 @@ class TrainingRunner:
             if not callable(function) or isinstance(function, (type, classmethod, staticmethod)):
                 raise TypeError(f"agent: expected a function, found {function!r}; it goes below classmethod")
 
-            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Context] | None:
+            def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
                 return self._begin(function, inputs or _deep_copies, args, kwargs)
 
             return observed(function, begin)
@@ -166,9 +170,9 @@ class TrainingRunner:
 
     def _begin(
         self, function: Callable[..., Any], inputs: Inputs, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Call, Context] | None:
+    ) -> Call | None:
         replays, outer = self._replays, current()
-        if replays is None or outer.replay is not None or (outer.call is not None and not outer.call.over):
+        if replays is None or outer.replay is not None or outer.call is not None:
             return None
         task_id = outer.task_id or uuid.uuid4().hex
         chosen: Chosen | None = None
@@ -179,13 +183,13 @@ class TrainingRunner:
                 chosen = choose(self._selection, candidate, function, inputs, replays, self._tally)
             except Exception as error:  # noqa: BLE001 - the user's call goes on
                 self._tally.dropped("selection_raised", "%r", error, error=error)
-        call = Call(outer, task_id, chosen)
-        return call, replace(outer, task_id=task_id, call=call)
+        return Call(outer, task_id, chosen)
 
     def _start(self, agents: asyncio.AbstractEventLoop | None) -> None:
         if self._replays is not None:
             raise RuntimeError("the runner is started already")
         self._replays = Replays(self._limits, self._reward, self._tally, settings(), agents)
+        instrument_threads()
         _started.add(self)
         atexit.register(self._at_exit)
 
@@ -197,6 +201,7 @@ class TrainingRunner:
         if self._replays is not None:
             self._replays = None
             self._tally.forked()
+            uninstrument_threads()
 
 
 _started: weakref.WeakSet[TrainingRunner] = weakref.WeakSet()

@@ -1,13 +1,14 @@
 """Training on a dataset: the names of AgentScope's `tuner`, so that its user changes the import and nothing else.
 
-Needs the extra `slipstream-client[tuner]`. Names are imported when they are first used.
+Needs the extra `slipstream-sidecar-client[tuner]`. Names are imported when they are first used.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any
+
+from slipstream_client.extras import hint, missing
 
 if TYPE_CHECKING:
     from slipstream_client.tuner.config import AlgorithmConfig as AlgorithmConfig
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
 
-if importlib.util.find_spec("pydantic") is None:
-    raise ImportError("the tuner needs what it was not installed with: pip install 'slipstream-client[tuner]'")
+if (_missing := missing("tuner")) is not None:
+    raise ImportError(hint("the tuner", _missing, "tuner"))
 
 _WHERE = {
     "AlgorithmConfig": "config",
@@ -60,10 +61,13 @@ __all__ = [*_WHERE]
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(hint(name, str(error.name), "tuner")) from error
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(name for name, module in _WHERE.items() if missing(f"tuner.{module}") is None)

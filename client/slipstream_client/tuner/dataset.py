@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from slipstream_client.extras import hint
+
 _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 """What reads a single file, by its name's end."""
 
@@ -60,7 +62,7 @@ class DatasetConfig(BaseModel):
             from datasets import Dataset, IterableDataset, config, load_dataset  # type: ignore[import-untyped]
             from datasets.exceptions import DatasetsError  # type: ignore[import-untyped]
         except ImportError as error:
-            raise ImportError("datasets is not installed: pip install 'slipstream-client[tuner]'") from error
+            raise ImportError(hint("DatasetConfig", "datasets", "tuner")) from error
         where, path = {"path": self.path, "name": self.name}, Path(self.path).expanduser()
         if path.is_file():
             if path.suffix not in _BUILDERS:

@@ -55,7 +55,8 @@ def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerMo
         raise TunerError(
             "no engine to tune with: give tune() the explorer_url of an Explorer (http://host:8010) or of a sidecar's "
             "facade (http://sidecar:8100/explorer); or name the sidecar, by configure() or SLIPSTREAM_URL; or "
-            "install the local engine, pip install 'slipstream-sidecar[embedded]'"
+            "install the local engine, pip install 'slipstream-sidecar[embedded]' (without a GPU, before it: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu)"
         )
     if plan.model is None:
         raise ValueError("model: missing; the local engine needs it, here or in the file of config_path")

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from slipstream_client.tuner.errors import TunerError
+from slipstream_client.tuner.waiting import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -90,14 +91,15 @@ class Explorer:
     async def feedback(self, feedback: Feedback) -> None:
         """Tells the reward of a run. What a facade does not know, or does not take, is logged."""
         said = await self._asked("POST", "/feedback", asdict(feedback))
-        if lost := [*said.get("unknown", ()), *said.get("rejected", ())]:
-            logger.warning("not taken by %s: %s", self._shown, lost)
+        if without_effect := said.get("message"):
+            logger.warning("not taken by %s: %s", self._shown, without_effect)
 
     async def commit(self) -> None:
         await self._asked("POST", "/commit", {})
 
     async def _asked(self, method: str, path: str, body: Any = None, retry_for: float = _RETRY_FOR) -> Any:
         deadline, pause = time.monotonic() + retry_for, 0.25
+        wait = Wait(f"{self._shown}{path} to answer")
         while True:
             try:
                 response = await self._client.request(method, f"{self._url}{path}", json=body)
@@ -116,5 +118,6 @@ class Explorer:
                     raise Refused(f"explorer_url: {method} {self._shown}{path}: {problem}")
             if time.monotonic() + pause > deadline:
                 raise TunerError(f"explorer_url: {method} {self._shown}{path}: {problem}")
+            wait.goes_on(problem)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

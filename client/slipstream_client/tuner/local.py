@@ -22,6 +22,7 @@ import httpx
 from slipstream_client.tuner.config import TunerModelConfig
 from slipstream_client.tuner.errors import TunerError
 from slipstream_client.tuner.plan import Plan
+from slipstream_client.tuner.waiting import Wait
 from slipstream_client.tuner.yaml_tree import write
 
 _READY_WITHIN = 600.0  # seconds: a large model takes its time to load
@@ -227,8 +228,10 @@ def _wait_until_ready(engine: LocalEngine, urls: Iterable[str]) -> None:
     deadline = time.monotonic() + _READY_WITHIN
     with httpx.Client(timeout=5, trust_env=False) as client:
         for url in urls:
+            wait = Wait(f"the local engine at {url}, which logs to {engine.log}")
             while not _answers(client, url):
                 engine.check()
+                wait.goes_on()
                 if time.monotonic() > deadline:
                     raise TunerError(f"the local engine was not ready within {_READY_WITHIN:g} s:\n{_tail(engine.log)}")
                 time.sleep(0.1)

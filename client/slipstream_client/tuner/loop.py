@@ -21,6 +21,7 @@ from slipstream_client.tuner.errors import TunerError
 from slipstream_client.tuner.explorer import Explorer, Feedback, Refused
 from slipstream_client.tuner.progress import Progress
 from slipstream_client.tuner.rollouts import Failure, Group, Rollouts, Run, Task
+from slipstream_client.tuner.waiting import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +151,10 @@ class Loop:
     async def _synced(self, before: int) -> None:
         """Waits for a version after `before`, so that the next step's runs are by the policy that learned of these."""
         deadline = time.monotonic() + self.schedule.sync_timeout
+        wait = Wait(f"a version after {before}, which is being trained")
         while await self.explorer.version() <= before:
             self.check()
+            wait.goes_on()
             if time.monotonic() > deadline:
                 said = f"no version after {before} within {self.schedule.sync_timeout:g} s: going on with that one"
                 logger.warning(said)

@@ -1,0 +1,67 @@
+"""Workers that take jobs from a queue: one that a replay has started is let go when production gives it a job.
+
+A thread, or an asyncio task, that a replay has started stays a part of it, also after its end: it may be about to
+repeat a write. A worker with a queue of its own, started by the first call that needs it, serves everybody, and this is
+how it is told apart: after the end of the replay it takes something that was put into its queue outside of any replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from slipstream_client.context import current, let_go
+from slipstream_client.patching import Patch
+
+_lock = threading.Lock()
+
+_REPLAYED = "_slipstream_replayed"
+"""Attribute of a queue: how many times it holds an object that a replay has put there, by the object's id."""
+
+
+def patched() -> Iterator[Patch]:
+    # `put_nowait` and `get_nowait` of the one call `put` and `get`; with the other it is the other way around
+    yield Patch(queue.Queue, "put", _put)
+    yield Patch(queue.Queue, "get", _get)
+    yield Patch(asyncio.Queue, "put_nowait", _put)
+    yield Patch(asyncio.Queue, "get_nowait", _get)
+
+
+def _put(put: Callable[..., None]) -> Callable[..., None]:
+    def put_of_replay(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        if current().replay is None:
+            return put(self, item, *args, **kwargs)
+        _count(self, item, 1)
+        try:
+            return put(self, item, *args, **kwargs)
+        except BaseException:
+            _count(self, item, -1)
+            raise
+
+    return put_of_replay
+
+
+def _get(get: Callable[..., Any]) -> Callable[..., Any]:
+    def get_job(self: Any, *args: Any, **kwargs: Any) -> Any:
+        item = get(self, *args, **kwargs)
+        if not _count(self, item, -1):
+            let_go()
+        return item
+
+    return get_job
+
+
+def _count(owner: Any, item: Any, change: int) -> bool:
+    """Count an object that a replay puts or that is taken out. Returns whether it was a replay's."""
+    counts: dict[int, int] = owner.__dict__.get(_REPLAYED) or {}
+    if not counts and change < 0:
+        return False
+    with _lock:
+        counts = owner.__dict__.setdefault(_REPLAYED, {})
+        before = counts.pop(id(item), 0)
+        if before + change > 0:
+            counts[id(item)] = before + change
+        return before > 0
