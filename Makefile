@@ -18,11 +18,28 @@ TRINITY_INSTALLED := $(TRINITY_VENV)/.installed
 FULL_VENV := .trinity-full-venv
 FULL_INSTALLED := $(FULL_VENV)/.installed
 
+# What builds and checks distributions.
+DIST_VENV := .dist-venv
+DIST_INSTALLED := $(DIST_VENV)/.installed
+DIST ?= dist
+
+# vLLM's CPU build, as the production model that the proxy stands before.
+VLLM_VENV := .vllm-venv
+VLLM_INSTALLED := $(VLLM_VENV)/.installed
+
 # What the proxy is measured against, each in an environment of its own.
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-.PHONY: help install lint audit test test-trinity test-trinity-protections test-trinity-full demo bench bench-pipeline chaos soak-cluster soak constraints clean
+# Other people's packages that call a model, each in an environment of its own. uv installs them: it links what several
+# of them have in common, so that twenty environments take 2 GB.
+CLIENTS_VENV := .clients-venv
+UV := $(CLIENTS_VENV)/uv/bin/uv
+PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests/clients/*/requirements.txt))
+NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
+CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
+
+.PHONY: help install lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-production-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -46,8 +63,55 @@ audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lis
 # As many test processes as a small machine has cores; each test file runs in one of them, in order.
 WORKERS ?= 2
 
-test: $(INSTALLED)  ## the tests
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity
+# What is marked `slow` is for a release; everything else runs on each change.
+test: $(INSTALLED)  ## the tests, without those marked slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
+
+test-slow: $(INSTALLED)  ## the tests marked slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/production_vllm --ignore=tests/clients -m slow
+
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-production-vllm  ## everything, before a release: hours
+
+dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
+	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
+	$(DIST_VENV)/bin/python -m build --outdir $(DIST) client
+	$(DIST_VENV)/bin/python -m twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+
+test-dist: $(INSTALLED) $(DIST_INSTALLED)  ## build both distributions, and install them as their users would: 2 minutes
+	$(BIN)/python -m pytest tests/distributions
+
+$(DIST_INSTALLED): tests/distributions/requirements.txt
+	test -x $(DIST_VENV)/bin/python || $(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+clients: $(CLIENTS_INSTALLED)  ## the environments of tests/clients: 20 packages that call a model; needs npm
+
+test-clients: $(INSTALLED) clients  ## agents of other people's packages behind the sidecar: 10 minutes
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) tests/clients
+
+client-matrix: $(INSTALLED) clients  ## the same, into the table of docs/capture.md
+	PYTHONPATH=tests/clients:tests/support:benchmarks $(BIN)/python -m matrix $(or $(ARGS),--write docs/capture.md)
+
+$(UV): tests/clients/uv.txt
+	$(PYTHON) -m venv $(CLIENTS_VENV)/uv
+	$(CLIENTS_VENV)/uv/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(PYTHON_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: tests/clients/%/requirements.txt | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) $(@D)
+	$(UV) pip install --quiet --python $(@D)/bin/python --requirement $<
+	@touch $@
+
+$(CLIENTS_VENV)/node/.installed: tests/clients/package.json
+	mkdir -p $(@D) && cp $< $(@D)
+	cd $(@D) && npm install --silent --no-package-lock
+	@touch $@
+
+$(NODE_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: tests/clients/%/package.json $(CLIENTS_VENV)/node/.installed
+	mkdir -p $(@D) && cp $< $(@D)
+	cd $(@D) && npm install --silent --no-package-lock
+	@touch $@
 
 test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
 	$(BIN)/python -m pytest tests/trinity
@@ -69,6 +133,15 @@ $(FULL_INSTALLED): tests/trinity_full/requirements.txt
 	@echo "Setting up $(FULL_VENV): some minutes the first time, 4.2 GB"
 	test -x $(FULL_VENV)/bin/python || $(PYTHON) -m venv $(FULL_VENV)
 	$(FULL_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
+test-production-vllm: $(INSTALLED) $(VLLM_INSTALLED)  ## streams of the real vLLM, on CPU, are captured: minutes, 4 GB
+	$(BIN)/python -m pytest tests/production_vllm
+
+$(VLLM_INSTALLED): tests/production_vllm/requirements.txt
+	@echo "Setting up $(VLLM_VENV): some minutes the first time, 3 GB"
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
@@ -112,5 +185,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(BENCH_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
