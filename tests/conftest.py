@@ -12,9 +12,16 @@ import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
+from shared_by_tenants import RunShared, sharing
 from stores import postgres_server
+from tiers import sort_tests
 
 from slipstream.config.settings import Settings
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sort_tests(items)
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +92,9 @@ def run_loop(store_url: str) -> RunLoop:
                 yield Loop(url, explorer, client)
 
     return start
+
+
+@pytest.fixture
+def run_shared(run_loop: RunLoop, store_url: str) -> RunShared:
+    """Start the whole loop with tenants: `shared_by_tenants.KEYS` are their keys."""
+    return sharing(run_loop, store_url)

@@ -53,7 +53,7 @@ def test_the_version() -> None:
 
 def test_help_names_every_command() -> None:
     text = slipstream("--help").stdout
-    for name in ("serve", "explorer", "trainer", "up", "model"):
+    for name in ("serve", "explorer", "trainer", "up", "model", "status"):
         assert re.search(rf"\b{name}\b", text)
 
 
@@ -118,6 +118,7 @@ def test_without_the_embedded_extra_its_commands_say_how_to_install_it(
 ) -> None:
     run = slipstream(*arguments, cwd=tmp_path, embedded=False)
     assert run.returncode == 2
+    assert "pip install torch --index-url https://download.pytorch.org/whl/cpu" in run.stderr
     assert "pip install 'slipstream-sidecar[embedded]'" in run.stderr
     assert "Traceback" not in run.stderr
 

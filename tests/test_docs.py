@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from serving import until
 from typer.main import get_command
 
 from slipstream.cli import app
+from slipstream.doctor import live
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -236,3 +238,26 @@ def _anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives a page's headings."""
     headings = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_no_page_names_a_release_that_is_not_there() -> None:
+    """Where there are no tags, such as in a copy of the files, no page may name one."""
+    known = subprocess.run(["git", "tag"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    named = re.compile(r"git (?:checkout|switch --detach|clone --branch) (v?\d[\w.-]*)")
+    for page in PAGES:
+        assert set(named.findall(page.read_text(encoding="utf-8"))) <= set(known), page.name
+
+
+def test_every_live_problem_is_named_with_its_metric() -> None:
+    row = next(line for line in METRICS.splitlines() if "slipstream_problems{code}" in line)
+    assert re.findall(r"`(live\.[a-z_]+)`", row) == [problem.code for problem in live.PROBLEMS]
+
+
+def test_the_page_of_trials_names_tests_and_targets_that_exist() -> None:
+    page = (ROOT / "docs" / "trials.md").read_text(encoding="utf-8")
+    tests = set(re.findall(r"`(tests/[\w/]+\.py)`", page))
+    assert len(tests) > 40
+    assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
+    targets = set(re.findall(r"`make\s+([\w-]+)`", page))
+    made = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert targets <= made

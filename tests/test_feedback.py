@@ -46,7 +46,8 @@ async def test_feedback_on_the_policys_answer_is_its_reward(run_loop: RunLoop) -
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
         msg_id = await _policy_msg_id(loop, "t")
         receipt = await _post(loop, msg_ids=[msg_id], reward=0.8, task_id="theirs", run_id=3)
-        assert await _target(loop, receipt) == {"msg_id": msg_id, "state": "matched", "matched_to": "policy"}
+        of_it = {"task_id": "t", "msg_id": msg_id, "matched_to": "policy"}
+        assert await _target(loop, receipt) == {**of_it, "state": "matched"}
         await until(lambda: loop.ready(1))
         await loop.commit()
         [[experience]] = loop.explorer.committed
@@ -143,7 +144,8 @@ async def test_a_reward_changes_until_it_is_delivered_and_never_after(run_loop: 
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
 
         late = await _post(loop, msg_id=msg_id, rating=1)
-        assert await _target(loop, late) == {"msg_id": msg_id, "state": "late", "matched_to": "policy"}
+        of_it = {"task_id": "t", "msg_id": msg_id, "matched_to": "policy"}
+        assert await _target(loop, late) == {**of_it, "state": "late"}
         assert (await _target(loop, second))["state"] == "matched"
         assert (await loop.commit())["experiences"] == 0
 

@@ -11,17 +11,19 @@ import sqlite3
 from pathlib import Path
 
 import httpx
+import pytest
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess, acknowledged
 
-TASKS = 500
-KILLS = 20
 REPEAT_TIME = 2
 SEED = 20
 
 
-async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tasks", "kills"), [(100, 4), pytest.param(500, 20, marks=pytest.mark.slow)])
+async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_once(
+    tmp_path: Path, tasks: int, kills: int
+) -> None:
     rng = random.Random(SEED)
     explorer = ScriptedExplorer()
     feedback: list[str] = []
@@ -45,7 +47,7 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
         await sidecar.start()
 
         async def agent() -> None:
-            while (number := next(numbers)) < TASKS:
+            while (number := next(numbers)) < tasks:
                 headers = {"x-slipstream-task-id": f"task-{number}"}
                 body = {"model": "prod", "messages": [{"role": "user", "content": f"question {number}"}]}
                 await acknowledged(client, "/v1/chat/completions", body, headers)
@@ -55,13 +57,13 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
                 marks.append(mark["id"])
 
         agents = [asyncio.create_task(agent()) for _ in range(8)]
-        for kill in range(1, KILLS + 1):
+        for kill in range(1, kills + 1):
             # some share of the work later, and then at any moment of whatever goes on
-            await until(lambda goal=kill * TASKS // (KILLS + 1): len(marks) >= goal, 120)
+            await until(lambda goal=kill * tasks // (kills + 1): len(marks) >= goal, 120)
             await asyncio.sleep(rng.uniform(0, 0.2))
             await sidecar.die(rng.choice(("everything", "parent", "training")))
         await asyncio.gather(*agents)
-        assert sidecar.lives == KILLS + 1
+        assert sidecar.lives == kills + 1
 
         async def drained() -> bool:
             status = (await client.get("/status")).json()
@@ -77,7 +79,7 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
         states = dict(store.execute("SELECT id, state FROM groups"))
     store.close()
     assert set(marks) <= stored_marks
-    assert len(marks) == len(feedback) == TASKS
+    assert len(marks) == len(feedback) == tasks
 
     trained = [experience for commit in explorer.committed for experience in commit]
     assert len({experience["msg_id"] for experience in trained}) == len(trained), "no answer had effect twice"
@@ -91,4 +93,4 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
     assert set(states.values()) <= {"delivered", "rerun"}
     assert set(by_group) == {group for group, state in states.items() if state == "delivered"}
     # a capture is acknowledged to nobody: what was not yet stored at a kill is gone, a moment's worth of each agent
-    assert len(by_group) > TASKS / 2
+    assert len(by_group) > tasks / 2

@@ -200,6 +200,7 @@ async def test_the_training_sides_death_is_nothing_to_production(
         await until(lambda: len(stored(sidecar.store)) == 2, what="both calls are stored afterwards")
 
 
+@pytest.mark.slow
 async def test_a_training_side_that_dies_again_and_again_is_started_less_and_less_often(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:
@@ -218,6 +219,7 @@ async def test_a_training_side_that_dies_again_and_again_is_started_less_and_les
         assert [line["started_again_in"] for line in deaths] == [0.2, 0.4, 0.8]
 
 
+@pytest.mark.slow
 async def test_a_training_side_that_hangs_costs_captures_and_no_answer(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:
@@ -256,6 +258,7 @@ async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hangs_is_ended_and_started_again(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:
@@ -272,6 +275,7 @@ async def test_a_worker_that_hangs_is_ended_and_started_again(
         assert hung["process"] == "proxy-0"
 
 
+@pytest.mark.slow
 async def test_the_tasks_that_live_are_counted_in_each_process(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:

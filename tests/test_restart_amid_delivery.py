@@ -19,6 +19,7 @@ REPEAT_TIME = 3
 
 
 @pytest.mark.parametrize("after", [1, 2, REPEAT_TIME], ids=lambda after: f"after feedback {after}")
+@pytest.mark.sampled
 async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) -> None:
     explorer = ScriptedExplorer()
     port, stopped = free_port(), asyncio.Event()

@@ -22,6 +22,8 @@ from slipstream.supervisor import Restarts
 
 SUPERVISE = """
 import asyncio, json, sys
+from slipstream import supervisor
+supervisor.FIRST = 0.2
 from slipstream.supervisor import Child, ChildFailed, Restarts, supervise
 spec = json.loads(sys.argv[1])
 children = [Child(**{**fields, "finished": lambda done=fields.get("finished"): done}) for fields in spec["children"]]
@@ -156,6 +158,9 @@ def test_children_start_in_order_each_after_the_one_before_is_ready(
     server = child("server", SERVER, str(port), str(go), ready_url=f"http://127.0.0.1:{port}/health")
     supervised = start(server, child("second", POLITE))
     supervised.until("server | up")
+    [waited_for] = supervised.until("is waited for")
+    said = f"slipstream: server is waited for until http://127.0.0.1:{port}/health answers, since "
+    assert waited_for.startswith(said)
     go.touch()
     supervised.until("server | asked 2")
     supervised.until("second | up")

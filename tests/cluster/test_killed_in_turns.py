@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_and_nothing_is_delivered_twice_or_in_part() -> None:
     folders = (TESTS / "chaos", TESTS / "support", TESTS / "trinity", TESTS.parent / "benchmarks")
     ended = subprocess.run(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
+import httpx
 from loops import Loop
 
 
@@ -17,12 +20,16 @@ async def ask(loop: Loop, **fields: Any) -> str:
 
 
 async def reward(loop: Loop, *msg_ids: str, reward: float = 1.0, **fields: Any) -> dict[str, Any]:
-    """A feedback; returns what was said to it."""
+    """A feedback; returns the counts of accepted and repeated ids, and the ids that had no effect."""
     response = await loop.client.post("/explorer/feedback", json={"msg_ids": msg_ids, "reward": reward, **fields})
     assert response.status_code == 200, response.text
-    said: dict[str, Any] = response.json()
-    assert said["status"] == "success"
-    return said
+    counts, message = _counts(response), response.json().get("message", "")
+    for result in ("rejected", "unknown"):
+        found = re.search(rf"{result}: (\[.*?\])", message)
+        ids: list[str] = json.loads(found[1]) if found else []
+        assert counts[result] == len(ids), (counts, message)
+        counts[result] = ids
+    return counts
 
 
 async def run(loop: Loop, task_id: str | None = "t", **fields: Any) -> str:
@@ -33,12 +40,21 @@ async def run(loop: Loop, task_id: str | None = "t", **fields: Any) -> str:
 
 
 async def commit(loop: Loop) -> dict[str, Any]:
+    """A commit; returns its counts."""
     response = await loop.client.post(
         "/explorer/commit", json={"task_id": None, "run_id": None, "time_threshold": None}
     )
     assert response.status_code == 200, response.text
-    counts: dict[str, Any] = response.json()
-    return counts
+    return _counts(response)
+
+
+def _counts(response: httpx.Response) -> dict[str, Any]:
+    """The header with the counts, beside a body that has no field which AgentScope Java does not know."""
+    body = response.json()
+    assert body["status"] == "success"
+    assert set(body) <= {"status", "message"}
+    pairs = (entry.split("=") for entry in response.headers["x-slipstream-result"].split(", "))
+    return {name: int(count) for name, count in pairs}
 
 
 async def seen(loop: Loop) -> dict[str, Any]:

@@ -68,5 +68,6 @@ def about_replay(run: Run) -> Reward:
         "calls": float(len(run.calls)),
         "metadata": float(run.metadata.get("reference") == "42" and run.metadata["tool"] == "of the run"),
         "production": float(run.production is not None),
+        "blocked": float(len(run.blocked)),
     }
     return Reward(0.5, parts)

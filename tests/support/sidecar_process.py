@@ -22,7 +22,9 @@ class SidecarProcess:
 
     Attributes:
         log: a file that takes what it writes to stderr; None for the test's own.
-        program: what Python is to run.
+        python: which one, by its path.
+        program: what it is to run.
+        command: a command, with its options, that starts it.
     """
 
     def __init__(self, folder: Path, production_url: str, explorer_url: str, **sections: Any) -> None:
@@ -31,7 +33,9 @@ class SidecarProcess:
         self.config = folder / "sidecar.yaml"
         self.url = f"http://127.0.0.1:{port}"
         self.log: Path | None = None
+        self.python = sys.executable
         self.program = ("-m", "slipstream")
+        self.command: tuple[str, ...] = ()
         self.lives = 0
         self._process: asyncio.subprocess.Process | None = None
         self.config.write_text(
@@ -52,7 +56,7 @@ class SidecarProcess:
         """Start it, and wait until it is ready."""
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, *self.program, "serve", "--config", str(self.config)),
+                *(*self.command, self.python, *self.program, "serve", "--config", str(self.config)),
                 stderr=log,
                 process_group=0,
             )

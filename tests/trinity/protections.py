@@ -127,7 +127,7 @@ PROTECTIONS = (
     _out(
         "a reward of any size is taken (from a calculator)",
         f"{FEEDBACK}::test_a_reward_beyond_the_range_is_brought_into_it",
-        ("rewards/model.py", "Reward(min(max(mean.value, lower), upper), mean.breakdown)", "mean"),
+        ("rewards/model.py", "Reward(self._clipped(mean.value), mean.breakdown)", "mean"),
     ),
     _out(
         "run_id is a column of integers",
@@ -281,7 +281,7 @@ PROTECTIONS = (
     _out(
         "clients of the facade: without a task_id the whole commit is one group",
         f"{FACADE}::test_without_a_task_id_answers_are_not_compared",
-        (FACADE_STORE, "    if given.task_id is not None:\n", "    if True:\n"),
+        (FACADE_STORE, "    if task_id is not None:\n", "    if True:\n"),
     ),
     _out(
         "clients of the facade: a group of one gets its reward as advantage",

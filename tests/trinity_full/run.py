@@ -1,12 +1,13 @@
 """The whole of Trinity-RFT on a CPU, learning the demo's job through the sidecar: `make test-trinity-full`.
 
-    python tests/trinity_full/run.py [--seed N] [--steps N] [--output DIR]
+    python tests/trinity_full/run.py [--algorithm grpo|rloo] [--seed N] [--steps N] [--output DIR]
 
 The sidecar, the agent, its tasks and their reward are the demo's (examples/demo). Explorer and Trainer are the real
-`trinity run`: vLLM's CPU build serves, verl trains with GRPO, each on a Ray of its own, as in docker-compose.yml. They
-share the checkpoint directory with its database, and nothing else: each lives in a network namespace of its own, where
-nothing but loopback is (Ray listens on all interfaces), and in a process namespace, so that nothing of Ray survives.
-Exit code 0: the policy version rose at each step and the reward on held-out tasks by at least 0.2.
+`trinity run`: vLLM's CPU build serves, verl trains with GRPO or RLOO, each on a Ray of its own, as in
+docker-compose.yml. They share the checkpoint directory with its database, and nothing else: each lives in a network
+namespace of its own, where nothing but loopback is (Ray listens on all interfaces), and in a process namespace, so that
+nothing of Ray survives.
+Exit code 0: the policy version rose at each step and the reward on held-out tasks by 0.025 a step, 0.2 after eight.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +38,9 @@ from slipstream.errors import SlipstreamError  # noqa: E402
 from slipstream.supervisor import Child  # noqa: E402
 
 _PRODUCTION, _EXPLORER, _SIDECAR = 8000, 8010, 8100  # ports of a namespace that is ours alone
-_LEAST_GAIN = 0.2
-_START_SECONDS = 900.0  # vLLM and Ray on two busy cores
+_LEAST_GAIN = 0.025  # a step
+_START_SECONDS = 1800.0  # vLLM and Ray on two busy cores
+_STEP_SECONDS = 1800.0
 _INSIDE = "SLIPSTREAM_TEST_NAMESPACE"
 
 
@@ -55,22 +58,24 @@ def main() -> int:
         os.environ[_INSIDE] = "1"
         os.execvp("unshare", _in_namespaces([sys.executable, *sys.argv]))
     del os.environ[_INSIDE]
-    return _run(plan_of(arguments), output, model)
+    return _run(replace(plan_of(arguments), step_seconds=_STEP_SECONDS), arguments.algorithm, output, model)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     plan_arguments(parser)
+    parser.add_argument("--algorithm", choices=("grpo", "rloo"), default="grpo")
     parser.add_argument("--output", type=Path, default=ROOT / "trinity-full-output")
     return parser.parse_args()
 
 
-def _run(plan: Plan, output: Path, model: Path) -> int:
+def _run(plan: Plan, algorithm: str, output: Path, model: Path) -> int:
     run_dir = output / "run"
     shutil.rmtree(run_dir, ignore_errors=True)
     run_dir.mkdir(parents=True)
     began = time.monotonic()
     say = stopwatch(began)
+    (run_dir / "algorithm.yaml").write_text(f"algorithm: {{algorithm_type: {algorithm}}}\n")
     services = _services(model, run_dir, plan.seed)
     say(f"starting production, Explorer, Trainer and sidecar; their log is {services.log_path}")
     history = History()
@@ -86,8 +91,9 @@ def _run(plan: Plan, output: Path, model: Path) -> int:
     first, last = min(history.policy), max(history.policy)
     gain = history.policy[last].reward - history.policy[first].reward
     say(f"version {first} to {last}: reward {gain:+.2f} on {plan.held_out} held-out tasks; {output / 'summary.json'}")
-    if last < plan.steps or gain < _LEAST_GAIN:
-        print(f"failed: expected version {plan.steps} and a gain of {_LEAST_GAIN}", file=sys.stderr)
+    least = _LEAST_GAIN * plan.steps
+    if last < plan.steps or gain < least:
+        print(f"failed: expected version {plan.steps} and a gain of {least:.2f}", file=sys.stderr)
         return 1
     return 0
 
@@ -129,7 +135,8 @@ def _services(model: Path, run_dir: Path, seed: int) -> Services:
 
 def _trinity(role: str, run_dir: Path, ready_url: str | None = None) -> Child:
     """`slipstream trinity` on one of the shipped files, in Trinity's environment."""
-    overlays = (ROOT / "overlays" / "one-gpu.yaml", ROOT / "overlays" / "small-cpu.yaml", HERE / "overlay.yaml")
+    shipped = (ROOT / "overlays" / name for name in ("one-gpu.yaml", "small-cpu.yaml"))
+    overlays = (*shipped, HERE / "overlay.yaml", run_dir / "algorithm.yaml")
     command: Sequence[str] = (
         *(str(TRINITY / "python"), "-u", "-m", "slipstream", "trinity", "--config", str(ROOT / f"{role}.yaml")),
         *(argument for overlay in overlays for argument in ("--overlay", str(overlay))),
@@ -142,6 +149,7 @@ def _trinity(role: str, run_dir: Path, ready_url: str | None = None) -> Child:
         "RAY_USAGE_STATS_ENABLED": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800",  # its 300 are for a GPU: a busy machine's engine died of them
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",

@@ -179,7 +179,7 @@ class Agent:
             reward = self._rng.random()
             body = {"msg_ids": [answer.id], "reward": reward, "task_id": task, "run_id": run_id}
             said = await self._acknowledged("/explorer/feedback", body, 200)
-            if said is not None and said["accepted"]:
+            if said == {"status": "success"}:
                 self._record.facade[answer.id] = reward
 
     async def _erase(self, task: str) -> None:

@@ -1,0 +1,39 @@
+"""The two tiers of the tests: which of them `make test` leaves to `make test-all`.
+
+A test is in the slow tier if it is marked `slow`. Two kinds of test are sorted here, because a mark on each case would
+say the same thing many times:
+
+- Of a test that is marked `sampled`, the first, the middle and the last of its cases are in the fast tier. It is for
+  tables whose cases differ in one byte.
+- A test that runs on both stores runs on SQLite in the fast tier. On PostgreSQL it does in `store/` and `cluster/`
+  only, which hold the statements that differ between the two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+OF_BOTH_STORES = {"store", "cluster"}
+"""Folders of `tests/` whose tests are on both stores in the fast tier too."""
+
+
+def sort_tests(items: list[pytest.Item]) -> None:
+    """Mark with `slow` what belongs to the slow tier and has no such mark of its own."""
+    tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            tables[item.nodeid.partition("[")[0]].append(item)
+        if _store(item) == "postgresql" and item.path.parent.name not in OF_BOTH_STORES:
+            item.add_marker(pytest.mark.slow)
+    for cases in tables.values():
+        kept = {0, len(cases) // 2, len(cases) - 1}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
+
+
+def _store(item: pytest.Item) -> object:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("store_url") if callspec else None
