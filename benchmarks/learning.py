@@ -1,6 +1,6 @@
 """How much the demo's policy learns, over several seeds: writes a part of docs/results.md, and its chart.
 
-    python benchmarks/learning.py [--engine embedded|trinity] [--seeds N]
+    python benchmarks/learning.py [--engine embedded|trinity|trinity-rloo] [--seeds N]
 
 Each seed is a whole run of the demo's job, by examples/demo/run.py on the embedded engine or by
 tests/trinity_full/run.py on the real Trinity: other training tasks, other sampling, the same held-out tasks.
@@ -42,6 +42,8 @@ class Engine:
     chart: str
     heading: str
     what: str
+    algorithm: str = "GRPO"
+    options: tuple[str, ...] = ()
 
 
 ENGINES = {
@@ -64,6 +66,16 @@ ENGINES = {
         "overlays ([how](../tests/trinity_full/README.md)). With its one engine the Explorer answers 500 while it "
         "loads a version.",
     ),
+    "trinity-rloo": Engine(
+        name="trinity-rloo",
+        script=ROOT / "tests" / "trinity_full" / "run.py",
+        output=ROOT / "trinity-full-output" / "rloo",
+        chart="learning-trinity-rloo.png",
+        heading="The real Trinity-RFT with RLOO",
+        what="As above with `algorithm_type: rloo`, whose advantages the Trainer computes, and half the steps.",
+        algorithm="RLOO",
+        options=("--algorithm", "rloo", "--steps", "4"),
+    ),
 }
 
 
@@ -80,7 +92,7 @@ def main() -> None:
 
 def run(engine: Engine, seed: int) -> Summary:
     output = engine.output / f"seed-{seed}"
-    command = [sys.executable, engine.script, "--seed", str(seed)]
+    command = [sys.executable, engine.script, "--seed", str(seed), *engine.options]
     command += ["--output", output, "--model", engine.output / "model"]
     output.mkdir(parents=True, exist_ok=True)
     with (output / "printed.txt").open("w+") as printed:
@@ -120,12 +132,15 @@ def part(engine: Engine, summaries: Sequence[Summary]) -> str:
         "```",
         "",
         f"**Held-out reward of version {last} less that of version {first}: {spread(gains, '+.2f')}**",
-        f"(mean ± standard deviation over {len(summaries)} seeds; the least gain is {min(gains):+.2f}).",
+        f"(mean ± standard deviation over {len(summaries)} seeds; the least gain is {min(gains):+.2f})."
+        if len(gains) > 1
+        else "(one seed).",
         "",
         f"![Held-out reward by version, {engine.heading}](images/{engine.chart})",
         "",
-        f"- Each seed: {counts['steps']} steps of GRPO; {counts['calls']} calls of the agent, {counts['runs']} runs of "
-        f"the policy, {counts['commits']} commits, {counts['experiences']} experiences delivered.",
+        f"- Each seed: {counts['steps']} steps of {engine.algorithm}; {counts['calls']} calls of the agent, "
+        f"{counts['runs']} runs of the policy, {counts['commits']} commits, {counts['experiences']} experiences "
+        "delivered.",
         f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU. One run took "
         f"{spread([each['seconds'] / 60 for each in summaries], '.1f')} minutes.",
         "",
@@ -153,8 +168,9 @@ def row(name: str, values: Sequence[float]) -> str:
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):{form}} ± {deviation:{form.lstrip('+')}}"
+    if len(values) == 1:
+        return f"{values[0]:{form}}"
+    return f"{statistics.fmean(values):{form}} ± {statistics.stdev(values):{form.lstrip('+')}}"
 
 
 def chart(summaries: Sequence[Summary], path: Path) -> None:

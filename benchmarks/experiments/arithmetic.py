@@ -15,6 +15,7 @@ from pathlib import Path
 from experiments import report
 from experiments.training import arguments, publish, trained
 from experiments.worksheet import MOST_TURNS, held_out_sums, judge, solve, training_sums
+from slipstream.model import SMOLLM2
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig
 
 NAME = "arithmetic"
@@ -60,8 +61,7 @@ def part(seeds: list[report.Seed], drawn: str) -> list[str]:
         "",
         "A sum of three or four numbers (`chain_sum` of reasoning-gym), one operation a turn, which a calculator "
         "carries out on a worksheet ([worksheet.py](../benchmarks/experiments/worksheet.py)). A sum takes three or "
-        f"four turns, and may take {MOST_TURNS}. `tune` with multi_step_grpo; SmolLM2-135M-Instruct on the embedded "
-        "engine.",
+        f"four turns, and may take {MOST_TURNS}. `tune` with multi_step_grpo; {SMOLLM2} on the embedded engine.",
         "",
         "- Accuracy: the right number at the end. Format: the share of turns that are an operation or a number.",
         "- Reward: 0.5 for the right answer, 0.3 for the share of the operations that were carried out, 0.2 for the "

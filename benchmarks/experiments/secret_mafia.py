@@ -19,6 +19,7 @@ from typing import Any
 from experiments import report
 from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
 from experiments.training import arguments, in_step, publish, trained
+from slipstream.model import SMOLLM2
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowOutput
 
 NAME = "secret-mafia"
@@ -97,7 +98,7 @@ def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
         "model as it was, frozen. One round of discussion a day, and prompts cut to the role, the last three things "
         "heard and the question ([mafia_game.py](../benchmarks/experiments/mafia_game.py)), for so small a model. "
         f"The reward of a game, for all calls of the mafia in it: {worth}, brought into [0, 1]. "
-        "`tune` with multi_step_grpo, SmolLM2-135M-Instruct on the embedded engine, at temperature "
+        f"`tune` with multi_step_grpo, {SMOLLM2} on the embedded engine, at temperature "
         f"{_TEMPERATURE:g}. Written by",
         "",
         "```sh",

@@ -20,6 +20,7 @@ from experiments import report
 from experiments.tool_cases import Case, cases, fetch, split
 from experiments.tool_scoring import WEIGHTS, score
 from experiments.training import arguments, publish, trained
+from slipstream.model import SMOLLM2
 from slipstream_client.tuner import (
     AlgorithmConfig,
     JudgeOutput,
@@ -148,7 +149,7 @@ def part(seeds: Sequence[report.Seed], drawn: str) -> list[str]:
         f"case's possible answers ([tool_scoring.py](../benchmarks/experiments/tool_scoring.py)). Reward: {worth}. "
         "Signatures stand in the prompt, without types and with a short purpose, behind two examples. No function that "
         "is to be called in a held-out case is to be called in training. `tune` with multi_step_grpo, "
-        f"SmolLM2-135M-Instruct on the embedded engine, at temperature {_TEMPERATURE:g}. Written by",
+        f"{SMOLLM2} on the embedded engine, at temperature {_TEMPERATURE:g}. Written by",
         "",
         "```sh",
         *(f"PYTHONPATH=benchmarks .venv/bin/python -m experiments.tool_use --seed {seed.seed}" for seed in seeds),
