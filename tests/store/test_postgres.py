@@ -115,6 +115,39 @@ async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_mo
     await other.close()
 
 
+async def test_a_sidecar_that_stops_amid_several_transactions_holds_the_others_for_as_long_as_all_of_them(
+    new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for a row of the one before it, and is idle only once that one has been ended."""
+    url = new_postgres()
+    first = Database(url)
+    await first.open()
+    await first.close()
+    monkeypatch.setitem(postgres._WRITERS, "idle_in_transaction_session_timeout", "1s")
+    monkeypatch.setitem(postgres._WRITERS, "lock_timeout", f"{postgres._LOCK_TIMEOUT / postgres._IDLE_TIMEOUT}s")
+    stopped, other = Database(url), Database(url)
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(stopped.write(alone=False))
+        two = await stack.enter_async_context(stopped.write(alone=False))
+        alone = await stack.enter_async_context(stopped.write())
+        await one.execute(_INSERT, {"id": "of one"})
+        await two.execute(_INSERT, {"id": "of two"})
+        await alone.connection()
+        waiting = [
+            asyncio.create_task(two.execute(_INSERT, {"id": "of one"})),
+            asyncio.create_task(alone.execute(_INSERT, {"id": "of two"})),
+        ]
+        async with other.write() as others:
+            await others.execute(_INSERT, {"id": "of the other"})
+        await asyncio.gather(*waiting)
+        with pytest.raises(OperationalError):
+            await stack.aclose()
+    async with other.read() as session:
+        assert (await session.scalars(text("SELECT id FROM feedback"))).all() == ["of the other"]
+    await stopped.close()
+    await other.close()
+
+
 async def test_a_server_that_is_not_there_may_come_back() -> None:
     for url, reason in (
         ("postgresql+asyncpg://somebody:secret@127.0.0.1:1/slipstream", "Connect call failed"),
