@@ -28,8 +28,9 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream'), hashtext(current_s
 """Before several sidecars could share a store, each held this one for its life: no such sidecar writes beside these."""
 
 _LOCK_TIMEOUT = 20
-"""Seconds that the lock is waited for: longer than a stopped process holds it. That can be several times `_IDLE_TIMEOUT`:
-its transaction with the lock may wait for a row of another one of its transactions, and be idle only after that."""
+"""Seconds that the lock is waited for: longer than a stopped process holds it. That can be several times
+`_IDLE_TIMEOUT`: its transaction with the lock may wait for a row of another one of its transactions, and be idle only
+after that."""
 
 _SCHEMA_LOCK_TIMEOUT = 60
 """Seconds, where the one before brings a large store to a new schema."""
