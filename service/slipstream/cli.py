@@ -10,13 +10,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
 from slipstream import __version__, logs
 from slipstream.errors import SlipstreamError
 from slipstream.extras import EMBEDDED
+
+if TYPE_CHECKING:
+    from slipstream.embedded.config import EngineConfig
 
 app = typer.Typer(
     help="Slipstream: an online-training sidecar for production agents.",
@@ -114,10 +117,11 @@ def explorer(
     overlays: Overlays = None,
 ) -> None:
     """Run the embedded Explorer until SIGTERM or SIGINT."""
+    settings = _engine_config(config, "serve", overlays)
     with _embedded_extra():
         from slipstream.embedded.explorer import serve as run
     _exit_0_on_signals()
-    run(config, overlays or ())
+    run(settings)
 
 
 @app.command()
@@ -126,9 +130,10 @@ def trainer(
     overlays: Overlays = None,
 ) -> None:
     """Run the embedded Trainer until total_steps, or until no data has come for max_read_timeout."""
+    settings = _engine_config(config, "train", overlays)
     with _embedded_extra():
         from slipstream.embedded.trainer import train as run
-    run(config, overlays or ())
+    run(settings)
 
 
 @app.command()
@@ -322,6 +327,16 @@ def _find(library: str) -> None:
     """An error as from importing it, without the seconds that importing it takes."""
     if importlib.util.find_spec(library) is None:
         raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+
+
+def _engine_config(path: Path, mode: Literal["serve", "train"], overlays: list[Path] | None) -> EngineConfig:
+    """Read and check a file of the embedded engine, before torch is imported: that takes seconds."""
+    from slipstream.embedded.config import load_config
+    from slipstream.embedded.model_directory import check_model_directory
+
+    config = load_config(path, mode, overlays or ())
+    check_model_directory(config.model.model_path)
+    return config
 
 
 @contextlib.contextmanager

@@ -91,6 +91,7 @@ buffer:
             "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo' or 'ppo', found 'topr'",
         ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
+        ("algorithm: {policy_loss_fn_args: {clip_range: 0}}", "algorithm.policy_loss_fn_args.clip_range: "),
         ("buffer: {train_batch_size: 0}", "buffer.train_batch_size: Input should be greater than or equal to 1"),
         ("buffer: {trainer_input: {experience_buffer: {storage_type: queue}}}", "experience_buffer.storage_type: "),
         ("buffer: {trainer_input: {experience_buffer: {path: /data/x.db}}}", "Input should be a database URL"),

@@ -11,7 +11,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from slipstream.embedded.chat import prompt_ids
 from slipstream.embedded.checkpoints import latest_version, load_weights
 from slipstream.embedded.completions import ChatRequest, Completion
-from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.engine import Engine, EngineError, load_engine
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.explorer_routes import add_routes
@@ -183,13 +183,22 @@ class _Server(uvicorn.Server):
             log.info("explorer ready", url=f"http://{self.config.host}:{self.config.port}")
 
 
-def serve(config_path: Path, overlays: Sequence[Path] = ()) -> None:
+def serve(config: EngineConfig) -> None:
     """Run the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
 
     Raises:
-        ConfigError: the file, or what it points to, is wrong.
+        ConfigError: the model or the database does not fit; names the key.
     """
-    _run(load_config(config_path, "serve", overlays))
+    server = _Server(
+        uvicorn.Config(
+            create_app(config),
+            host=config.explorer.listen_address,
+            port=config.explorer.proxy_port,
+            log_level="warning",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+    server.run()
 
 
 def serve_frozen(model: Path, port: int) -> None:
@@ -201,7 +210,7 @@ def serve_frozen(model: Path, port: int) -> None:
         ConfigError: the directory holds no model.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-model-") as scratch:
-        _run(
+        serve(
             EngineConfig.model_validate(
                 {
                     "mode": "serve",
@@ -223,16 +232,3 @@ def _context(model: Path) -> int:
     except (OSError, ValueError):  # loading it says what is wrong
         told = None
     return min(_FROZEN_CONTEXT, told or _FROZEN_CONTEXT)
-
-
-def _run(config: EngineConfig) -> None:
-    server = _Server(
-        uvicorn.Config(
-            create_app(config),
-            host=config.explorer.listen_address,
-            port=config.explorer.proxy_port,
-            log_level="warning",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
-    server.run()

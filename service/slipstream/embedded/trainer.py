@@ -23,10 +23,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from slipstream import memory
 from slipstream.embedded import checkpoints
-from slipstream.embedded.config import EngineConfig, load_config
+from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.learning import Learner, Metrics
-from slipstream.embedded.model_directory import check_model_directory
 from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
@@ -35,7 +34,7 @@ _POLL_SECONDS = 0.5  # little against a step
 _ATTEMPTS = 3  # a batch that fails this often fails for a reason of its own
 
 
-def train(config_path: Path, overlays: Sequence[Path] = ()) -> None:
+def train(config: EngineConfig) -> None:
     """Trains until SIGTERM or SIGINT (after the step that runs; a second signal ends it at once), until
     `trainer.total_steps`, or until nothing came for `max_read_timeout`.
 
@@ -44,11 +43,9 @@ def train(config_path: Path, overlays: Sequence[Path] = ()) -> None:
     3 and 20 s in two.
 
     Raises:
-        ConfigError: the file, the model or the database does not fit; names the key.
+        ConfigError: the model or the database does not fit; names the key.
         TrainerRuns: another Trainer runs on this job.
     """
-    config = load_config(config_path, "train", overlays)
-    check_model_directory(config.model.model_path)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
     memory.settle()  # a large tensor goes back to the system when it is freed, and leaves no hole
