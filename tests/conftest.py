@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from loops import Loop, RunLoop
+from made_once import made_once
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from shared_by_tenants import RunShared, sharing
@@ -22,6 +23,12 @@ from slipstream.config.settings import Settings
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sort_tests(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_starts() -> Iterator[None]:
+    with made_once():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,7 @@ async def test_everything_about_a_session_is_deleted_and_others_stay(run_loop: R
         assert MARKER not in str(loop.explorer.committed)
 
 
+@pytest.mark.slow
 async def test_no_byte_is_left_in_the_files(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:
         for number in range(10):  # so that pages are shared with others, split and merged

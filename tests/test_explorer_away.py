@@ -16,7 +16,7 @@ from slipstream.config.settings import Settings
 CALLS = 100
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow) if way == "hung" else way for way in WAYS])
 async def test_every_answer_is_productions_own(tmp_path: Path, way: str) -> None:
     sent: dict[str, bytes] = {}
     async with serving(production_app(sent)) as production_url, broken_explorer(way) as explorer_url:

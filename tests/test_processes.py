@@ -336,7 +336,13 @@ def refused(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "timeout-and-systemd"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, id="timeout-and-systemd", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_signal_to_all_processes_at_once_ends_them_in_order(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, number: signal.Signals
 ) -> None:
@@ -394,7 +400,7 @@ def cpu(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_a_second_sidecar_on_the_same_port_says_so_and_touches_no_store(
     tmp_path: Path, production: tuple[Production, str], workers: int
 ) -> None:

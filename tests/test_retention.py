@@ -71,6 +71,7 @@ async def test_a_sweep_takes_any_amount_of_feedback(database: Database) -> None:
     await database.close()
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_groups_that_are_deleted_before_they_were_delivered_are_counted(run_loop: RunLoop) -> None:
     kept = {"runs": {"repeat_time": 2}, "commit": {"interval": "1h", "on_shutdown": False}}

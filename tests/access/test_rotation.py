@@ -31,6 +31,7 @@ def _client(url: str, key: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers={"x-slipstream-key": key}, timeout=30)
 
 
+@pytest.mark.slow
 async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
     file = written(tmp_path / "keys.yaml", old=OLD)
     async with serving(production_app()) as production, serving(ScriptedExplorer().app()) as explorer:

@@ -219,6 +219,7 @@ def test_the_digest_is_that_of_the_attempt_before() -> None:
     assert read(exchange(request_headers=[(b"x-stainless-retry-count", b"soon")])).retry == 0
 
 
+@pytest.mark.slow
 def test_no_broken_exchange_makes_it_fail() -> None:
     """Bytes flipped, cut and repeated, values replaced at random: a call that has its place, or a reason."""
     dice = random.Random(7)

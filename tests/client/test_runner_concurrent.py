@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from loops import RunLoop
 from scripted import ScriptedExplorer
 from serving import until
@@ -46,6 +47,7 @@ def ended(stats: slipstream.RunnerStats) -> int:
     return stats.finished + sum(stats.failed.values()) + RUNS * sum(stats.dropped.values())
 
 
+@pytest.mark.slow
 async def test_two_hundred_concurrent_calls_do_not_mix(run_loop: RunLoop) -> None:
     explorer = Witness()
     runs: list[slipstream.RunResult] = []

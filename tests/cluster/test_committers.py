@@ -94,6 +94,7 @@ async def test_what_one_could_not_deliver_the_other_does(new_postgres: Callable[
         assert await _delivered(one)
 
 
+@pytest.mark.slow
 async def test_several_commit_no_more_often_than_one(new_postgres: Callable[[], str]) -> None:
     store_url, explorer = new_postgres(), ScriptedExplorer()
     async with sidecars(store_url, explorer, 3, commit={"interval": "600ms", "on_shutdown": False}) as loops:
@@ -121,7 +122,7 @@ async def test_a_sidecar_that_is_killed_amid_a_delivery_has_it_ended_by_another(
         assert _trained(explorer) == [[("t.0", 0), ("t.0", 1), ("t.0", 2)]]
 
 
-@pytest.mark.parametrize("path", ["/feedback", "/commit"])
+@pytest.mark.parametrize("path", ["/feedback", pytest.param("/commit", marks=pytest.mark.slow)])
 async def test_a_sidecar_that_was_stopped_amid_a_delivery_leaves_it_to_who_took_it_over(
     tmp_path: Path, new_postgres: Callable[[], str], path: str
 ) -> None:

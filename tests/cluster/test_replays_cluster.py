@@ -163,6 +163,7 @@ async def test_a_sidecar_that_is_killed_takes_the_runs_with_it_whose_calls_it_cu
         assert (await other.loop.commit())["experiences"] == 3
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_was_stopped_does_not_bring_back_the_run_whose_call_it_held(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:
@@ -211,6 +212,7 @@ def _webhook(url: str, **more: Any) -> dict[str, Any]:
     return {"mode": "webhook", "repeat_time": 2, "webhook": told, **more}
 
 
+@pytest.mark.slow
 async def test_an_endpoint_is_told_of_each_run_once(new_postgres: Callable[[], str]) -> None:
     endpoint = Endpoint()
     async with (
@@ -229,6 +231,7 @@ async def test_an_endpoint_is_told_of_each_run_once(new_postgres: Callable[[], s
         assert sorted(endpoint.told) == sorted(addresses)
 
 
+@pytest.mark.slow
 async def test_runs_that_a_killed_sidecar_was_telling_of_are_told_of_again(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:

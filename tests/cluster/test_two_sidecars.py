@@ -78,6 +78,7 @@ async def test_what_a_killed_sidecar_had_begun_is_ended_by_the_other(cluster: Cl
     await cluster.first.start()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_was_stopped_past_its_lease_doubles_nothing_when_it_goes_on(cluster: Cluster) -> None:
     cluster.explorer.hold.clear()
     await asyncio.gather(*(cluster.ask(cluster.to_first, f"t{number}") for number in range(10)))

@@ -199,6 +199,7 @@ def test_training_goes_on_exactly_from_a_saved_state(
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
 
 
+@pytest.mark.slow
 def test_an_export_leaves_no_second_model(tiny_model: Path, tmp_path: Path) -> None:
     trained = learner(tiny_model, tmp_path)
     gc.collect()

@@ -127,6 +127,7 @@ def test_what_a_step_measured_is_on_the_board(job: Job) -> None:
         assert [event.step for event in board.Scalars(f"train/{name}")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_versions_and_full_checkpoints_come_at_their_intervals(job: Job) -> None:
     job.fields["synchronizer"] = {"sync_interval": 2}
     job.fields["trainer"] |= {"save_interval": 3, "max_checkpoints_to_keep": 2}
@@ -239,6 +240,7 @@ def test_kill_9_at_any_moment_trains_everything_once(job: Job) -> None:
     assert job.steps() == {msg_id: version for version, trained in versions.items() for msg_id in trained}
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_cleanly(job: Job) -> None:
     del job.fields["buffer"]["trainer_input"]
     job.commit(groups=1)

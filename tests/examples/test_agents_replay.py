@@ -11,7 +11,9 @@ from serving import serving
 from shop import ANSWER, EXAMPLES, ShopExplorer, refunds, run_program, shop_production
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", ["sdk", *(pytest.param(name, marks=pytest.mark.slow) for name in EXAMPLES if name != "sdk")]
+)
 async def test_replays_get_the_results_of_productions_writes_and_write_nothing(
     name: str, run_loop: RunLoop, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecar_process import SidecarProcess, acknowledged
@@ -20,6 +21,7 @@ KILLS = 6
 SEED = 6
 
 
+@pytest.mark.slow
 async def test_no_acknowledged_reward_is_lost_or_counts_twice(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     explorer = ScriptedExplorer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
@@ -50,6 +51,7 @@ async def test_an_explorer_without_an_engine_costs_no_attempt(run_loop: RunLoop)
         await until(lambda: loop.ready(1), 30)
 
 
+@pytest.mark.slow
 async def test_answers_that_were_lost_cost_attempts_and_leave_the_breaker_closed(run_loop: RunLoop) -> None:
     explorer = TrinityLike()
     explorer.lost = 8

@@ -130,6 +130,7 @@ async def test_an_explorer_that_serves_another_model_now_is_asked_for_its_name(
         await until(lambda: loop.ready(2))
 
 
+@pytest.mark.slow
 async def test_prompts_that_the_explorer_always_fails_on_do_not_keep_the_others_from_it(run_loop: RunLoop) -> None:
     async with run_loop(OddExplorer(b"{}", 500), runs={"concurrency": 4}) as loop:
         for number in range(8):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecar_process import SidecarProcess
@@ -23,6 +24,7 @@ KILLS = 5
 SEED = 5
 
 
+@pytest.mark.slow
 async def test_what_was_acknowledged_goes_out_whole_and_once(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     explorer = ScriptedExplorer()

@@ -49,6 +49,7 @@ async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> 
             assert (await sidecar.runs.replays.admit("t", 1)).state == "open"
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_any_number_of_planned_replays_ends(store_url: str) -> None:
     database = Database(store_url)

@@ -39,6 +39,7 @@ async def test_sidecars_that_start_together_make_one_schema(new_postgres: Callab
         await database.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_was_killed_starts_again_with_what_it_had(
     new_postgres: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: 
         await _goes_on(loop, "before", "meanwhile", "more")
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_slow(
     new_postgres: Callable[[], str], run_loop: RunLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_server_that_is_slow(
         await _goes_on(loop, "before", "meanwhile", "more")
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_is_started_while_its_store_is_away(server: PostgresServer, tmp_path: Path) -> None:
     """As after a power cut, or where the store is what takes long to come back."""
     url = server.fresh()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from loops import Loop, RunLoop
 from rich.console import Console
 from serving import until
@@ -78,6 +79,7 @@ async def test_it_shows_problems_with_their_fix_and_asks_the_address_of_the_file
     assert "  fix: Look up the reason in docs/selection.md, and change `selection`.\n" in out
 
 
+@pytest.mark.slow
 async def test_a_key_is_taken_from_the_environment_and_asked_for_where_it_is_missing(run_loop: RunLoop) -> None:
     key = new_key()
     access = {"keys": [{"name": "operator", "roles": ["metrics"], "hash": as_hash(key)}]}

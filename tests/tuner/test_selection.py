@@ -90,6 +90,7 @@ async def test_the_model_that_is_right_most_often_is_selected(
     assert metrics == {"length_avg": 1.0}
 
 
+@pytest.mark.slow
 async def test_the_built_in_judges_find_the_cheapest_and_the_fastest(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:
@@ -139,6 +140,7 @@ async def test_judges_see_what_was_measured(models: dict[str, TunerModelConfig],
     assert len(seen) == 2
 
 
+@pytest.mark.slow
 async def test_models_are_compared_on_tasks_that_all_of_them_finished(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:
@@ -219,6 +221,7 @@ async def test_the_responses_of_such_a_model_may_stream(dataset: DatasetConfig) 
     assert (best, metrics) == (candidates[1], {"token_consumed_avg": 20.0})
 
 
+@pytest.mark.slow
 async def test_tracing_is_left_alone(models: dict[str, TunerModelConfig], dataset: DatasetConfig) -> None:
     before = trace.get_tracer_provider()
     await select_model(
