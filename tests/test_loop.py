@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
+from scripted import ScriptedExplorer
 from serving import until
 from sqlalchemy.exc import DataError, OperationalError
 from stores import ON_BOTH_STORES
+from structlog.testing import capture_logs
 
 from slipstream.capture.intake import Intake
 from slipstream.store import database as store_database
@@ -276,6 +278,47 @@ async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(r
 
         found = await until(policy)
         assert found["trained_on_commits_up_to"] == counts["commit"]
+
+
+@ON_BOTH_STORES
+async def test_a_rollback_is_told_until_training_has_passed_it(run_loop: RunLoop) -> None:
+    """Also one that was made while the sidecar was stopped, as `slipstream up` stops all."""
+    explorer = ScriptedExplorer()
+
+    async def policy(loop: Loop, version: int) -> Any:
+        async def served() -> Any:
+            policy = (await loop.status())["policy"]
+            return policy["version"] == version and policy
+
+        found = await until(served)
+        return found["rolled_back_from"], found["trained_on_commits_up_to"]
+
+    async def committed(loop: Loop, prompt: str) -> int:
+        await loop.chat(prompt)
+        await until(lambda: loop.ready(1))
+        number: int = (await loop.commit())["commit"]
+        return number
+
+    async with run_loop(explorer) as loop:
+        first = await committed(loop, "one")
+        explorer.version = 4
+        assert await policy(loop, 4) == (None, first)
+        second = await committed(loop, "two")
+        explorer.version = 5
+        assert await policy(loop, 5) == (None, second)
+        explorer.version = 6
+        assert await policy(loop, 6) == (None, second)
+    explorer.version = 4
+    with capture_logs() as logs:
+        async with run_loop(explorer) as loop:
+            assert await policy(loop, 4) == (6, first)
+            third = await committed(loop, "three")
+            explorer.version = 5
+            assert await policy(loop, 5) == (6, third), "trained anew, on what was committed since"
+            explorer.version = 7
+            assert await policy(loop, 7) == (None, third)
+    told = [line for line in logs if line["event"] == "policy_rolled_back"]
+    assert [(line["version"], line["instead_of"], line["log_level"]) for line in told] == [(4, 6, "warning")]
 
 
 @ON_BOTH_STORES

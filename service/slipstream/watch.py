@@ -67,11 +67,12 @@ class ExplorerWatch:
             _log.warning("explorer_restarted")
             self._metrics.explorer_restarts.inc()
         if seen.version is not None and seen.version != self.version:
-            if seen.version and self.version is not None and seen.version < self.version:
-                _log.warning("policy_rolled_back", version=seen.version, instead_of=self.version)
             async with self._database.write() as session:
-                if await commits.record_version(session, seen.version, self._clock()):
-                    _log.info("policy_version", version=seen.version)
+                before = await commits.record_version(session, seen.version, self._clock())
+            if seen.version and before is not None and seen.version < before:
+                _log.warning("policy_rolled_back", version=seen.version, instead_of=before)
+            elif seen.version != before:
+                _log.info("policy_version", version=seen.version)
             self.version = seen.version
             self._metrics.policy_version.set(seen.version)
         return False

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
+from running_up import ROOT, Up, slipstream_up
+from scripted import production_app
+from serving import serving, until
 from test_trainer import Job
 
 from slipstream.embedded import checkpoints
@@ -73,6 +80,57 @@ def test_it_is_refused_while_the_trainer_runs(job: Job) -> None:
     with trainer_lock(job.directory), pytest.raises(TrainerRuns, match="stop it first"):
         rollback(1, job.file)
     assert checkpoints.latest_version(job.directory) == 2
+
+
+@pytest.mark.slow
+async def test_the_whole_stack_goes_on_from_the_version(tiny_model: Path, tmp_path: Path) -> None:
+    """As the docs have it: stop all, roll back, start all; the training goes on, and the sidecar says from where."""
+    (tmp_path / "overlay.yaml").write_text("model: {max_response_tokens: 16}\n")
+    overlays = [tmp_path / "overlay.yaml"]
+
+    async def version_after(up: Up, prompt: str, version: int) -> dict[str, Any]:
+        body = {"model": "m", "messages": [{"role": "user", "content": prompt}]}
+        await up.client.post("/v1/chat/completions", json=body)
+
+        async def served() -> Any:
+            policy = (await up.client.get("/status")).json()["policy"]
+            return policy["version"] == version and policy
+
+        return cast(dict[str, Any], await until(served, 180, f"no version {version}"))
+
+    async with serving(production_app()) as production_url:
+        start = partial(
+            slipstream_up,
+            tmp_path,
+            tiny_model,
+            production_url,
+            overlays=overlays,
+            SLIPSTREAM_SELECTION="{sampling: {rate: 1}}",
+            SLIPSTREAM_RUNS__REPEAT_TIME="8",
+            SLIPSTREAM_REWARDS__CALCULATORS="[{python: 'my_rewards:score'}]",
+            SLIPSTREAM_COMMIT__MAX_PENDING="8",
+        )
+        (tmp_path / "my_rewards.py").write_text("def score(run):\n    return run.run_id % 2\n")
+        async with start() as up:
+            for number in (1, 2, 3):
+                assert (await version_after(up, f"question {number}", number))["rolled_back_from"] is None
+        options = ["--overlay", str(ROOT / "overlays" / "small-cpu.yaml"), "--overlay", str(overlays[0])]
+        command = [sys.executable, "-m", "slipstream", "rollback", "1", *options]
+        rolled_back = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=up.environment)
+        assert await rolled_back.wait() == 0
+        job = tmp_path / "checkpoints" / "slipstream" / "policy"
+        before = json.loads((job / "global_step_1" / "trained_on.json").read_text())["msg_ids"]
+        discarded = [
+            msg_id
+            for told in (job / "rolled_back").glob("*/global_step_*/trained_on.json")
+            for msg_id in json.loads(told.read_text())["msg_ids"]
+        ]
+        async with start() as up:
+            assert (await version_after(up, "question 4", 2))["rolled_back_from"] == 3
+        assert "policy_rolled_back" in up.log
+        trained = json.loads((job / "global_step_2" / "trained_on.json").read_text())["msg_ids"]
+        assert (len(before), len(discarded), len(trained)) == (8, 16, 8)
+        assert not set(trained) & {*before, *discarded}
 
 
 def trinity_job(folder: Path, steps: dict[int, bool]) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from sqlalchemy import create_engine, text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -32,6 +33,7 @@ class Job:
     """A job directory with its database, and a Trainer's configuration for it."""
 
     def __init__(self, tmp_path: Path, model: Path) -> None:
+        self._path = tmp_path / "trainer.yaml"
         self.fields: dict[str, Any] = {
             "mode": "train",
             "project": "test",
@@ -47,6 +49,11 @@ class Job:
     @property
     def config(self) -> EngineConfig:
         return EngineConfig.model_validate(self.fields)
+
+    @property
+    def file(self) -> Path:
+        self._path.write_text(yaml.safe_dump(self.fields))
+        return self._path
 
     @property
     def directory(self) -> Path:

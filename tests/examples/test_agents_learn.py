@@ -6,13 +6,8 @@ is a tiny random model, which calls no tools, and production plays its part by s
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-import os
 import re
-import shutil
-import signal
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +17,7 @@ import httpx
 import pytest
 import pytest_asyncio
 import yaml
-from ports import free_port
+from running_up import slipstream_up
 from serving import serving, until
 from shop import ANSWER, EXAMPLES, refunds, run_program, shop_production
 
@@ -46,34 +41,19 @@ class Services:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def services(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Services]:
     folder = tmp_path_factory.mktemp("services")
-    for file in ("sidecar.yaml", "explorer.yaml", "trainer.yaml"):
-        shutil.copy(ROOT / file, folder)
     (folder / "short.yaml").write_text(yaml.safe_dump({"model": {"max_response_tokens": 16}}))
-    port, explorer_port = free_port(), free_port()
     production: list[dict[str, Any]] = []
-    async with serving(shop_production(production)) as production_url:
-        environment = {
-            **os.environ,
-            "MODEL_PATH": str(tiny_model),
-            "CHECKPOINT_ROOT_DIR": str(folder / "checkpoints"),
-            "EXPLORER_PORT": str(explorer_port),
-            "SLIPSTREAM_LISTEN": f"127.0.0.1:{port}",
-            "SLIPSTREAM_PRODUCTION__BASE_URL": f"{production_url}/v1",
-            "SLIPSTREAM_EXPLORER__BASE_URL": f"http://127.0.0.1:{explorer_port}",
-            "SLIPSTREAM_SELECTION": "{sampling: {rate: 0}}",  # the runner chooses
-        }
-        overlays = [str(ROOT / "overlays" / name) for name in ("small-cpu.yaml", "multi-step-grpo.yaml")]
-        command = [sys.executable, "-m", "slipstream", "up"]
-        for overlay in (*overlays, "short.yaml"):
-            command += ["--overlay", overlay]
-        up = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            await until(lambda: _ready(url), 180)
-            yield Services(production_url, url, production)
-        finally:
-            up.send_signal(signal.SIGTERM)
-            await up.wait()
+    async with (
+        serving(shop_production(production)) as production_url,
+        slipstream_up(
+            folder,
+            tiny_model,
+            production_url,
+            overlays=[ROOT / "overlays" / "multi-step-grpo.yaml", folder / "short.yaml"],
+            SLIPSTREAM_SELECTION="{sampling: {rate: 0}}",  # the runner chooses
+        ) as up,
+    ):
+        yield Services(production_url, str(up.client.base_url).rstrip("/"), production)
 
 
 @pytest.mark.slow
@@ -122,11 +102,3 @@ async def _status(services: Services) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=services.url, timeout=60) as control:
         status: dict[str, Any] = (await control.get("/status")).json()
     return status
-
-
-async def _ready(url: str) -> bool:
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as control:
-            return (await control.get("/readyz")).json()["explorer"] is True
-    except httpx.TransportError:
-        return False

@@ -71,6 +71,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
         "policy": {
             "version": version,
             "changed_at": None if served is None else served.seen_at,
+            "rolled_back_from": None if served is None else served.rolled_back_from,
             "trained_on_commits_up_to": None if served is None else served.last_commit,
         },
         "next_commit": {

@@ -19,13 +19,14 @@ from slipstream.store.tables.runs import GroupRow, RunRow
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The policy version that is served: since when, the last commit that it can have been trained on, and what was
-    delivered since it appeared."""
+    """The policy version that is served: since when, the last commit that it can have been trained on, what was
+    delivered since it appeared, and the newest version that was served before a rollback to an older one."""
 
     version: int
     seen_at: float
     last_commit: int | None
     experiences_since: int
+    rolled_back_from: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,13 @@ async def lately(
     return Lately(
         served=None
         if version is None
-        else Served(version.version, version.seen_at, version.last_commit_id, delivered - before),
+        else Served(
+            version.version,
+            version.seen_at,
+            version.last_commit_id,
+            delivered - before,
+            await _rolled_back_from(session, version.version),
+        ),
         delivered=delivered,
         last_delivery=await session.scalar(ended),
         untrained=max(0, await commits.delivered_experiences(session, old) - before),
@@ -100,6 +107,12 @@ async def lately(
         ready=await commits.ready_experiences(session),
         ready_since=await session.scalar(waits),
     )
+
+
+async def _rolled_back_from(session: AsyncSession, version: int) -> int | None:
+    """Version 0 is no rollback: an Explorer that was just started serves it until it has read a checkpoint."""
+    newest = await session.scalar(select(func.max(VersionRow.version)))
+    return newest if version and newest is not None and newest > version else None
 
 
 async def _passed_over(session: AsyncSession) -> Mapping[str, int]:
