@@ -334,6 +334,8 @@ def _engine_config(path: Path, mode: Literal["serve", "train"], overlays: list[P
     from slipstream.embedded.config import load_config
     from slipstream.embedded.model_directory import check_model_directory
 
+    with _embedded_extra():
+        _find("torch")
     config = load_config(path, mode, overlays or ())
     check_model_directory(config.model.model_path)
     return config

@@ -7,10 +7,13 @@ them as ever.
 from __future__ import annotations
 
 import functools
+import os
 import sqlite3
+import ssl
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -28,10 +31,18 @@ def made_once() -> Iterator[None]:
     """The schema of a new SQLite store, httpx's TLS context, and Hyperscan's databases."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_upgrade", _migrated_once())
-        patch.setattr(httpx._transports.default, "create_ssl_context", functools.cache(httpx.create_ssl_context))
+        patch.setattr(httpx._transports.default, "create_ssl_context", _tls_context)
         for module in (redactor, kept):
             patch.setattr(module, "Suspects", _suspects)
         yield
+
+
+def _tls_context(**how: Any) -> ssl.SSLContext:
+    own = how["verify"] is not True or any(name in os.environ for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+    return httpx.create_ssl_context(**how) if own else _usual_context()
+
+
+_usual_context = functools.cache(httpx.create_ssl_context)
 
 
 def _suspects(signs: Mapping[str, Iterable[str]]) -> Suspects:

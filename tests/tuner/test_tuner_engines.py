@@ -143,6 +143,8 @@ def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: 
     with pytest.raises(ValueError, match="model: missing; the local engine needs it"):
         tune(workflow_func=one_call, train_dataset=data)
     (folder / "model").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / "model" / name).touch()
     model = TunerModelConfig(model_path="model", max_model_len=64)
     algorithm = AlgorithmConfig(algorithm_type="rloo")
     with pytest.raises(ValueError, match="algorithm_type: a local engine knows multi_step_grpo, grpo, ppo; found 'rl"):
