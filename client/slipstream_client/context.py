@@ -154,13 +154,13 @@ _current: ContextVar[Scope | None] = ContextVar("slipstream", default=None)
 
 
 def current() -> Context:
-    """What a call carries that would begin here."""
+    """Return the context that a call carries if it begins here."""
     scope = handle()
     return scope.context() if scope is not None else NOTHING
 
 
 def is_replay() -> bool:
-    """Whether this code runs for training, in a replay of an agent or left behind by one, and not for a user."""
+    """Return True in a replay of an agent and in code that one left behind: it runs for training, not for a user."""
     return current().replay is not None
 
 

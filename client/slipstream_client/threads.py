@@ -131,7 +131,7 @@ def _submit_to_process(submit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _submit_to_thread_pool(submit: Callable[..., Any]) -> Callable[..., Any]:
-    """Of `multiprocessing.pool.Pool`, for the kind with threads: its workers take each job with its scope."""
+    """Wrap `multiprocessing.pool.Pool`'s submit: in a `ThreadPool` each job runs in the scope of its caller."""
 
     def submit_with_scope(self: Any, func: Callable[..., T], *args: Any, **kwargs: Any) -> Any:
         scope = handle()

@@ -96,11 +96,24 @@ def test_a_variable_that_is_not_set(deployment: Path, monkeypatch: pytest.Monkey
     assert "MODEL_PATH" in run.stderr
 
 
-def test_what_the_sidecar_refuses(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLIPSTREAM_RUNS__REPEAT_TIME", "none")
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("SLIPSTREAM_RUNS__REPEAT_TIME", "none", "runs.repeat_time: "),
+        (
+            "SLIPSTREAM_SELECTION",
+            "{python: 'math:pi'}",
+            "selection.python: expected a function of a task, or a class or an object with select(task); found float",
+        ),
+    ],
+)
+def test_what_the_sidecar_refuses(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, value)
     run = doctor("--offline")
     assert run.returncode == 2
-    assert "runs.repeat_time" in run.stderr
+    assert message in run.stderr
 
 
 def test_it_looks_at_the_machine_and_what_runs_too(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

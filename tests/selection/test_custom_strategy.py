@@ -78,12 +78,14 @@ def test_reasons_stay_few():
             "a Python object that can be imported; found no Nothing in the module own_strategies",
         ),
         ("no_such_module:Nothing", "a Python object that can be imported; found no module no_such_module .looked in"),
+        ("own_strategies:number", "a function of a task, or a class or an object with select.task.; found int"),
+        ("own_strategies:later", "plain code; found a coroutine function"),
         ({"params": {}}, "Field required"),
         ({"object": "own_strategies:Longer", "parms": {}}, "Extra inputs"),
         (7, "valid dictionary"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_refused(python, told):
+def test_what_cannot_decide_is_refused(python, told):
     with pytest.raises(ValueError, match=told):
         SelectionSettings.model_validate({"python": python})
 
@@ -93,8 +95,6 @@ def test_a_name_that_leads_nowhere_is_refused(python, told):
     [
         ({"object": "own_strategies:Longer", "params": {"cals": 3}}, r"^selection\.any\.1\.python\.params: .*cals"),
         ("own_strategies:Broken", r"^selection\.any\.1\.python\.params: .*RuntimeError: no licence"),
-        ("own_strategies:number", r"^selection\.any\.1\.python\.object: expected a function of a task"),
-        ("own_strategies:later", r"^selection\.any\.1\.python\.object: expected plain code; found a coroutine"),
         ("own_strategies:Later", r"^selection\.any\.1\.python\.object: expected plain code; found a coroutine"),
     ],
 )

@@ -46,11 +46,11 @@ class Call:
 
     @property
     def observed(self) -> bool:
-        """Whether anybody asks what the agent returns."""
+        """True if the agent's result is wanted: a runner has chosen the call."""
         return self._chosen is not None
 
     def context(self) -> Context:
-        """What the call adds to the context of its caller."""
+        """Return the context that holds inside the call."""
         return Context(task_id=self.task_id, call=self)
 
     def saw(self, context: Context) -> None:

@@ -137,7 +137,7 @@ class Conductor:
         slot: Slot,
         scope: Scope | None = None,
     ) -> Any:
-        """What a function of the developer returns; a generator's items.
+        """Run a function of the developer and return its result; of a generator, its items.
 
         Args:
             scope: ends with the function: later than the run, where that did not wait for it.

@@ -25,10 +25,10 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Scope(None, content=True)
-"""Of an admin key without a tenant, and of everybody where no key is asked for."""
+"""The scope of an admin key without a tenant, and of each caller if no keys are configured."""
 
 LEAST = Scope(DEFAULT, content=False)
-"""Of whoever shows no key and may ask all the same, and where nothing is known of the caller."""
+"""The scope of a caller without a key on a route that needs none, and of one that nothing is known about."""
 
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Scope).decode

@@ -12,7 +12,7 @@ from typing import Any
 from slipstream.config.python_object import load_object
 from slipstream.errors import ConfigError
 from slipstream.selection.decision import Decision
-from slipstream.selection.settings import Python
+from slipstream.selection.settings import Python, check_select
 from slipstream.trajectory import Task
 from slipstream.user_errors import UserErrors
 
@@ -66,8 +66,8 @@ def _select_of(settings: Python, path: str) -> Callable[[Task], Any]:
                 f"{path}.params: {settings.object} refused them ({type(error).__name__}: {error})"
             ) from error
     select = getattr(found, "select", found)
-    if not callable(select):
-        raise ConfigError(f"{path}.object: expected a function of a task, or a class or an object with select(task)")
-    if inspect.iscoroutinefunction(select):
-        raise ConfigError(f"{path}.object: expected plain code; found a coroutine function")
+    try:
+        check_select(select)
+    except ValueError as error:
+        raise ConfigError(f"{path}.object: expected {error}") from error
     return partial(select, **params)

@@ -82,6 +82,19 @@ class Budget(_Strategy):
     tasks_per_hour: int = Field(ge=1)
 
 
+def check_select(select: Any) -> None:
+    """Refuse what cannot decide about a task.
+
+    Raises:
+        ValueError: it cannot be called, or is asynchronous.
+    """
+    if not callable(select):
+        found = type(select).__name__
+        raise ValueError(f"a function of a task, or a class or an object with select(task); found {found}")  # noqa: TRY004
+    if inspect.iscoroutinefunction(select):
+        raise ValueError("plain code; found a coroutine function")
+
+
 class Python(_Strategy):
     """A strategy of one's own: a function of a task, or a class with `select(task)`, given `params`."""
 
@@ -96,8 +109,9 @@ class Python(_Strategy):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         found = load_object(self.object)
-        select = getattr(found, "select", found)
-        if callable(select) and not inspect.isclass(found):  # the rest is seen when the strategy is made
+        if not inspect.isclass(found):  # an object of a class is looked at when it is made
+            select = getattr(found, "select", found)
+            check_select(select)
             check_call(select, "a task", self.params, self.object)
         return self
 
