@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from composed import ROOT, compose_program
 from loops import RunLoop
 from scripted import ScriptedExplorer
@@ -50,6 +51,40 @@ def test_every_option_of_a_compose_command_is_one() -> None:
                 break  # the service; what follows is its own program's
             if word.startswith("-"):
                 assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}\b", helps[subcommand]), words
+
+
+def told_to_run() -> list[tuple[str, list[str]]]:
+    """The service, and the words for its own program, of each `run` and `exec` that keeps its entrypoint."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    found = []
+    for words in commands():
+        if {"run", "exec"} & set(words) and "--entrypoint" not in words:
+            [at] = [number for number, word in enumerate(words) if word in services]
+            found.append((words[at], words[at + 1 :]))
+    return found
+
+
+def test_what_is_stopped_and_started_are_services() -> None:
+    services = set(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"])
+    found = [words[3:] for words in commands() if words[2] in ("stop", "start", "restart")]
+    assert found
+    assert all(services.issuperset(names) for names in found), found
+
+
+def test_the_rollback_of_the_page_is_a_command_with_the_files_of_its_service(tmp_path: Path) -> None:
+    [(service, words)] = [(service, words) for service, words in told_to_run() if words[:1] == ["rollback"]]
+    mounts = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"][service]["volumes"]
+    for mount in mounts:
+        if mount.startswith("./"):
+            host, inside, *_ = mount.split(":")
+            words = [word.replace(inside, str(ROOT / host)) for word in words]
+    run = subprocess.run(
+        [sys.executable, "-m", "slipstream", *words],
+        env={"CHECKPOINT_ROOT_DIR": str(tmp_path), "MODEL_PATH": "/models/smollm2"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr == f"slipstream: {tmp_path}/slipstream/policy: expected the directory of a job, found nothing\n"
 
 
 def test_every_variable_has_its_row_and_its_default() -> None:
