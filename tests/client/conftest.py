@@ -55,3 +55,11 @@ def ask() -> Callable[..., str]:
             return str(sdk.chat.completions.create(model="prod", messages=messages, **fields).id)
 
     return call
+
+
+@pytest.fixture
+def instrumented() -> Iterator[None]:
+    """Threads and pools carry the context, as a `TrainingRunner` has them do."""
+    slipstream.instrument_threads()
+    yield
+    slipstream.uninstrument_threads()

@@ -23,13 +23,6 @@ import slipstream_client as slipstream
 T = TypeVar("T")
 
 
-@pytest.fixture
-def instrumented() -> Iterator[None]:
-    slipstream.instrument_threads()
-    yield
-    slipstream.uninstrument_threads()
-
-
 def labels() -> tuple[str, ...]:
     return slipstream.current().labels
 

@@ -19,12 +19,7 @@ import slipstream_client as slipstream
 from slipstream_client.context import Context, Replay, entered
 from slipstream_client.side_effects.recording import GuardedReplay, Recording
 
-
-@pytest.fixture(autouse=True)
-def instrumented() -> Iterator[None]:
-    slipstream.instrument_threads()
-    yield
-    slipstream.uninstrument_threads()
+pytestmark = pytest.mark.usefixtures("instrumented")
 
 
 def labels() -> tuple[str, ...]:
