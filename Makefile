@@ -60,8 +60,8 @@ lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format
 audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lists them; without a network it says so
 	$(BIN)/python deploy/audit.py constraints.txt
 
-# As many test processes as a small machine has cores; each test file runs in one of them, in order.
-WORKERS ?= 2
+# One more test process than a small machine has cores: some tests wait. Each test file runs in one process, in order.
+WORKERS ?= 3
 
 # What is marked `slow` is for a release; everything else runs on each change.
 test: $(INSTALLED)  ## the tests, without those marked slow
