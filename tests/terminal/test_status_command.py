@@ -117,3 +117,17 @@ def test_what_others_wrote_is_no_command_for_the_terminal() -> None:
     assert "\x07" not in said
     assert "\x1b[2J" not in said
     assert said.count("x") < 400
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ({"version": 4, "rolled_back_from": None}, "policy version  4"),
+        ({"version": 4, "rolled_back_from": 6}, "policy version  4, rolled back from 6"),
+        ({"version": None, "rolled_back_from": None}, "policy version  not known"),
+    ],
+)
+def test_a_rollback_stands_beside_the_version(policy: dict[str, Any], line: str) -> None:
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(table({"slipstream": "1", "policy": policy}, "http://x"))
+    assert line in [row.rstrip() for row in screen.getvalue().splitlines()]

@@ -50,8 +50,9 @@ def _rows(status: Status) -> Iterable[tuple[str, str]]:
     up = {True: "up", False: f"away: {explorer.get('error')}", None: "not asked yet"}[explorer.get("up")]
     breaker = explorer.get("breaker", "closed")
     yield "Explorer", up if breaker == "closed" else f"{up}; circuit breaker {breaker}"
+    version = "not known" if policy.get("version") is None else f"{policy['version']}"
     back = f", rolled back from {policy['rolled_back_from']}" if policy.get("rolled_back_from") is not None else ""
-    yield "policy version", f"{policy.get('version')}{back}{_ago(policy.get('changed_at'))}"
+    yield "policy version", f"{version}{back}{_ago(policy.get('changed_at'))}"
     selection = status.get("selection", {})
     yield "selected", _counts(selection.get("selected"))
     yield "not selected", _counts(selection.get("not_selected"))
