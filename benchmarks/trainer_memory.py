@@ -1,9 +1,10 @@
 """Measure the embedded Trainer's memory by version: SmolLM2-135M at the demo's settings.
 
-    python benchmarks/trainer_memory.py [--steps 200] [--model DIR] [--source DIR]
+    python benchmarks/trainer_memory.py [--steps 200] [--longest] [--model DIR] [--source DIR]
 
 The Trainer is a process of its own (`slipstream trainer`), on experiences made beforehand: four tasks of eight answers
-a step, of random tokens and as long as the demo's, so that nothing else runs. After each version, what it holds
+a step, of random tokens and as long as the demo's, so that nothing else runs. With `--longest` a step is one task of
+eight answers, as long as `overlays/small-cpu.yaml` lets them be. After each version, what it holds
 (resident, without pages of files) and the most that it held since the version before.
 """
 
@@ -29,11 +30,24 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Answer, ExperienceStore
 
 ROOT = Path(__file__).parents[1]
-_TASKS, _RUNS = 4, 8
-_INSTRUCTIONS, _QUESTION, _ANSWER = 180, (20, 40), (8, 64)  # tokens; the fewest and the most
 _VOCABULARY = 49_000
 _LOGPROB = -11.0  # of a token drawn evenly
 _MIB = 2**20
+
+
+class Batch(NamedTuple):
+    """What a step is trained on. Lengths are in tokens; of questions and answers the shortest and the longest."""
+
+    tasks: int
+    runs: int
+    instructions: int
+    question: tuple[int, int]
+    answer: tuple[int, int]
+    max_model_len: int
+
+
+DEMO = Batch(tasks=4, runs=8, instructions=180, question=(20, 40), answer=(8, 64), max_model_len=512)
+LONGEST = Batch(tasks=1, runs=8, instructions=1400, question=(100, 130), answer=(384, 512), max_model_len=2048)
 
 
 class Held(NamedTuple):
@@ -47,6 +61,7 @@ class Held(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--longest", action="store_true", help="long answers in place of the demo's")
     parser.add_argument("--model", type=Path, help="a model directory (default: SmolLM2, fetched)")
     parser.add_argument("--source", type=Path, default=ROOT, help="a checkout of this repository, whose Trainer runs")
     arguments = parser.parse_args()
@@ -55,19 +70,20 @@ def main() -> None:
         weights = arguments.model or model.fetch("smollm2", place / "model")
         rows = []
         began = time.monotonic()
-        for held in measure(place, weights.absolute(), arguments.steps, arguments.source.absolute()):
+        batch = LONGEST if arguments.longest else DEMO
+        for held in measure(place, weights.absolute(), arguments.steps, arguments.source.absolute(), batch):
             rows.append(held)
             if held.version % 10 == 1 or held.version == arguments.steps:
                 print(f"version {held.version:4}: {held.now:6.0f} MiB, at most {held.peak:6.0f}", flush=True)
     print(f"{time.monotonic() - began:.0f} s\n\n{table(rows)}")
 
 
-def measure(place: Path, weights: Path, steps: int, source: Path) -> Iterator[Held]:
+def measure(place: Path, weights: Path, steps: int, source: Path, batch: Batch = DEMO) -> Iterator[Held]:
     """Train and look, version by version."""
-    config = EngineConfig.model_validate(fields(place, weights, steps))
-    commit(config, steps)
+    config = EngineConfig.model_validate(fields(place, weights, steps, batch))
+    commit(config, steps, batch)
     file = place / "trainer.yaml"
-    file.write_text(yaml.safe_dump(fields(place, weights, steps)))
+    file.write_text(yaml.safe_dump(fields(place, weights, steps, batch)))
     command = [sys.executable, "-P", "-m", "slipstream", "--log-format", "json", "trainer", "--config", str(file)]
     environment = os.environ | {"PYTHONPATH": str(source / "service")}
     with (place / "trainer.log").open("w+") as log:
@@ -89,30 +105,34 @@ def measure(place: Path, weights: Path, steps: int, source: Path) -> Iterator[He
             trainer.wait()
 
 
-def fields(place: Path, weights: Path, steps: int) -> dict[str, Any]:
+def fields(place: Path, weights: Path, steps: int, batch: Batch) -> dict[str, Any]:
     """As examples/demo/trainer.yaml, with a rate at which the weights stay where they are."""
     return {
         "mode": "train",
         "checkpoint_root_dir": str(place),
-        "model": {"model_path": str(weights), "max_model_len": 512, "max_response_tokens": 64},
+        "model": {
+            "model_path": str(weights),
+            "max_model_len": batch.max_model_len,
+            "max_response_tokens": batch.answer[1],
+        },
         "algorithm": {"algorithm_type": "grpo", "optimizer": {"lr": 1e-8, "weight_decay": 0.0}},
-        "buffer": {"train_batch_size": _TASKS * _RUNS},
+        "buffer": {"train_batch_size": batch.tasks * batch.runs},
         "trainer": {"max_checkpoints_to_keep": 2, "total_steps": steps + 1},
     }
 
 
-def commit(config: EngineConfig, steps: int) -> None:
+def commit(config: EngineConfig, steps: int, batch: Batch) -> None:
     """Put the experiences of all steps into the buffer."""
     store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
     source = np.random.default_rng(1)
-    instructions = source.integers(10, _VOCABULARY, _INSTRUCTIONS)
+    instructions = source.integers(10, _VOCABULARY, batch.instructions)
     for step in range(steps + 1):
-        for task in range(_TASKS):
-            question = source.integers(10, _VOCABULARY, source.integers(*_QUESTION))
+        for task in range(batch.tasks):
+            question = source.integers(10, _VOCABULARY, source.integers(*batch.question))
             prompt = np.concatenate([instructions, question])
-            for run in range(_RUNS):
+            for run in range(batch.runs):
                 name = f"{step}-{task}-{run}"
-                answer = source.integers(10, _VOCABULARY, source.integers(*_ANSWER))
+                answer = source.integers(10, _VOCABULARY, source.integers(*batch.answer))
                 store.record([Answer(name, prompt, answer, np.full(len(answer), _LOGPROB), step)])
                 store.feedback([name], float(source.random()), f"{step}-{task}", run)
         store.commit("grpo")
