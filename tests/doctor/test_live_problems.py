@@ -51,7 +51,7 @@ def fine(plant: Plant) -> Moment:
         waiting=3,
         store_full=False,
         lately=Lately(
-            served=Served(version=3, seen_at=NOW - 60, last_commit=7, experiences_since=32),
+            served=Served(version=3, seen_at=NOW - 60, last_commit=7, experiences_since=32, rolled_back_from=None),
             delivered=320,
             last_delivery=NOW - 90,
             untrained=0,
@@ -106,7 +106,7 @@ def test_engines_have_time_to_meet(fine: Moment) -> None:
 
 
 def test_a_trainer_that_does_not_consume(fine: Moment) -> None:
-    served = Served(version=3, seen_at=NOW - 2 * DAY, last_commit=7, experiences_since=64)
+    served = Served(version=3, seen_at=NOW - 2 * DAY, last_commit=7, experiences_since=64, rolled_back_from=None)
     stuck = store(fine, served=served, last_delivery=NOW - STALE, untrained=32)
     [found] = problems(stuck)
     assert (found.code, found.severity) == ("live.trainer_does_not_consume", "error")
@@ -118,7 +118,7 @@ def test_a_trainer_that_does_not_consume(fine: Moment) -> None:
 
 
 def test_without_a_batch_size_a_large_one_is_assumed(fine: Moment, plant: Plant) -> None:
-    served = Served(version=3, seen_at=NOW - DAY, last_commit=7, experiences_since=600)
+    served = Served(version=3, seen_at=NOW - DAY, last_commit=7, experiences_since=600, rolled_back_from=None)
     stuck = replace(store(fine, served=served, untrained=300), settings=plant().sidecar)
     [found] = problems(stuck)
     assert found.found.endswith("a batch of 256 is assumed (explorer.train_batch_size)")
