@@ -62,6 +62,9 @@ except KeyboardInterrupt:
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
+AS_FROM_A_TERMINAL = ("env", "--default-signal=INT")
+"""The tests may run in a script's background, where SIGINT is ignored, by programs that they start too."""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -134,7 +137,7 @@ def test_trinity_runs_on_the_merged_file_and_on_a_ray_of_its_own(run: Run, tmp_p
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_trinity_in_order_and_then_its_ray(run: Run, tmp_path: Path, number: signal.Signals) -> None:
-    process = run(behaviour="wait")
+    process = run(behaviour="wait", before=AS_FROM_A_TERMINAL)
     until((tmp_path / "serving").exists)
     process.send_signal(number)
     assert result(process)[0] == 0
