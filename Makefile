@@ -114,7 +114,7 @@ $(NODE_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: te
 	@touch $@
 
 test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
-	$(BIN)/python -m pytest tests/trinity
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile tests/trinity
 
 test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protection out: its contract test must fail
 	$(BIN)/python tests/trinity/protections.py

@@ -48,8 +48,9 @@ async def test_concurrent_requests_get_connections_of_their_own() -> None:
         b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\nx",
         answer(b"x") + b"surplus",
         answer(b"x") + answer(b"y"),
+        b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 1\r\n\r\nx",
     ],
-    ids=["close", "http-1.0", "surplus", "two-answers"],
+    ids=["close", "http-1.0", "surplus", "two-answers", "500"],
 )
 async def test_connection_that_cannot_be_trusted_is_not_used_again(response: bytes) -> None:
     async def script(peer: Peer) -> None:

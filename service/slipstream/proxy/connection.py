@@ -264,7 +264,9 @@ class Connection(asyncio.Protocol):
                 self.within(self._idle_timeout, "idle_timeout")
             receiver.answer(starts, pieces, False)
             return
-        reusable = self._keep_alive and not self._surplus  # the pool asks whether it is open still
+        # The pool asks whether it is open still. After the 500 of an application that raised, uvicorn closes the
+        # connection and has not announced it: the next request on it would meet the end.
+        reusable = self._keep_alive and not self._surplus and self.status != 500
         if self._bodiless:
             self._parser = None  # it waits for the body that this answer has not
         self._receiver = None
