@@ -60,15 +60,16 @@ lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format
 audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lists them; without a network it says so
 	$(BIN)/python deploy/audit.py constraints.txt
 
-# One more test process than a small machine has cores: some tests wait. Each test file runs in one process, in order.
-WORKERS ?= 3
+# Twice as many test processes as a small machine has cores: many tests wait. Each test file runs in one process, in
+# order, and `tests/support/tiers.py` says which goes first.
+WORKERS ?= 4
 
 # What is marked `slow` is for a release; everything else runs on each change.
 test: $(INSTALLED)  ## the tests, without those marked slow
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
 
 test-slow: $(INSTALLED)  ## the tests marked slow
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/production_vllm --ignore=tests/clients -m slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/production_vllm --ignore=tests/clients -m slow
 
 test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-production-vllm  ## everything, before a release: hours
 
@@ -114,7 +115,7 @@ $(NODE_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: te
 	@touch $@
 
 test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile tests/trinity
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/trinity
 
 test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protection out: its contract test must fail
 	$(BIN)/python tests/trinity/protections.py

@@ -7,11 +7,14 @@ say the same thing many times:
   tables whose cases differ in one byte.
 - A test that runs on both stores runs on SQLite in the fast tier. On PostgreSQL it does in `store/` and `cluster/`
   only, which hold the statements that differ between the two.
+
+They are also put in order. Test processes take whole files, and a file of one or two tests is one of minutes: those go
+first, so that no process is left alone with one of them at the end. (`--no-loadscope-reorder` keeps that order.)
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -20,7 +23,7 @@ OF_BOTH_STORES = {"store", "cluster"}
 
 
 def sort_tests(items: list[pytest.Item]) -> None:
-    """Mark with `slow` what belongs to the slow tier and has no such mark of its own."""
+    """Mark with `slow` what belongs to the slow tier and has no such mark of its own; files of few tests first."""
     tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sampled"):
@@ -32,6 +35,8 @@ def sort_tests(items: list[pytest.Item]) -> None:
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker(pytest.mark.slow)
+    in_file = Counter(item.path for item in items if not item.get_closest_marker("slow"))
+    items.sort(key=lambda item: in_file[item.path])  # stable: the tests of a file stay in their order
 
 
 def _store(item: pytest.Item) -> object:
