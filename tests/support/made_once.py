@@ -57,19 +57,18 @@ def _compiled(signs: tuple[tuple[str, tuple[str, ...]], ...]) -> Suspects:
 def _migrated_once() -> object:
     """Migrate one store from nothing, and copy its schema into every other new one. One with tables is migrated."""
     migrate = database._upgrade
-    schema: list[str] = []
+    # At once, and not when the first test opens a store: one that watches engines would see this one too.
+    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(f"{folder}/store.db")) as template:
+        engine = create_engine(f"sqlite:///{folder}/store.db")
+        with engine.begin() as first:
+            migrate(first)
+        engine.dispose()
+        schema = [line for line in template.iterdump() if line not in {"BEGIN TRANSACTION;", "COMMIT;"}]
 
     def upgrade(connection: Connection) -> None:
         if connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
             migrate(connection)
             return
-        if not schema:
-            with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(f"{folder}/store.db")) as template:
-                engine = create_engine(f"sqlite:///{folder}/store.db")
-                with engine.begin() as first:
-                    migrate(first)
-                engine.dispose()
-                schema.extend(line for line in template.iterdump() if line not in {"BEGIN TRANSACTION;", "COMMIT;"})
         for statement in schema:
             connection.exec_driver_sql(statement)
 
