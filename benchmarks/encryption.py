@@ -23,9 +23,9 @@ from typing import Any
 
 import structlog
 
-from slipstream.config.settings import Settings
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.tap import Exchange
+from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 
 _REQUEST, _ANSWER = 2000, 1000

@@ -35,9 +35,9 @@ import psutil
 import uvloop
 
 from slipstream import logs
-from slipstream.config.settings import Settings
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.tap import Exchange
+from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 from slipstream.store import commits
 

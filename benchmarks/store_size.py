@@ -36,13 +36,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from filled import ANSWER, REQUEST, fill
 
-from slipstream.config.settings import Settings
+from slipstream.api import feedback as feedback_route
+from slipstream.api import marks as marks_route
+from slipstream.api import observe
+from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
-from slipstream.retention import Retention
-from slipstream.routes import feedback as feedback_route
-from slipstream.routes import marks as marks_route
-from slipstream.routes import observe
+from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
 from slipstream.store.database import Database

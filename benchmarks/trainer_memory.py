@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from slipstream import model
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Answer, ExperienceStore
+from slipstream.local import model
 
 ROOT = Path(__file__).parents[1]
 _VOCABULARY = 49_000

@@ -17,7 +17,7 @@ from shared_by_tenants import RunShared, sharing
 from stores import postgres_server
 from tiers import sort_tests
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
@@ -41,7 +41,7 @@ def new_postgres() -> Iterator[Callable[[], str]]:
 @pytest.fixture(scope="session")
 def smollm2(pytestconfig: pytest.Config) -> Path:
     """SmolLM2-135M-Instruct, kept between runs."""
-    from slipstream import model
+    from slipstream.local import model
 
     return model.fetch("smollm2", pytestconfig.rootpath / ".cache" / "models" / "smollm2")
 

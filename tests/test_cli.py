@@ -22,7 +22,7 @@ from slipstream import __version__
 from slipstream.cli import app
 from slipstream.embedded.config import load_config
 from slipstream.errors import ConfigError
-from slipstream.up import children, trained
+from slipstream.local.up import children, trained
 
 ROOT = Path(__file__).parents[1]
 
@@ -259,7 +259,7 @@ def test_a_trainer_has_finished_when_total_steps_are_reached_and_not_before(file
 
 
 def test_a_fault_of_the_program_shows_its_traceback_and_exits_with_1(tmp_path: Path) -> None:
-    program = "import slipstream.up\ndef fail(*_): raise RuntimeError('a bug')\nslipstream.up.children = fail\n"
+    program = "from slipstream.local import up\ndef fail(*_): raise RuntimeError('a bug')\nup.children = fail\n"
     program += "import sys; sys.argv = ['slipstream', 'up']\nfrom slipstream.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 1

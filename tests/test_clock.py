@@ -10,7 +10,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
 
-from slipstream.clock import ClockWatch
+from slipstream.cluster.clock import ClockWatch
 from slipstream.store import budget, commits, replays, webhook
 from slipstream.store.ahead import bring_back
 from slipstream.store.database import Database

@@ -189,9 +189,9 @@ HELP = {"structlog", "typer"}
 ENGINE = HELP | {"numpy", "omegaconf", "pydantic", "pyyaml", "safetensors", "sqlalchemy", "torch", "transformers"}
 COMMANDS = {
     "key": (["slipstream.access.keys", "slipstream.access.settings"], HELP | {"pydantic"}),
-    "model": (["slipstream.model"], HELP),
+    "model": (["slipstream.local.model"], HELP),
     "trinity": (["slipstream.trinity.launch", "slipstream.trinity.document"], HELP | {"omegaconf", "pyyaml"}),
-    "tune": (["slipstream.tuning"], HELP),
+    "tune": (["slipstream.local.tuning"], HELP),
     "explorer": (["slipstream.embedded.explorer"], ENGINE | {"fastapi", "uvicorn"}),
     "trainer": (["slipstream.embedded.trainer"], ENGINE | {"datasets", "peft", "trl"}),
 }

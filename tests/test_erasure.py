@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 from stores import ON_BOTH_STORES, stored_rows
 from structlog.testing import capture_logs
 
+from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
-from slipstream.retention import Retention
 from slipstream.store import erasure
 from slipstream.store.database import Database
 

@@ -11,7 +11,7 @@ from broken import WAYS, broken_explorer
 from scripted import production_app
 from serving import serving, sidecar, until
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 CALLS = 100
 

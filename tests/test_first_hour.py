@@ -20,8 +20,8 @@ from ports import free_port
 from slipstream.doctor.examination import examine
 from slipstream.doctor.files import read_files
 from slipstream.errors import ConfigError
-from slipstream.starter import FilesInTheWay, templates, write
-from slipstream.up import children
+from slipstream.local.starter import FilesInTheWay, templates, write
+from slipstream.local.up import children
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from stores import deaf
 
-from slipstream.membership import Membership
-from slipstream.registration import Registration
+from slipstream.cluster.membership import Membership
+from slipstream.cluster.registration import Registration
 from slipstream.store import captured, sidecars
 from slipstream.store.captured import Parcel
 from slipstream.store.database import Database

@@ -8,7 +8,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
-from slipstream.model import SMOLLM2, ModelError, download, fetch, quantisation
+from slipstream.local.model import SMOLLM2, ModelError, download, fetch, quantisation
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,8 +16,8 @@ from scripted import production_app
 from serving import serving
 from sidecar_process import SidecarProcess
 
-from slipstream import open_files
-from slipstream.config.settings import Limits
+from slipstream.proxy import open_files
+from slipstream.settings.sidecar import Limits
 
 
 async def test_each_process_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from slipstream.outgoing import AllowPrivate, TargetRefused, is_public, outgoing_client
+from slipstream.webhooks.outgoing import AllowPrivate, TargetRefused, is_public, outgoing_client
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from slipstream.app import run_training
-from slipstream.config.settings import Listen, Settings
 from slipstream.errors import SlipstreamError
 from slipstream.proxy.metrics import Board
+from slipstream.serve.app import run_training
+from slipstream.serve.sockets import open_sockets
+from slipstream.settings.sidecar import Listen, Settings
 from slipstream.sidecar import Sidecar
-from slipstream.sockets import open_sockets
 
 AWAY = "http://127.0.0.1:9"
 STREAMS = 32
@@ -65,7 +65,10 @@ class Production:
 
 LOOKS_OFTEN = (
     "-c",
-    "from slipstream import app, cli, prefork\napp._BEAT, prefork._LOOK = 0.1, 1.0\ncli.main()\n",
+    "from slipstream import cli\n"
+    "from slipstream.serve import app, prefork\n"
+    "app._BEAT, prefork._LOOK = 0.1, 1.0\n"
+    "cli.main()\n",
 )
 """The command, with less patience."""
 

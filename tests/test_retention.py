@@ -15,8 +15,8 @@ from sqlalchemy import text
 from stores import ON_BOTH_STORES
 from structlog.testing import capture_logs
 
+from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
-from slipstream.retention import Retention
 from slipstream.store.database import Database
 
 

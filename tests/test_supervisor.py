@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from ports import free_port
 
-from slipstream import guard
-from slipstream.supervisor import Restarts
+from slipstream.local import guard
+from slipstream.local.supervisor import Restarts
 
 SUPERVISE = """
 import asyncio, json, sys
-from slipstream import supervisor
+from slipstream.local import supervisor
 supervisor.FIRST = 0.2
-from slipstream.supervisor import Child, ChildFailed, Restarts, supervise
+from slipstream.local.supervisor import Child, ChildFailed, Restarts, supervise
 spec = json.loads(sys.argv[1])
 children = [Child(**{**fields, "finished": lambda done=fields.get("finished"): done}) for fields in spec["children"]]
 try:
@@ -304,7 +304,7 @@ def test_a_lost_guard_costs_no_child_its_keeper(start: Callable[..., Supervised]
 
 def guard_of(supervisor: int) -> int:
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return next(int(pid) for pid in children if b"slipstream.guard" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(int(pid) for pid in children if b"slipstream.local.guard" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def test_a_supervisor_that_was_told_to_outlive_its_terminal_does(start: Callable[..., Supervised]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from experiments import report
 from experiments.training import arguments, publish, trained
 from experiments.worksheet import MOST_TURNS, held_out_sums, judge, solve, training_sums
-from slipstream.model import SMOLLM2
+from slipstream.local.model import SMOLLM2
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig
 
 NAME = "arithmetic"

@@ -19,7 +19,7 @@ from typing import Any
 from experiments import report
 from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
 from experiments.training import arguments, in_step, publish, trained
-from slipstream.model import SMOLLM2
+from slipstream.local.model import SMOLLM2
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowOutput
 
 NAME = "secret-mafia"

@@ -20,7 +20,7 @@ from experiments import report
 from experiments.tool_cases import Case, cases, fetch, split
 from experiments.tool_scoring import WEIGHTS, score
 from experiments.training import arguments, publish, trained
-from slipstream.model import SMOLLM2
+from slipstream.local.model import SMOLLM2
 from slipstream_client.tuner import (
     AlgorithmConfig,
     JudgeOutput,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import report
-from slipstream import model as models
+from slipstream.local import model as models
 from slipstream_client.tuner import (
     AlgorithmConfig,
     DatasetConfig,

@@ -21,8 +21,8 @@ from outcome import plan_arguments, plan_of, stopwatch, write
 from services import configured, run_beside
 
 from slipstream import logs
-from slipstream import model as models
 from slipstream.errors import SlipstreamError
+from slipstream.local import model as models
 
 _OUTPUT = Path(__file__).parents[2] / "demo-output"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.supervisor import Child, supervise
-from slipstream.up import children
+from slipstream.local.supervisor import Child, supervise
+from slipstream.local.up import children
 
 _HERE = Path(__file__).parent
 

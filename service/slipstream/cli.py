@@ -16,7 +16,7 @@ import typer
 
 from slipstream import __version__, logs
 from slipstream.errors import SlipstreamError
-from slipstream.extras import EMBEDDED
+from slipstream.local.extras import EMBEDDED
 
 if TYPE_CHECKING:
     from slipstream.embedded.config import EngineConfig
@@ -84,7 +84,7 @@ def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made where it is not there.")] = Path("."),
 ) -> None:
     """Write the files to begin with: configuration, an agent, its reward function. Nothing is overwritten."""
-    from slipstream.starter import write
+    from slipstream.local.starter import write
 
     print(*write(directory), sep="\n")
     print(
@@ -102,8 +102,8 @@ def serve(
     context: typer.Context, config: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml")
 ) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
-    from slipstream.app import serve as run
-    from slipstream.config.source import load_settings
+    from slipstream.serve.app import serve as run
+    from slipstream.settings.source import load_settings
 
     settings = load_settings(config, os.environ)
     given: LogOptions = context.obj
@@ -149,8 +149,8 @@ def up(
     ] = None,
 ) -> None:
     """Run Explorer, Trainer and sidecar together, restarted where they fail, until SIGTERM or SIGINT."""
-    from slipstream.supervisor import supervise
-    from slipstream.up import check_models, children
+    from slipstream.local.supervisor import supervise
+    from slipstream.local.up import check_models, children
 
     with _embedded_extra():
         _find("torch")
@@ -189,7 +189,7 @@ def rollback(
     overlays: Overlays = None,
 ) -> None:
     """Go back to a version of the policy and discard what was trained after it. Explorer and Trainer are stopped."""
-    from slipstream.rollback import rollback as run
+    from slipstream.local.rollback import rollback as run
 
     done = run(version, config, overlays or ())
     moved = f"{', '.join(map(str, done.steps))} moved to {done.folder}" if done.steps else "none were there"
@@ -216,7 +216,7 @@ def tune(
     ] = None,
 ) -> None:
     """Run a script that tunes a model on a dataset, or write what it asks for as a file of Trinity-RFT's."""
-    from slipstream.tuning import run_script
+    from slipstream.local.tuning import run_script
 
     run_script(script, arguments or (), to_trinity)
 
@@ -274,7 +274,7 @@ def fetch(
 ) -> None:
     """Bring a small real model, as a Hugging Face model directory."""
     with _embedded_extra():
-        from slipstream.model import fetch as run
+        from slipstream.local.model import fetch as run
 
         run(name, directory)
 

@@ -22,23 +22,23 @@ from starlette.types import Receive, Send
 from slipstream import memory
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
+from slipstream.capture.retention import Retention
 from slipstream.capture.stages import Capture
-from slipstream.clock import TICK as CLOCK_TICK
-from slipstream.clock import ClockWatch
-from slipstream.config.settings import Settings
-from slipstream.deliveries import Deliveries
+from slipstream.cluster.clock import TICK as CLOCK_TICK
+from slipstream.cluster.clock import ClockWatch
+from slipstream.cluster.membership import RENEWALS, Membership
+from slipstream.cluster.registration import Registration
+from slipstream.delivery.stage import Deliveries
 from slipstream.doctor.uncaptured import UncapturedLog
 from slipstream.errors import StoreAway
 from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.chat import FacadeChat, Whole
 from slipstream.facade.chats import Chats
 from slipstream.facade.naming import renamed_models
-from slipstream.membership import RENEWALS, Membership
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import Board
 from slipstream.redaction.redactor import Redactor
-from slipstream.registration import Registration
-from slipstream.retention import Retention
 from slipstream.rewards import RewardModel
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
@@ -46,12 +46,12 @@ from slipstream.runs.planning import Planner
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
+from slipstream.settings.sidecar import Settings
 from slipstream.store import commits, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
-from slipstream.watch import ExplorerWatch
 from slipstream.worker import TICK, Worker
 
 _log = structlog.get_logger(__name__)

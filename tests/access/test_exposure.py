@@ -13,8 +13,8 @@ import yaml
 from slipstream.access.keyring import Keyring
 from slipstream.access.scope import Scope
 from slipstream.access.settings import Access, is_loopback
-from slipstream.config.source import load_settings
 from slipstream.errors import ConfigError
+from slipstream.settings.source import load_settings
 from slipstream.tenants import DEFAULT
 
 

@@ -10,7 +10,7 @@ from loops import RunLoop
 from shared_by_tenants import RunShared, Shared
 from stores import ON_BOTH_STORES, stored_rows
 
-from slipstream.control import create_control
+from slipstream.api.control import create_control
 
 
 def continued(answer: dict[str, Any], more: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from loops import RunLoop
 from on_disk import holds
 from serving import until
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 from slipstream.proxy.tap import may_capture
 
 MARKER = "3f2c77-otter"

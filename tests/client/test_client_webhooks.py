@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import slipstream_client as slipstream
-from slipstream.runs.signature import signed, signing_key
+from slipstream.webhooks.signature import signed, signing_key
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 BODY = b'{"task_id": "order-17", "run_id": 0}'

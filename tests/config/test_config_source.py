@@ -2,9 +2,9 @@
 
 import pytest
 
-from slipstream.config.settings import Settings
-from slipstream.config.source import load_settings
 from slipstream.errors import ConfigError
+from slipstream.settings.sidecar import Settings
+from slipstream.settings.source import load_settings
 
 
 @pytest.fixture

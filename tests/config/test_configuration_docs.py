@@ -7,11 +7,11 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from slipstream.config.settings import Settings
-from slipstream.config.source import load_settings
 from slipstream.errors import ConfigError
 from slipstream.selection import SelectionSettings
 from slipstream.selection.settings import Budget, ExplicitMark, HasTools, Labels, Model, Python, Sampling
+from slipstream.settings.sidecar import Settings
+from slipstream.settings.source import load_settings
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"\| `(?P<key>[a-z_.]+)` \| .+? \| (?P<default>.*?) ?\| .+ \| `(?P<bad>.+?)`: (?P<error>.+) \|")

@@ -12,11 +12,11 @@ import pytest
 from ports import free_port
 from serving import until
 
-from slipstream.config import python_object
-from slipstream.config.source import load_settings
 from slipstream.errors import ConfigError
-from slipstream.supervisor import Child
-from slipstream.up import children
+from slipstream.local.supervisor import Child
+from slipstream.local.up import children
+from slipstream.settings.source import load_settings
+from slipstream.user_code import python_object
 
 MODULE = """
 import json

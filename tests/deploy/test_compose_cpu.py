@@ -14,8 +14,8 @@ from scripted import production_app
 from serving import serving, until
 from starlette.types import Receive, Scope, Send
 
-from slipstream import model
 from slipstream.access.keys import new_key
+from slipstream.local import model
 
 KEY = new_key()
 TASKS = 6

@@ -25,8 +25,8 @@ from charts import (
     template,
 )
 
-from slipstream.config.settings import Settings
-from slipstream.config.source import load_settings
+from slipstream.settings.sidecar import Settings
+from slipstream.settings.source import load_settings
 from slipstream.trinity.document import load_document
 
 # What a user of the chart brings along, in the values of the matrix.

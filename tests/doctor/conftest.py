@@ -9,8 +9,8 @@ import pytest
 import yaml
 from planted import ROOT, Mistake, Plant
 
-from slipstream.config.source import load_settings
 from slipstream.doctor.files import Document, Files
+from slipstream.settings.source import load_settings
 from slipstream.trinity.document import load_document
 
 

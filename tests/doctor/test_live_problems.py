@@ -17,13 +17,13 @@ from serving import serving, until
 from slipstream.doctor import live
 from slipstream.doctor.live import RECENT, STALE, Moment, problems
 from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.metrics import Metrics
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.lately import Lately, Served, lately
 from slipstream.store.outcomes import Outcomes
 from slipstream.store.tables.commits import CommitRow
-from slipstream.watch import ExplorerWatch
 
 NOW = 1_800_000_000.0
 CHAT = "/v1/chat/completions"

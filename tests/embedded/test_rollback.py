@@ -19,7 +19,7 @@ from test_trainer import Job
 
 from slipstream.embedded import checkpoints
 from slipstream.embedded.trainer import Trainer
-from slipstream.rollback import RollbackError, rollback
+from slipstream.local.rollback import RollbackError, rollback
 from slipstream.trinity.job import TrainerRuns, trainer_lock
 
 

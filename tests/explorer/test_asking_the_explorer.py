@@ -11,7 +11,7 @@ from peer import Peer, Script
 from serving import until
 
 from slipstream.explorer.http import ExplorerHttp
-from slipstream.proxy.errors import UpstreamError
+from slipstream.http.errors import UpstreamError
 
 MB = 1024 * 1024
 CHAT = (b"POST", b"/v1/chat/completions", [(b"content-length", b"2")], b"{}")

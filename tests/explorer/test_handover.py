@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.errors import ExplorerRestarted
 from slipstream.explorer.handover import Handover
-from slipstream.proxy import pool
+from slipstream.http import pool
 
 
 class OneRequestEach:

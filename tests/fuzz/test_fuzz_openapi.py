@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 
 @pytest.fixture(scope="module")

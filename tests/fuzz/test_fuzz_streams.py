@@ -14,7 +14,7 @@ from slipstream.capture.body import NotCaptured, Unreadable
 from slipstream.capture.completion import read_call
 from slipstream.capture.kept import Keeper
 from slipstream.capture.stream import assemble, events
-from slipstream.encodings import Undecodable, decoded
+from slipstream.http.encodings import Undecodable, decoded
 from slipstream.proxy.tap import Exchange, Recording, Room
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule

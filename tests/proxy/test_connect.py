@@ -18,8 +18,8 @@ from ports import free_port
 from wire import LIMIT, Peer, until, upstream
 
 from slipstream.errors import ConfigError
-from slipstream.proxy.connect import Connector
-from slipstream.proxy.errors import UpstreamError
+from slipstream.http.connect import Connector
+from slipstream.http.errors import UpstreamError
 
 HTTP, HTTPS = "http://production.example:8000/v1", "https://production.example/v1"
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from wire import LIMIT, Peer, answer, dial, sidecar, until, upstream
 
+from slipstream.http.connection import Connection
+from slipstream.http.deadline import Deadline
 from slipstream.proxy import agent
 from slipstream.proxy.channel import Sender
-from slipstream.proxy.connection import Connection
-from slipstream.proxy.deadline import Deadline
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.tap import Recording, Room
 
@@ -159,9 +159,9 @@ def test_pieces_are_kept_as_the_objects_that_came() -> None:
 
 def test_a_worker_loads_no_part_of_the_training_side() -> None:
     code = (
-        "import sys, slipstream.app; "
+        "import sys, slipstream.serve.app; "
         "print([name for name in sys.modules if name.startswith(('slipstream.store', 'slipstream.capture', "
-        "'slipstream.sidecar', 'slipstream.routes', 'fastapi', 'sqlite3', 'aiosqlite', 'torch'))])"
+        "'slipstream.sidecar', 'slipstream.api', 'fastapi', 'sqlite3', 'aiosqlite', 'torch'))])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded == "[]\n"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from wire import LIMIT, Peer, answer, ask, post, sidecar, until, upstream
 
-from slipstream.proxy import pool as pool_module
+from slipstream.http import pool as pool_module
 
 GET = b"GET /v1/models HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
 

@@ -10,8 +10,8 @@ from framing import chunk, echo, get, kept_post, next_answer
 from network import full_listener
 from wire import LIMIT, Answer, Peer, Sidecar, answer, ask, dial, post, sidecar, until, upstream
 
-from slipstream.config.settings import Limits
 from slipstream.proxy.limits import AgentLimits
+from slipstream.settings.sidecar import Limits
 
 CHUNKED = b"POST /v1/files HTTP/1.1\r\nhost: s\r\ntransfer-encoding: chunked\r\n\r\n"
 STATUS = b"GET /status HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"

@@ -9,11 +9,11 @@ import pytest
 from ports import free_port
 from wire import Peer, answer, ask, post, sidecar, upstream
 
-from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
-from slipstream.proxy.connect import Connector
+from slipstream.http.connect import Connector
 from slipstream.proxy.metrics import Board
 from slipstream.proxy.upstreams import production_route
+from slipstream.settings.sidecar import Production
 
 
 async def test_refused_connection_is_a_502_in_openais_format() -> None:

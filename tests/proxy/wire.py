@@ -20,15 +20,15 @@ import uvloop
 from peer import Peer, Request, Script
 from prometheus_client import CollectorRegistry
 
-from slipstream.config.settings import Limits, Production
+from slipstream.http.pool import Pool
 from slipstream.proxy.channel import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import Board
-from slipstream.proxy.pool import Pool
 from slipstream.proxy.server import serve_agents
 from slipstream.proxy.tap import Exchange, Recording
 from slipstream.proxy.upstreams import control_route, production_route
+from slipstream.settings.sidecar import Limits, Production
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""

@@ -14,7 +14,7 @@ from scripted import ScriptedExplorer
 from serving import until
 from stores import ON_BOTH_STORES
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 
 @ON_BOTH_STORES

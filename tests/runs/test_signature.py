@@ -10,7 +10,7 @@ from loops import RunLoop
 from replay_endpoint import Endpoint, webhook_loop
 from serving import until
 
-from slipstream.runs.signature import signed, signing_key
+from slipstream.webhooks.signature import signed, signing_key
 
 
 async def test_each_request_is_signed(run_loop: RunLoop) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import uvicorn
 
-from slipstream.app import run_training, run_worker
-from slipstream.config.settings import Listen, Settings
 from slipstream.proxy.metrics import Board
-from slipstream.sockets import open_sockets
+from slipstream.serve.app import run_training, run_worker
+from slipstream.serve.sockets import open_sockets
+from slipstream.settings.sidecar import Listen, Settings
 
 
 class _Server(uvicorn.Server):

@@ -17,7 +17,7 @@ from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from sidecar_process import SidecarProcess
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 LEASE = 3.0
 """Seconds: a sidecar that does not move for this long is taken for dead."""

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from replaying import BODY
 from starlette.types import Message, Receive
 
-from slipstream.config.settings import Settings
 from slipstream.proxy.metrics import Board
+from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 
 

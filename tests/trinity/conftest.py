@@ -19,7 +19,7 @@ from scripted import production_app
 from scripted_engine import ScriptedEngine
 from serving import serving, sidecar
 
-from slipstream.config.settings import Settings
+from slipstream.settings.sidecar import Settings
 
 
 def pytest_configure(config: pytest.Config) -> None:

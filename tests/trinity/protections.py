@@ -55,9 +55,9 @@ def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
     return Protection(trap, tuple(Edit(*edit) for edit in edits), test)
 
 
-DELIVERY, SHADOW, RUNS = "delivery.py", "runs/shadow.py", "store/runs.py"
+DELIVERY, SHADOW, RUNS = "delivery/delivery.py", "runs/shadow.py", "store/runs.py"
 EXPLORER, CALLS, HANDOVER = "explorer/client.py", "explorer/calls.py", "explorer/handover.py"
-COMMITTER = "committer.py"
+COMMITTER = "delivery/committer.py"
 FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
 GROUPS, CHATS, RELOAD = "test_trinity_groups.py", "test_trinity_chats.py", "test_trinity_reload.py"
 FACADE, FACADE_STORE, FACADE_CHATS = "test_trinity_facade.py", "store/facade.py", "facade/chats.py"
@@ -94,14 +94,14 @@ PROTECTIONS = (
     _out(
         "an empty list has no effect, and gets 200",
         f"{FEEDBACK}::test_lists_without_an_answer_are_refused_at_the_sidecar[[]]",
-        ("routes/feedback.py", "Field(min_length=1, max_length=_MOST_MSG_IDS)", "Field(max_length=_MOST_MSG_IDS)"),
+        ("api/feedback.py", "Field(min_length=1, max_length=_MOST_MSG_IDS)", "Field(max_length=_MOST_MSG_IDS)"),
     ),
     _out(
         "NaN and Infinity are taken (posted)",
         f"{_REFUSED}[NaN]",
-        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
-        ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
-        ("routes/body.py", "if not low <= reward <= high:", "if reward < low or reward > high:"),
+        ("http/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
+        ("http/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
+        ("http/body.py", "if not low <= reward <= high:", "if reward < low or reward > high:"),
     ),
     _out(
         "NaN and Infinity are taken (from a calculator)",
@@ -112,7 +112,7 @@ PROTECTIONS = (
     _out(
         "a bool is taken (posted)",
         f"{_REFUSED}[true]",
-        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=False, allow_inf_nan=False"),
+        ("http/body.py", "strict=True, allow_inf_nan=False", "strict=False, allow_inf_nan=False"),
     ),
     _out(
         "a bool is taken (from a calculator)",
@@ -122,7 +122,7 @@ PROTECTIONS = (
     _out(
         "a reward of any size is taken (posted)",
         f"{_REFUSED}[1000]",
-        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
+        ("http/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "a reward of any size is taken (from a calculator)",
@@ -259,14 +259,14 @@ PROTECTIONS = (
     _out(
         "clients of the facade: a reward of any size is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[7]",
-        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
+        ("http/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: NaN is taken",
         f"{FACADE}::test_a_reward_that_is_none_never_reaches_trinity[NaN]",
-        ("routes/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
-        ("routes/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
-        ("routes/body.py", "if not low <= reward <= high:", "if False:"),
+        ("http/body.py", "strict=True, allow_inf_nan=False", "strict=True, allow_inf_nan=True"),
+        ("http/body.py", "ensure_ascii=False, allow_nan=False", "ensure_ascii=False, allow_nan=True"),
+        ("http/body.py", "if not low <= reward <= high:", "if False:"),
     ),
     _out(
         "clients of the facade: advantages are computed within one commit only",

@@ -12,12 +12,12 @@ from real_sidecar import StartSidecar
 from real_trinity import PYTHON, RealTrinity
 from serving import until
 
-from slipstream.config.settings import Settings
 from slipstream.doctor.algorithms import KNOWN, WITH_REFERENCE
 from slipstream.doctor.fields import FIELDS
 from slipstream.doctor.files import Document, Files
 from slipstream.doctor.rows import count_rows
 from slipstream.doctor.services import look_at_services
+from slipstream.settings.sidecar import Settings
 
 _TOLD = """
 import json, sys

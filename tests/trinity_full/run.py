@@ -33,9 +33,9 @@ from outcome import plan_arguments, plan_of, stopwatch, write  # noqa: E402
 from services import Services, run_beside  # noqa: E402
 
 from slipstream import logs  # noqa: E402
-from slipstream import model as models  # noqa: E402
 from slipstream.errors import SlipstreamError  # noqa: E402
-from slipstream.supervisor import Child  # noqa: E402
+from slipstream.local import model as models  # noqa: E402
+from slipstream.local.supervisor import Child  # noqa: E402
 
 _PRODUCTION, _EXPLORER, _SIDECAR = 8000, 8010, 8100  # ports of a namespace that is ours alone
 _LEAST_GAIN = 0.025  # a step

@@ -260,7 +260,7 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 def _guard() -> Iterator[IO[bytes]]:
     """A pipe to what ends the programs when this process is killed and cannot."""
     guard = subprocess.Popen(
-        [sys.executable, "-P", "-m", "slipstream.guard"], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
+        [sys.executable, "-P", "-m", "slipstream.local.guard"], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
     )
     assert guard.stdin is not None  # asked for above
     with guard:

@@ -11,7 +11,7 @@ import binascii
 from typing import NamedTuple
 
 from slipstream.access.keys import KEY, PREFIX
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 
 HEADER = b"x-slipstream-key"
 _BASIC = b"basic"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 
 _FIELDS = frozenset({b"forwarded", b"x-real-ip"})
 _PREFIX = b"x-forwarded-"

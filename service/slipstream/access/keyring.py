@@ -15,7 +15,7 @@ from slipstream.access.keys import digest
 from slipstream.access.scope import Scope
 from slipstream.access.settings import Access, ApiKey, ApiKeys, Role
 from slipstream.config.problems import describe
-from slipstream.config.source import read_yaml
+from slipstream.config.yaml_text import read_yaml
 from slipstream.errors import ConfigError
 from slipstream.tenants import DEFAULT
 

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from ipaddress import ip_address
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 
 _HOST = re.compile(rb"(?:\[(?P<literal>[^\]]+)\]|(?P<name>[^:]*))(?::[0-9]*)?")
 

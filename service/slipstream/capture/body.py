@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slipstream.errors import SlipstreamError
+from slipstream.http.headers import Headers
 from slipstream.jsontext import from_json
-from slipstream.proxy.headers import Headers
 
 Reason = Literal[
     "not_a_chat",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slipstream.capture.body import Unreadable, header_value, parse_json
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 from slipstream.proxy.tap import may_capture
 
 _OWN = (b"session-id", b"task-id", b"mark", b"metadata", b"select", b"capture")

@@ -17,10 +17,10 @@ from slipstream.capture.retries import Retries
 from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
 from slipstream.capture.turns import Turns, waited_for_cpu
-from slipstream.config.settings import Settings
 from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.selection import Selector
+from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.worker import TICK, Worker

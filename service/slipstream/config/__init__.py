@@ -1,4 +1,4 @@
-"""The sidecar's configuration: `units` for values, `settings` for what can be set, `source` for where it is read.
+"""The parts that settings are made of: units, problems and how they are told, YAML with the place of each key.
 
-Nothing is imported here: strategies and calculators use `units` for their own settings, and `settings` uses theirs.
+`slipstream.settings` composes `sidecar.yaml` of them and of the sections that each folder defines.
 """

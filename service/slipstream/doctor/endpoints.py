@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from slipstream.config.settings import Settings
-from slipstream.outgoing import is_public
+from slipstream.settings.sidecar import Settings
+from slipstream.webhooks.outgoing import is_public
 
 Addresses = tuple[IPv4Address | IPv6Address, ...]
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from slipstream.config.settings import Settings
-from slipstream.config.source import load_settings
 from slipstream.doctor.fields import FIELDS, WrongType, converted
+from slipstream.settings.sidecar import Settings
+from slipstream.settings.source import load_settings
 from slipstream.trinity.document import load_document
 
 BUFFER = "buffer.trainer_input.experience_buffer"

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from slipstream.access.keyring import Keyring
 from slipstream.access.settings import Access, Role
-from slipstream.config.settings import Store
 from slipstream.errors import ConfigError
+from slipstream.settings.sidecar import Store
 from slipstream.store import keys
 from slipstream.store.cipher import Cipher
 

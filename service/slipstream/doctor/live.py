@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from slipstream.capture.outcomes import Outcomes
-from slipstream.config.settings import Settings
 from slipstream.doctor import live_results, uncaptured
 from slipstream.doctor.findings import Finding, Problem
-from slipstream.doctor.spans import span
+from slipstream.settings.sidecar import Settings
 from slipstream.store.lately import Lately
+from slipstream.terminal.spans import span
 
 RECENT = 3600.0
 """Seconds for which what was lost is told: an alert must have time to be seen."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.doctor.algorithms import COMPARING
 from slipstream.doctor.findings import Finding, Problem
-from slipstream.doctor.spans import span
+from slipstream.terminal.spans import span
 
 if TYPE_CHECKING:
     from slipstream.doctor.live import Moment

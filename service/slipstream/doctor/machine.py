@@ -15,10 +15,10 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from slipstream import open_files
 from slipstream.doctor.files import Files
 from slipstream.doctor.keys import KeysFile, locked_out, look_at_keys_file
 from slipstream.doctor.markers import RESUME_MARKER, VERSION_MARKER, Marker, read_marker
+from slipstream.proxy import open_files
 from slipstream.store.claim import sqlite_file
 
 PACKAGES = ("trinity-rft", "verl", "vllm", "trl", "sqlalchemy", "greenlet", "aiosqlite", "asyncpg")

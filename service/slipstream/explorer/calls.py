@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.http import ExplorerHttp, NotConnected, Response
-from slipstream.proxy.errors import UpstreamError
+from slipstream.http.errors import UpstreamError
 
 SHORT = 30.0
 """Seconds for the Explorer's light calls: they touch memory and one small table."""

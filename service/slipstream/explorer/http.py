@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl
 
-from slipstream.proxy.connect import Connector
-from slipstream.proxy.connection import Connection
-from slipstream.proxy.errors import UpstreamError
-from slipstream.proxy.headers import Headers
-from slipstream.proxy.pool import Pool
+from slipstream.http.connect import Connector
+from slipstream.http.connection import Connection
+from slipstream.http.errors import UpstreamError
+from slipstream.http.headers import Headers
+from slipstream.http.pool import Pool
 
 _BUFFERED = 64 * 1024
 """Body bytes that wait for a slow reader before the Explorer is held back."""

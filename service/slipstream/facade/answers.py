@@ -8,8 +8,8 @@ from typing import Any
 from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.capture.stream import assemble, events
-from slipstream.encodings import Undecodable, decoded
-from slipstream.proxy.headers import Headers
+from slipstream.http.encodings import Undecodable, decoded
+from slipstream.http.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)

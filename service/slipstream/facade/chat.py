@@ -12,8 +12,8 @@ from slipstream.capture.body import Unreadable, read_json
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer
+from slipstream.http.headers import Headers
 from slipstream.metrics import Metrics
-from slipstream.proxy.headers import Headers
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.store import facade

@@ -13,16 +13,16 @@ from starlette.types import Message, Receive, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from slipstream.capture.body import header_value
-from slipstream.config.settings import Explorer, Facade
 from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.explorer.http import ExplorerHttp, Response
 from slipstream.facade.answers import Answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.chat import Chat, Whole
 from slipstream.facade.naming import RenamedStream, renamed
-from slipstream.proxy.errors import UpstreamError
-from slipstream.proxy.headers import Headers
+from slipstream.http.errors import UpstreamError
+from slipstream.http.headers import Headers
 from slipstream.proxy.tap import BodyCopy, Room
+from slipstream.settings.sidecar import Explorer, Facade
 
 _log = structlog.get_logger(__name__)
 

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from slipstream.proxy.deadline import Deadline
+from slipstream.http.deadline import Deadline
+from slipstream.http.writing import write
 from slipstream.proxy.forward import Forward
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.reader import RequestReader
 from slipstream.proxy.refusal import REASONS, body_too_slow, head_too_slow
 from slipstream.proxy.request import Request
-from slipstream.proxy.writing import write
 
 _NEVER = float("inf")
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.tap import Exchange, Recording, may_capture
 

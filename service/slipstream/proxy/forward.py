@@ -8,19 +8,19 @@ import time
 import structlog
 
 from slipstream.access.carried import HEADER as KEY_HEADER
-from slipstream.access.guard import FREELY
-from slipstream.proxy.connection import Connection
-from slipstream.proxy.errors import UpstreamError
+from slipstream.http.connection import Connection
+from slipstream.http.errors import UpstreamError
+from slipstream.http.headers import UnknownCoding, answer_fields, content_length, has
+from slipstream.http.remainder import TAIL, has_ended, has_finished, tail_of
+from slipstream.http.writing import chunks
 from slipstream.proxy.gateway import Gateway, Route
-from slipstream.proxy.headers import UnknownCoding, answer_fields, content_length, has
+from slipstream.proxy.guard import FREELY
 from slipstream.proxy.redirects import REDIRECTS, leads_away
 from slipstream.proxy.refusal import CHUNKS_OF_OLD, TOO_MANY_STREAMS, UNKNOWN_CODING, Refusal, body_too_large
-from slipstream.proxy.remainder import TAIL, has_ended, has_finished, tail_of
 from slipstream.proxy.request import Agent, Request
 from slipstream.proxy.tap import Recording
 from slipstream.proxy.uncaptured import UncapturedRoute
 from slipstream.proxy.upload import Upload
-from slipstream.proxy.writing import chunks
 
 _log = structlog.get_logger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Protocol
 import httptools
 import structlog
 
-from slipstream.access.guard import Admitted, Guard
+from slipstream.http.pool import Pool
+from slipstream.proxy.guard import Admitted, Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.misdirected import doubled, misdirected
-from slipstream.proxy.pool import Pool
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import Recording, Room, Tap, may_capture

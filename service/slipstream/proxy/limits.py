@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from slipstream.config.settings import Limits
+from slipstream.settings.sidecar import Limits
 
 Limit = Literal[
     "connections",

@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from slipstream.proxy.errors import Cause
+from slipstream.http.errors import Cause
 from slipstream.proxy.limits import Limit
 from slipstream.proxy.uncaptured import UncapturedRoute
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 from slipstream.proxy.refusal import Refusal
 
 _CALL = re.compile(rb"/(?:chat/completions|completions|responses|embeddings|messages|models)/?$")

@@ -9,9 +9,9 @@ from collections import deque
 
 import httptools
 
+from slipstream.http.headers import Headers, has_body
 from slipstream.proxy import refusal
 from slipstream.proxy.gateway import Gateway
-from slipstream.proxy.headers import Headers, has_body
 from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Request
 

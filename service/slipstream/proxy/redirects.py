@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 
 REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
 

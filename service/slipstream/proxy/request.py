@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from slipstream.access.scope import LEAST, Scope
-from slipstream.proxy.headers import Headers
+from slipstream.http.headers import Headers
 from slipstream.proxy.refusal import Refusal
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from slipstream.proxy.headers import Headers, own_fields
+from slipstream.http.headers import Headers, own_fields
 from slipstream.tenants import DEFAULT
 
 

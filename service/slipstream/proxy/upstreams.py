@@ -13,15 +13,15 @@ from pydantic import AnyHttpUrl
 
 from slipstream.access.carried import CREDENTIALS
 from slipstream.access.scope import FIELD, encode
-from slipstream.config.settings import Production
 from slipstream.errors import ConfigError
-from slipstream.proxy.connect import Connector
-from slipstream.proxy.errors import UpstreamError
+from slipstream.http.connect import Connector
+from slipstream.http.errors import UpstreamError
+from slipstream.http.headers import request_fields
+from slipstream.http.pool import Pool
 from slipstream.proxy.gateway import PRODUCTIONS, ROOT, Route
-from slipstream.proxy.headers import request_fields
 from slipstream.proxy.metrics import Board, ProxyMetrics
-from slipstream.proxy.pool import Pool
 from slipstream.proxy.request import Request
+from slipstream.settings.sidecar import Production
 
 P = TypeVar("P", bound=asyncio.Protocol)
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, Protocol, Self, get_args
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from slipstream.config.python_object import PythonPath, check_call, load_object
 from slipstream.errors import SlipstreamError
 from slipstream.redaction.escapes import Span, replace, spans_through_escapes
 from slipstream.redaction.kinds import KINDS
+from slipstream.user_code.python_object import PythonPath, check_call, load_object
 
 _log = structlog.get_logger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from slipstream.config.python_object import PythonPath, check_call, load_object
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Outcome, Parameters
 from slipstream.trajectory import Run
+from slipstream.user_code.python_object import PythonPath, check_call, load_object
 
 Calculate = Callable[[Run], Outcome | Awaitable[Outcome]]
 

@@ -11,12 +11,12 @@ import httpx
 from pydantic import AfterValidator, AnyHttpUrl, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from slipstream.answers import whole
 from slipstream.config.units import Duration, PositiveDuration
-from slipstream.encodings import Undecodable
 from slipstream.errors import ScoringError
-from slipstream.outgoing import TargetRefused, outgoing_client
+from slipstream.http.encodings import Undecodable
 from slipstream.rewards.calculator import Parameters
+from slipstream.webhooks.answers import whole
+from slipstream.webhooks.outgoing import TargetRefused, outgoing_client
 
 Answer = TypeVar("Answer")
 

@@ -18,7 +18,7 @@ from slipstream.redaction.kinds import without_secrets
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
-from slipstream.user_errors import UserErrors
+from slipstream.user_code.errors import UserErrors
 
 _log = structlog.get_logger(__name__)
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 
-from slipstream.outgoing import AllowPrivate
 from slipstream.rewards.calculator import Number, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
-from slipstream.runs.signature import SigningSecret, signed, signing_key
 from slipstream.trajectory import Run
+from slipstream.webhooks.outgoing import AllowPrivate
+from slipstream.webhooks.signature import SigningSecret, signed, signing_key
 
 _RUN = TypeAdapter(Run)
 

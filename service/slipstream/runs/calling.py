@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.membership import Membership
+from slipstream.cluster.membership import Membership
 from slipstream.store import calling, sidecars
 from slipstream.store.database import Database
 from slipstream.store.replays import Known

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from slipstream.routes.body import Body, in_range
+from slipstream.http.body import Body, in_range
 from slipstream.store.replays import Ending
 
 Component = Annotated[str, Field(min_length=1, max_length=256)]

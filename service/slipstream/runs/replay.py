@@ -10,10 +10,10 @@ from urllib.parse import quote
 import structlog
 from starlette.types import Message, Receive, Send
 
+from slipstream.cluster.membership import Membership
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
-from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget

@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Callable
 
-from slipstream.config.settings import Settings
+from slipstream.cluster.membership import Membership
 from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.chats import Chats
-from slipstream.membership import Membership
 from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.breaker import CircuitBreaker
@@ -18,8 +18,8 @@ from slipstream.runs.budget import Budget
 from slipstream.runs.replay import Replays
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
+from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
-from slipstream.watch import ExplorerWatch
 from slipstream.worker import TICK, Worker
 
 

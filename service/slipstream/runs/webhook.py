@@ -13,23 +13,23 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
-from slipstream.answers import whole
-from slipstream.config.settings import Settings
-from slipstream.encodings import Undecodable
+from slipstream.cluster.membership import Membership
 from slipstream.errors import RequestError
-from slipstream.membership import Membership
+from slipstream.http.encodings import Undecodable
+from slipstream.http.validation import describe
 from slipstream.metrics import Metrics
-from slipstream.outgoing import TargetRefused, outgoing_client
-from slipstream.routes.problems import describe
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
-from slipstream.runs.signature import signed, signing_key
+from slipstream.settings.sidecar import Settings
 from slipstream.store import sidecars, webhook
 from slipstream.store.bodies import unpack
 from slipstream.store.database import Database
 from slipstream.store.webhook import ClaimedReplay
 from slipstream.tenants import DEFAULT, split
+from slipstream.webhooks.answers import whole
+from slipstream.webhooks.outgoing import TargetRefused, outgoing_client
+from slipstream.webhooks.signature import signed, signing_key
 
 _log = structlog.get_logger(__name__)
 

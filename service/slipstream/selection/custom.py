@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from slipstream.config.python_object import load_object
 from slipstream.errors import ConfigError
 from slipstream.selection.decision import Decision
 from slipstream.selection.settings import Python, check_select
 from slipstream.trajectory import Task
-from slipstream.user_errors import UserErrors
+from slipstream.user_code.errors import UserErrors
+from slipstream.user_code.python_object import load_object
 
 _REASON = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_REASONS = 20  # each one is a time series; a reason made of task ids must not become a million of them

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from slipstream.config.python_object import PythonPath, check_call, load_object
 from slipstream.config.units import PositiveDuration
+from slipstream.user_code.python_object import PythonPath, check_call, load_object
 
 DEFAULT_MARK_TTL = 60.0
 

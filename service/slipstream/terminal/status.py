@@ -12,8 +12,8 @@ import httpx
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from slipstream.config.source import load_settings
 from slipstream.errors import SlipstreamError
+from slipstream.settings.source import load_settings
 from slipstream.terminal.table import table
 from slipstream.terminal.waiting import waiting
 

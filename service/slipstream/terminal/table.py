@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slipstream.doctor.spans import span
+from slipstream.terminal.spans import span
 
 Status = Mapping[str, Any]
 

@@ -207,7 +207,7 @@ def prepare_tiny_model() -> None:
         warnings.simplefilter("ignore")
         from tiny_model import save_tiny_model
 
-        from slipstream import model
+        from slipstream.local import model
 
         beside = TINY.with_name(f"tiny.{os.getpid()}")
         save_tiny_model(beside, model.fetch("smollm2", TINY.with_name("smollm2")))

@@ -11,7 +11,7 @@ from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.doctor.machine import Machine
 from slipstream.doctor.services import Services
-from slipstream.outgoing import refused_address
+from slipstream.webhooks.outgoing import refused_address
 
 REFUSED = Problem(
     "files.webhook_refused",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from slipstream import open_files
 from slipstream.doctor.checks.sidecar import no_agent_gets_in
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.doctor.machine import Machine
 from slipstream.doctor.markers import Marker
+from slipstream.proxy import open_files
 
 _NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gluster", "fuse.", "beegfs", "gpfs", "afs")
 _CLOCK = 30.0

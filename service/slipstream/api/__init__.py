@@ -1,0 +1,1 @@
+"""The control API: feedback, marks, tasks, commits, and what operators look at."""

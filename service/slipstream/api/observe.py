@@ -1,0 +1,118 @@
+"""What operators and people look at: health, metrics, status, one task."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from email.utils import formatdate
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream import __version__
+from slipstream.api.context import AnySidecarDep, SidecarDep
+from slipstream.api.scope import ScopeDep
+from slipstream.doctor import live
+from slipstream.doctor.findings import Finding
+from slipstream.errors import RequestError
+from slipstream.sidecar import Sidecar
+from slipstream.store.lately import Lately, lately
+from slipstream.store.overview import overview
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/readyz")
+async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
+    """The sidecar can do its work: the store answers. The Explorer's absence does not count: production flows."""
+    try:
+        async with sidecar.database.read() as session:
+            await session.execute(text("SELECT 1"))
+    except (SQLAlchemyError, OSError) as error:
+        # whoever asks shows no key, and the reason names the database's host and user
+        said = "the store does not answer; the log says why"
+        raise RequestError(said, status=503, code="store_unavailable") from error
+    return {"status": "ready", "explorer": sidecar.watch.up}
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(sidecar: AnySidecarDep) -> Response:
+    """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
+    with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
+        await sidecar.refresh_gauges()
+        async with sidecar.database.read() as session:
+            _, found = await _look(sidecar, session, sidecar.watch.version)
+        codes = {problem.code for problem in found}
+        for problem in live.PROBLEMS:
+            sidecar.metrics.problems.labels(problem.code).set(problem.code in codes)
+    return Response(generate_latest(sidecar.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/status")
+async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, Any]:
+    """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
+    version = sidecar.watch.version  # read once: it may change while the store is asked
+    async with sidecar.database.read() as session:
+        recently, problems = await _look(sidecar, session, version, scope.tenant)
+        found = await overview(session, scope.tenant)
+    now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
+    response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
+    served = recently.served
+    next_at = sidecar.next_commit_at
+    return {
+        "slipstream": __version__,
+        "problems": [problem.as_dict() for problem in problems],
+        "explorer": {"up": sidecar.watch.up, "breaker": sidecar.runs.breaker.state, "error": sidecar.watch.error},
+        "webhook": None if webhook is None else {"breaker": webhook.breaker.state, "error": webhook.error},
+        "policy": {
+            "version": version,
+            "changed_at": None if served is None else served.seen_at,
+            "rolled_back_from": None if served is None else served.rolled_back_from,
+            "trained_on_commits_up_to": None if served is None else served.last_commit,
+        },
+        "next_commit": {
+            "in_seconds": None if next_at is None else round(max(0.0, next_at - now), 1),
+            "experiences_ready": found.pop("experiences_ready"),
+            "min_experiences": settings.commit.min_experiences,
+            "max_pending": settings.commit.max_pending,
+        },
+        "training": {
+            "experiences_since_version": None if served is None else served.experiences_since,
+            "train_batch_size": settings.explorer.train_batch_size,
+        },
+        "capture": {"waiting": sidecar.waiting},
+        "runs_active": sidecar.runs.shadow.active,
+        "budget": {"runs": sidecar.runs.budget.as_dict(), "judge": sidecar.judging.as_dict()},
+        **found,
+        "experiences_delivered": recently.delivered,
+    }
+
+
+async def _look(
+    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
+) -> tuple[Lately, list[Finding]]:
+    """What the store says of late, and what is wrong."""
+    now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
+    recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
+    moment = live.Moment(
+        now=now,
+        settings=sidecar.settings,
+        explorer_up=watch.up,
+        explorer_error=watch.error,
+        explorer_since=watch.since,
+        breaker=sidecar.runs.breaker.state,
+        webhook="closed" if webhook is None else webhook.breaker.state,
+        webhook_error=None if webhook is None else webhook.error,
+        versions=(version, watch.newest),
+        apart_since=watch.apart_since,
+        dropped_at=sidecar.board.dropped_at,
+        waiting=sidecar.waiting,
+        store_full=sidecar.capture.store_full,
+        lately=recently,
+        outcomes=sidecar.outcomes.outcomes(),
+    )
+    return recently, live.problems(moment)

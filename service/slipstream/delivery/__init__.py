@@ -1,0 +1,1 @@
+"""Delivery of ready groups to the Explorer: how one goes, whose turn it is, and when."""

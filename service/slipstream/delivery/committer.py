@@ -1,0 +1,183 @@
+"""Whose turn it is to deliver: one delivery at a time, of all the sidecars that share a store.
+
+The row of a delivery carries the sidecar that is at it. Another one begins none meanwhile. It ends the delivery where
+that sidecar let go of it, because the Explorer was away, or is gone (`sidecars.take_over`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from slipstream.cluster.membership import Membership
+from slipstream.delivery.delivery import Delivered, Delivery, TakenOver
+from slipstream.errors import ExplorerError
+from slipstream.explorer.handover import Handover
+from slipstream.metrics import Metrics
+from slipstream.store import commits, facade, sidecars
+from slipstream.store.database import Database
+from slipstream.store.sidecars import LeaseLost
+from slipstream.store.tables.commits import CommitRow
+
+_log = structlog.get_logger(__name__)
+
+_POLL = 0.1
+"""Seconds between two looks whether another sidecar's delivery has ended."""
+
+
+class Committer:
+    """Delivers ready groups.
+
+    Args:
+        membership: in whose name.
+        group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: Handover,
+        delivery: Delivery,
+        metrics: Metrics,
+        membership: Membership,
+        *,
+        group_size: int,
+        group_idle: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._database = database
+        self._explorer = explorer
+        self._delivery = delivery
+        self._metrics = metrics
+        self._membership = membership
+        self._group_size = group_size
+        self._group_idle = group_idle
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._holding = False
+
+    async def commit(self, trigger: str, minimum: int = 1, *, wait: bool = True) -> Delivered:
+        """Deliver what is ready, if that is at least `minimum` experiences.
+
+        Args:
+            wait: while another sidecar delivers; else that is enough.
+
+        Raises:
+            ExplorerError: the Explorer is away or failed. Nothing is lost: what was begun is ended by the next call,
+                of any sidecar.
+        """
+        return await self._in_turn(trigger, minimum, wait)
+
+    async def resume(self) -> Delivered:
+        """End a delivery that a sidecar has left which is gone.
+
+        Raises:
+            ExplorerError: as above.
+        """
+        return await self._in_turn(None, 1, wait=False)
+
+    async def let_go(self) -> None:
+        """Leave a delivery that was begun, and that this sidecar is not at any more, to whoever is next."""
+        if self._holding and not self._one_at_a_time.locked():
+            async with self._one_at_a_time:
+                await self._let_go()
+
+    async def _in_turn(self, trigger: str | None, minimum: int, wait: bool) -> Delivered:
+        async with self._one_at_a_time:
+            try:
+                return await self._deliver(trigger, minimum, wait)
+            except ExplorerError:
+                self._metrics.commits.labels("error").inc()
+                raise
+            finally:
+                await self._let_go()
+
+    async def _deliver(self, trigger: str | None, minimum: int, wait: bool) -> Delivered:
+        await self._end_waiting()
+        ended = Delivered()
+        while True:
+            async with self._database.read() as session:
+                unfinished = await commits.unfinished(session)
+                ready = await commits.ready_experiences(session)
+                newest = await commits.last(session)
+            done = None
+            try:
+                if unfinished is not None:
+                    done = await self._end(unfinished)
+                elif trigger is None or ready < max(1, minimum):
+                    return ended
+                else:
+                    done = await self._begin(trigger, None if newest is None else newest.id)
+            except (TakenOver, LeaseLost) as error:
+                _log.warning("delivery_taken_over", reason=str(error))
+            if done is not None:
+                ended = done.after(ended)
+                if unfinished is None:
+                    return ended
+            elif wait:
+                await asyncio.sleep(_POLL)
+            else:
+                return ended
+
+    async def _end_waiting(self) -> None:
+        """Groups of the facade that nothing came for any more are complete, or dropped."""
+        now = self._clock()
+        async with self._database.write() as session:
+            dropped = await facade.end_waiting(session, now - self._group_idle, self._group_size, now)
+        if dropped:
+            _log.warning("facade_groups_of_one_run_dropped", groups=dropped)
+            self._metrics.groups.labels("dropped").inc(dropped)
+
+    async def _end(self, unfinished: CommitRow) -> Delivered | None:
+        """End a delivery that was cut off; None where another sidecar is at it."""
+        if unfinished.owner not in (None, self._membership.id) or not self._delivery.may_send:
+            return None
+        self._holding = True
+        async with self._database.write() as session:
+            await sidecars.hold(session, self._membership.id)
+            row = await commits.take(session, unfinished.id, self._membership.id)
+        if row is None:
+            return None
+        return self._over(await self._delivery.resume(row))
+
+    async def _begin(self, trigger: str, last: int | None) -> Delivered | None:
+        """Deliver what is ready; None where another sidecar came first."""
+        if not self._delivery.may_send:
+            return None
+        before = await self._explorer.counters()
+        row = CommitRow(
+            trigger=trigger,
+            groups=0,
+            experiences=0,
+            explorer_ready=before.ready,
+            explorer_total=before.total,
+            explorer_step=before.step,
+            owner=self._membership.id,
+            started_at=self._clock(),
+        )
+        self._holding = True
+        async with self._database.write() as session:
+            await sidecars.hold(session, self._membership.id)
+            groups = await commits.begin(session, row, after=last)
+        if groups is None:
+            return None
+        return self._over(await self._delivery.send(row, groups, before))
+
+    def _over(self, delivered: Delivered) -> Delivered:
+        self._holding = False
+        return delivered
+
+    async def _let_go(self) -> None:
+        if not self._holding:
+            return
+        try:
+            async with self._database.write() as session:
+                await commits.let_go(session, self._membership.id)
+        except SQLAlchemyError as error:  # `let_go` is called again
+            _log.warning("delivery_not_let_go", reason=str(error))
+        else:
+            self._holding = False

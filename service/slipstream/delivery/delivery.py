@@ -1,0 +1,321 @@
+"""Delivery: the feedback of whole groups, then one commit, in one short critical section.
+
+A group of runs is compared with itself, and the Explorer does so within one commit only. So a group goes out whole,
+in one commit, and the row that says so is written before the first feedback. After a crash at any point that row,
+with the Explorer's counters from before, tells what happened:
+
+    counters went back          the Explorer restarted: what it had been told is gone   -> run the groups again
+    its step number rose        the commit was carried out, only its answer was lost    -> delivered
+    neither                     tell it again: the first reward of an answer wins, so
+                                repeating has no effect, and the commit takes them all  -> delivered
+
+Amid a delivery, `explorer.handover` sees to it that one process is told all of it.
+
+The row also says which sidecar delivers it (`committer`). That one looks there, and at its lease, right before each
+request that has an effect, and in each transaction that writes what became of it. A process that is stopped between
+the look and the request can still send this one, after another has taken the delivery over. Of a feedback nothing comes
+of it, as the first reward wins. A commit takes what is in the Explorer's queue at that moment, and may part a group
+that the other one is telling of just then; the step number shows it, and such a group is dropped and counted.
+
+The groups of the facade, and those of agents that their clients replay, go out in the same way, in the same commits.
+Their answers went to somebody else's agent, so they cannot be run again: what the Explorer lost of them is marked
+`lost`, unless its table of chats can be repaired and no commit can have taken them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.cluster.membership import Membership
+from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerRestarted, ExplorerUnavailable, SlipstreamError
+from slipstream.explorer.calls import ExplorerCounters
+from slipstream.explorer.handover import Handover
+from slipstream.explorer.history import TrinityHistory
+from slipstream.metrics import Metrics
+from slipstream.store import commits
+from slipstream.store.commits import GivenBack
+from slipstream.store.database import Database
+from slipstream.store.experiences import ReadyGroup
+from slipstream.store.tables.commits import CommitRow
+
+_log = structlog.get_logger(__name__)
+
+_MARGIN = 0.5
+"""Seconds of the lease in which nothing is sent any more: a request needs some time to get there."""
+
+
+class TakenOver(SlipstreamError):
+    """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one call of `Committer.commit` did.
+
+    Attributes:
+        commit: the commit's number, or None when there was nothing to deliver.
+        groups, experiences: delivered now.
+        run_again: groups that the Explorer had lost, and that are run again.
+        lost: groups of clients that the Explorer had lost.
+    """
+
+    commit: int | None = None
+    groups: int = 0
+    experiences: int = 0
+    run_again: int = 0
+    lost: int = 0
+
+    def after(self, earlier: Delivered) -> Delivered:
+        """This one, together with an earlier one that was ended by the same call."""
+        return Delivered(
+            self.commit if self.commit is not None else earlier.commit,
+            self.groups + earlier.groups,
+            self.experiences + earlier.experiences,
+            self.run_again + earlier.run_again,
+            self.lost + earlier.lost,
+        )
+
+    def as_dict(self) -> dict[str, int | None]:
+        return asdict(self)
+
+
+class Delivery:
+    """Sends what a commit took, and writes down what became of it.
+
+    Args:
+        membership: in whose name deliveries are made.
+        history: repairs what the Explorer lost of clients' groups, if given.
+        max_generations: how often a group may be run because the Explorer lost it.
+        webhook_runs: there is an endpoint that runs agents again.
+        clock: Unix seconds.
+        planned: called when groups are to be run again.
+
+    Methods raise `TakenOver` where another sidecar has the delivery by now, and `ExplorerError` where the Explorer is
+    away or failed: the delivery stays to be resumed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        explorer: Handover,
+        metrics: Metrics,
+        membership: Membership,
+        *,
+        history: TrinityHistory | None,
+        max_generations: int,
+        webhook_runs: bool,
+        clock: Callable[[], float],
+        planned: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._explorer = explorer
+        self._metrics = metrics
+        self._membership = membership
+        self._history = history
+        self._give_back = partial(commits.give_back, limit=max_generations, webhook_runs=webhook_runs)
+        self._clock = clock
+        self._planned = planned
+
+    @property
+    def may_send(self) -> bool:
+        """Whether this sidecar's lease still runs for long enough that something can be sent."""
+        return self._membership.left >= _MARGIN
+
+    async def resume(self, row: CommitRow) -> Delivered:
+        """End a delivery whose end was cut off."""
+        async with self._database.read() as session:
+            groups = await commits.of_commit(session, row.id)
+        now = await self._explorer.counters()
+        _log.info("commit_resumed", commit=row.id, groups=len(groups))
+        if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
+            reason = "the Explorer restarted before the commit"
+            return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending" and now.ready == 0)
+        if row.state == "asked" and now.step > row.explorer_step:
+            return await self._delivered(row, groups)
+        return await self.send(row, groups, now)
+
+    async def send(self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
+        """Feed back each group and commit.
+
+        `counters` are the Explorer's at this moment: later than those in `row` when a delivery is resumed.
+        """
+        untaken = row.state == "sending"  # no commit was asked for that could have taken these groups
+        unknown: list[ReadyGroup] = []
+        in_part: list[ReadyGroup] = []
+        parted: list[ReadyGroup] = []
+        fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
+        before_ours = not fresh and counters.step > row.explorer_step  # a commit that nobody here asked for: see above
+        reason = "the Explorer restarted during the feedback"
+        for group in groups:
+            try:
+                after = await self._feed_back(row, group, counters if fresh else None)
+            except ExplorerRestarted:
+                return await self._lost(row, groups, "lost", reason, untaken=untaken)
+            if after.restarted_since(counters.ready, counters.total, counters.step):
+                # behind a gateway the new process may have taken the last ones, and its next commit would
+                return await self._lost(row, groups, "lost", reason, untaken=untaken and after.ready == 0)
+            taken = after.ready - counters.ready
+            if (taken and after.step > counters.step) or (before_ours and taken < group.size):
+                parted.append(group)
+            elif taken == 0:
+                unknown.append(group)
+            elif taken < group.size:
+                in_part.append(group)
+            elif taken > group.size:
+                _log.error("more_had_effect_than_was_told", commit=row.id, group_id=group.id)
+            counters = after
+        if counters.ready - row.explorer_ready >= sum(group.size for group in groups):
+            unknown, in_part = [], []  # a resumed delivery: what had no effect now had it before the cut
+        settled = await self._settle(row, counters, unknown, in_part, parted)
+        left_out = {group.id for group in (*unknown, *in_part, *parted)}
+        groups = [group for group in groups if group.id not in left_out]
+        return (await self._commit(row, groups, counters, untaken=untaken)).after(settled)
+
+    async def _feed_back(self, row: CommitRow, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
+        """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
+        that one: what it has not forgotten of the others is not to be trained without it."""
+        for number, experience in enumerate(group.experiences):
+            if number == 1 and before is not None:
+                after = await self._explorer.counters()
+                if after.ready <= before.ready:
+                    return after
+            await self._check(row)
+            try:
+                await self._explorer.feedback(
+                    msg_id=experience.msg_id,
+                    reward=experience.reward,
+                    task_id=group.id,
+                    run_id=experience.run_id,
+                    allowed=partial(self._allow, row),
+                )
+            except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
+                _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
+        return await self._explorer.counters()
+
+    async def _settle(
+        self,
+        row: CommitRow,
+        counters: ExplorerCounters,
+        unknown: Sequence[ReadyGroup],
+        in_part: Sequence[ReadyGroup],
+        parted: Sequence[ReadyGroup],
+    ) -> Delivered:
+        """Before the commit is asked for, part with what it will not take whole, so that whoever ends this delivery
+        finds it so. What the Explorer did not know is given back; what it knew in part cannot be."""
+        now = self._clock()
+        async with self._database.write() as session:
+            await self._hold(session, row)
+            await commits.drop(session, in_part, "the Explorer knew a part of it only", now)
+            await commits.drop(session, parted, "another commit came amid its feedback, and may have taken a part", now)
+            reason = "the Explorer does not know its answers"
+            given_back = await self._give_back(session, unknown, reason, now, repaired=False)
+            await commits.ask(session, row.id, counters.step)
+        if in_part:
+            _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in in_part])
+        if parted:
+            _log.error("groups_parted_by_another_commit", commit=row.id, groups=[group.id for group in parted])
+        self._metrics.groups.labels("dropped").inc(len(in_part) + len(parted))
+        self._given_back(given_back)
+        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
+
+    async def _commit(
+        self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
+    ) -> Delivered:
+        """Have the Explorer commit what it was told, and find out whether it did."""
+        restarted = "the Explorer restarted right before the commit"
+        try:
+            await self._explorer.commit(allowed=partial(self._allow, row))
+        except ExplorerRestarted:
+            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
+        except ExplorerUnavailable as error:
+            if error.status != 500:
+                raise  # whether it was carried out is not known; the step number will tell
+            now = await self._counters_now()
+            if now is not None and now.step > counters.step:  # it failed behind that: at what it logs of it
+                return await self._delivered(row, groups)
+            # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
+            reason = f"the Explorer failed at the commit: {error} {error.said}"
+            return await self._lost(row, groups, "failed", reason, untaken=untaken and now is not None)
+        if await self._committed_by_another(counters):
+            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
+        return await self._delivered(row, groups)
+
+    async def _committed_by_another(self, before: ExplorerCounters) -> bool:
+        """Whether a new process carried out the commit, on an empty queue. One that restarted after it has step 0."""
+        after = await self._counters_now()
+        if after is None:
+            return False
+        return after.restarted_since(before.ready, before.total, before.step) and after.step > 0
+
+    async def _counters_now(self) -> ExplorerCounters | None:
+        """The counters behind a commit; None where the Explorer is gone since, after it had answered."""
+        try:
+            return await self._explorer.counters()
+        except ExplorerError:
+            return None
+
+    async def _delivered(self, row: CommitRow, groups: Sequence[ReadyGroup]) -> Delivered:
+        """The commit was carried out, and has taken these groups."""
+        experiences = sum(group.size for group in groups)
+        now = self._clock()
+        async with self._database.write() as session:
+            await self._hold(session, row)
+            await commits.deliver(session, row.id, now)
+            await commits.end(session, row.id, "delivered", now, experiences=experiences)
+        self._metrics.groups.labels("delivered").inc(len(groups))
+        self._metrics.experiences.inc(experiences)
+        self._metrics.commits.labels("delivered").inc()
+        _log.info("commit_delivered", commit=row.id, groups=len(groups), experiences=experiences)
+        return Delivered(row.id, len(groups), experiences)
+
+    async def _lost(
+        self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str, *, untaken: bool
+    ) -> Delivered:
+        """The Explorer has forgotten what it was told: the groups are run again, or repaired, where that is possible.
+
+        Args:
+            untaken: no commit has taken them. Else a repair could have them trained on twice.
+        """
+        await self._check(row)
+        repaired = untaken and await self._repair(groups)
+        now = self._clock()
+        async with self._database.write() as session:
+            await self._hold(session, row)
+            given_back = await self._give_back(session, groups, reason, now, repaired=repaired)
+            await commits.end(session, row.id, state, now, reason=reason, experiences=0)
+        self._metrics.commits.labels(state).inc()
+        self._given_back(given_back)
+        _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
+        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
+
+    async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
+        """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
+        lost = [experience.msg_id for group in groups if not group.repeatable for experience in group.experiences]
+        return self._history is not None and bool(lost) and await self._history.release(lost)
+
+    def _given_back(self, groups: GivenBack) -> None:
+        self._metrics.groups.labels("run_again").inc(groups.run_again)
+        self._metrics.groups.labels("dropped").inc(groups.dropped)
+        self._metrics.groups.labels("repaired").inc(groups.repaired)
+        self._metrics.groups.labels("lost").inc(groups.lost)
+        if groups.run_again:
+            self._planned()
+
+    async def _check(self, row: CommitRow) -> None:
+        """Look whether the delivery is still this sidecar's: by the store, which knows who took it over."""
+        async with self._database.read() as session:
+            await self._hold(session, row)
+
+    async def _hold(self, session: AsyncSession, row: CommitRow) -> None:
+        if not await commits.held(session, row.id, self._membership.id):
+            raise TakenOver(f"the delivery {row.id} is another sidecar's")
+
+    def _allow(self, row: CommitRow) -> None:
+        """Look again, at the last moment: by the clock, which goes on while a process is stopped."""
+        if row.owner != self._membership.id or not self.may_send:
+            raise TakenOver(f"the delivery {row.id} may be another sidecar's: the lease runs out")

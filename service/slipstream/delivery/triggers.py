@@ -1,0 +1,127 @@
+"""When what is ready goes out: the timer ran out, enough has gathered, or the sidecar ends.
+
+Sidecars that share a store have a timer each, and one interval: it begins with the last delivery of any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from slipstream.delivery.committer import Committer
+from slipstream.delivery.delivery import Delivered
+from slipstream.errors import ExplorerError
+from slipstream.settings.sidecar import Commit
+from slipstream.store import commits
+from slipstream.store.database import Database
+
+_log = structlog.get_logger(__name__)
+
+_EARLY = 0.01
+"""Seconds by which a timer may run out before the interval has: it is set in another clock's ticks."""
+
+
+class CommitTriggers:
+    """Asks for commits that nobody asked for.
+
+    The timer is the event loop's, whose clock nobody sets: one by the time of day would wait for as long as the clock
+    was set back.
+
+    Args:
+        clock: Unix seconds.
+        wake: called when the timer runs out, so that `step` is.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        committer: Committer,
+        settings: Commit,
+        *,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._committer = committer
+        self._settings = settings
+        self._clock = clock
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ran_out = False
+        self._was_left = False
+
+    def start(self) -> None:
+        """Start the timer."""
+        self._set(self._settings.interval)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def next_at(self) -> float | None:
+        """When the timer runs out, Unix seconds."""
+        if self._timer is None:
+            return None
+        return self._clock() + max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+
+    def was_left(self) -> None:
+        """A sidecar that is gone has left a delivery, which is to be ended now."""
+        self._was_left = True
+        self._wake()
+
+    async def step(self) -> bool:
+        """Commit because the timer ran out, or because enough is ready; end a delivery that one left which is gone."""
+        await self._committer.let_go()
+        if self._was_left:
+            await self._done("left", self._committer.resume())
+            self._was_left = False  # only now: where the store was away, it is tried again
+        if self._timer_ran_out:
+            await self._on_time()
+            self._timer_ran_out = False
+        limit = self._settings.max_pending
+        if limit is not None:
+            async with self._database.read() as session:
+                ready = await commits.ready_experiences(session)
+            if ready >= limit:
+                await self._done("size", self._committer.commit("size", limit, wait=False))
+        return False
+
+    async def _on_time(self) -> None:
+        async with self._database.read() as session:
+            last = await commits.last(session)
+        now, interval = self._clock(), self._settings.interval
+        # a clock that was set back by more than that says nothing of when it was
+        if last is not None and abs(now - last.started_at) < interval - _EARLY:
+            self._set(min(last.started_at, now) + interval - now)
+        else:
+            await self._done("interval", self._committer.commit("interval", self._settings.min_experiences, wait=False))
+
+    async def last(self, seconds: float) -> None:
+        """Commit because the sidecar ends, if that is wanted and done in time."""
+        if not self._settings.on_shutdown:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._done("shutdown", self._committer.commit("shutdown"))
+        except TimeoutError:
+            _log.warning("commit_left_for_the_next_start")
+
+    def _set(self, seconds: float) -> None:
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer_ran_out = True
+        self._set(self._settings.interval)
+        self._wake()
+
+    async def _done(self, trigger: str, delivering: Awaitable[Delivered]) -> None:
+        try:
+            await delivering
+        except ExplorerError as error:
+            _log.warning("commit_postponed", trigger=trigger, reason=str(error))

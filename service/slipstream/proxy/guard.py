@@ -1,0 +1,183 @@
+"""The one question that a worker asks before a request goes anywhere: who is this, and may they?"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+import structlog
+
+from slipstream.access.carried import Carried, bearer, carried, password
+from slipstream.access.forwarded import Forwarded
+from slipstream.access.keyring import Keyring
+from slipstream.access.keys import KEY
+from slipstream.access.ledger import NOBODY, Book
+from slipstream.access.rebinding import foreign_host
+from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
+from slipstream.access.scope import EVERYTHING, LEAST, Scope
+from slipstream.http.headers import Headers
+from slipstream.proxy.refusal import Refusal
+from slipstream.proxy.request import Request
+from slipstream.settings.sidecar import Settings
+
+_log = structlog.get_logger(__name__)
+
+_PRODUCTIONS = "/v1"
+
+_QUIET = 1.0
+"""Seconds after a line about a refusal until the next one."""
+
+_CHALLENGE = b'www-authenticate: Bearer, Basic realm="slipstream"\r\n'
+
+_MISSING = (
+    "Slipstream: this sidecar asks for a key of its own, slp_..., in the header x-slipstream-key (or, where that is "
+    "absent, as the Bearer token); slipstream_client sends that of SLIPSTREAM_API_KEY. The production model's key "
+    "stays in Authorization."
+)
+_UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
+_SEVERAL = "Slipstream: two different keys in one request; send one."
+_IN_ADDRESS = "Slipstream: a key in an address ends up in logs: send it in a header, and have this one replaced."
+_NO_PRODUCTION_KEY = (
+    "Slipstream: Authorization holds Slipstream's own key, which does not go to production, and production.api_key is "
+    "not set. Send Slipstream's key as x-slipstream-key and the production model's in Authorization, or set "
+    "production.api_key."
+)
+_FOREIGN = (
+    "Slipstream: this sidecar has no keys, so it answers to localhost and to addresses alone, and not to %s: a web "
+    "page could have sent this (DNS rebinding). Give it keys (access.keys), or say access.insecure: true."
+)
+_FACADE = "the facade wants facade.api_key, as a Bearer token or as the password of Basic authentication"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request may go on.
+
+    Attributes:
+        scope: what it may reach of the store.
+        key: the name of the key that it came with; None without one of ours.
+        capture: whether whoever sent it lets it be stored.
+    """
+
+    scope: Scope
+    key: str | None = None
+    capture: bool = True
+
+
+FREELY = Admitted(EVERYTHING)
+"""No key is asked for."""
+_KEYLESS = Admitted(LEAST)
+"""Nobody's key: of a probe, or of a client of the facade."""
+
+
+class Guard:
+    """
+    Args:
+        settings: of the whole sidecar.
+        keyring: None where no key is asked for.
+    """
+
+    def __init__(self, settings: Settings, keyring: Keyring | None, book: Book) -> None:
+        facade_key = settings.facade.api_key
+        self._facade_key = None if facade_key is None else facade_key.get_secret_value().encode()
+        self._production_has_a_key = settings.production.api_key is not None
+        self._keyring = keyring
+        self._book = book
+        self._forwarded = Forwarded(settings.access.trusted_proxies)
+        self._on_trust = settings.access.on_trust
+        self._quiet_until = 0.0
+
+    def admit(self, request: Request, productions: bool, peer: Callable[[], str]) -> Admitted | Refusal:
+        """Say whether a request may go on, and take out of it what must not: keys of ours, forged `X-Forwarded-*`.
+
+        Args:
+            productions: it is for the production model.
+            peer: tells the address at the other end of the connection.
+        """
+        if self._forwarded.configured:
+            request.headers = self._forwarded.believed(request.headers, peer())
+        path = _PRODUCTIONS if productions else control_path(request.target)
+        facade = self._facade_key is not None and is_facade(path)
+        opened = facade and self._opens_facade(request.headers)
+        answer: Admitted | Refusal = FREELY if self._keyring is None else _KEYLESS
+        foreign = foreign_host(request.headers) if self._on_trust else None
+        if foreign is not None:
+            self._book.counts(NOBODY, "forbidden")
+            answer = Refusal(403, "slipstream_host_unknown", _FOREIGN % foreign, kind="permission_error")
+        elif self._keyring is not None:
+            found = carried(request.headers)
+            if found is not None:
+                request.headers = found.headers
+            if not opened and path not in OPEN:
+                if facade and found is None:
+                    answer = self._unauthorized("unauthorized", _FACADE)
+                else:
+                    answer = self._known(self._keyring, found, request, path, productions)
+        elif facade and not opened:
+            answer = self._unauthorized("unauthorized", _FACADE)
+        if isinstance(answer, Refusal):
+            self._tell(answer, self._forwarded.caller(request.headers, peer()))
+        return answer
+
+    def _known(
+        self, keyring: Keyring, found: Carried | None, request: Request, path: str, productions: bool
+    ) -> Admitted | Refusal:
+        if KEY.search(unquote_to_bytes(request.target)):
+            return self._unauthorized("slipstream_key_in_address", _IN_ADDRESS)
+        if found is None or not found.keys:
+            return self._unauthorized("slipstream_key_missing", _MISSING)
+        if len(found.keys) > 1:
+            return self._unauthorized("slipstream_keys_differ", _SEVERAL)
+        key = keyring.holder(*found.keys)
+        if key is None:
+            return self._unauthorized("slipstream_key_unknown", _UNKNOWN)
+        roles = roles_for(request.method, path)
+        if key.roles.isdisjoint(roles):
+            self._book.counts(key.name, "forbidden")
+            text = f"Slipstream: this needs a key with the role {' or '.join(roles)}; this one ({key.name}) has "
+            text += ", ".join(sorted(key.roles))
+            return Refusal(403, "slipstream_role_missing", text, kind="permission_error")
+        if found.replaced and productions and not self._production_has_a_key:
+            return self._unauthorized("production_key_missing", _NO_PRODUCTION_KEY)
+        if key.requests_per_minute is not None:
+            wait = self._book.within(key.name, key.requests_per_minute)
+            if wait is not None:
+                self._book.counts(key.name, "limited")
+                text = f"Slipstream: this key ({key.name}) has {key.requests_per_minute} requests a minute."
+                again = b"retry-after: %d\r\n" % math.ceil(wait)
+                return Refusal(429, "slipstream_rate_limit", text, kind="requests", fields=again)
+        self._book.counts(key.name, "admitted")
+        return Admitted(key.scope, key.name, key.capture)
+
+    def _opens_facade(self, headers: Headers) -> bool:
+        """Whether the request has `facade.api_key`: not of the form of ours, so that it comes as it always did."""
+        value = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+        given = bearer(value) or password(value) or b""
+        return self._facade_key is not None and hmac.compare_digest(given, self._facade_key)
+
+    def _unauthorized(self, code: str, message: str) -> Refusal:
+        self._book.counts(NOBODY, "unauthorized")
+        return Refusal(401, code, message, fields=_CHALLENGE)
+
+    def _tell(self, refusal: Refusal, caller: str) -> None:
+        """One line a second at most: whoever tries keys must not fill the disk. The metric counts all."""
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET
+            _log.warning("access_refused", status=refusal.status, reason=refusal.code, caller=caller)
+
+
+def guard_for(settings: Settings, book: Book) -> Guard | None:
+    """The guard of one worker; None where whoever reaches it may do everything, and nothing is to be taken out.
+
+    Raises:
+        ConfigError: `access.keys_file` cannot be used.
+    """
+    access = settings.access
+    if not (access.asked_for or access.on_trust or access.trusted_proxies or settings.facade.api_key is not None):
+        return None
+    return Guard(settings, Keyring(access) if access.asked_for else None, book)

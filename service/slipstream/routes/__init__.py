@@ -1,1 +1,0 @@
-"""The control routes: feedback, marks, commits, and what operators look at."""

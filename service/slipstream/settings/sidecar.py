@@ -1,0 +1,297 @@
+"""Every key of `sidecar.yaml`, with its type and default. `docs/configuration.md` tells what each one means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AnyHttpUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from slipstream.access.settings import Access, problem_of_exposure
+from slipstream.config.encryption_key import read_key
+from slipstream.config.units import ByteSize, Duration, PositiveDuration
+from slipstream.redaction.rules import RedactRule
+from slipstream.rewards import RewardsSettings
+from slipstream.rewards.endpoint import HttpUrl
+from slipstream.selection import SelectionSettings
+from slipstream.webhooks.outgoing import AllowPrivate
+from slipstream.webhooks.signature import SigningSecret
+
+_HTTP_URL = TypeAdapter(AnyHttpUrl)
+
+
+def _base_url(text: str) -> str:
+    url = _HTTP_URL.validate_python(text)
+    if url.username or url.password:
+        raise ValueError("a URL without user name and password")
+    if url.query or url.fragment:
+        raise ValueError("a URL without query and fragment")
+    return text.strip().rstrip("/")
+
+
+def _database_url(text: str) -> str:
+    expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise ValueError(expected) from error
+    if url.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
+        raise ValueError(expected)
+    if url.drivername == "sqlite+aiosqlite" and (url.database or "").startswith("file:"):
+        raise ValueError("the path of a SQLite file, such as sqlite+aiosqlite:///slipstream.db, and no SQLite URI")
+    return text
+
+
+def _empty_is_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
+EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listen(_Section):
+    """Where the sidecar listens; written `host:port`, an IPv6 host in brackets."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8100, ge=0, le=65535)
+
+    @property
+    def url(self) -> str:
+        """Where a program on the same machine finds it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound here
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        host, _, port = str(value).rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not host or not port.isdecimal() or (":" in host and not bracketed):
+            raise ValueError('host:port, such as "127.0.0.1:8100" or "[::1]:8100"')
+        return {"host": host[1:-1] if bracketed else host, "port": port}
+
+
+class Production(_Section):
+    """The model that answers users. Without `api_key` the caller's own Authorization goes through."""
+
+    base_url: BaseUrl = "https://api.openai.com/v1"
+    api_key: Annotated[SecretStr | None, EmptyIsNone] = None
+    connect_timeout: PositiveDuration = 5.0
+    first_byte_timeout: PositiveDuration = 600.0
+    idle_timeout: PositiveDuration = 120.0
+
+
+class Proxy(_Section):
+    """How many processes carry production's traffic, each on a core of its own."""
+
+    workers: int = Field(default=1, ge=1, le=256)
+
+
+class Explorer(_Section):
+    """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
+
+    `train_batch_size` is the Trainer's; it is shown in /status beside what was delivered, and decides nothing.
+    So does `algorithm_type`, the Explorer's own: it tells which groups have nothing to be compared with.
+    `history_url` is the database of its recorded chats, for the facade to repair what a restart lost. Those who ask the
+    policy through the sidecar know it by `served_model_name`. `redact`: what they ask is redacted by `capture.redact`
+    before the Explorer gets it.
+    """
+
+    base_url: BaseUrl = "http://127.0.0.1:8010"
+    model: Annotated[str | None, EmptyIsNone] = None
+    served_model_name: str = Field(default="slipstream-policy", min_length=1, max_length=256)
+    redact: bool = True
+    poll_interval: PositiveDuration = 2.0
+    connect_timeout: PositiveDuration = 5.0
+    commit_timeout: PositiveDuration = 600.0
+    train_batch_size: Annotated[int, Field(ge=1)] | None = None
+    algorithm_type: Annotated[str | None, EmptyIsNone] = None
+    history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
+
+
+def _listed(value: Any) -> Any:
+    """Keys as a list, of which a variable may hold several."""
+    if value is None or isinstance(value, str):
+        return [text.strip() for text in (value or "").split(",") if text.strip()]
+    return value
+
+
+class Store(_Section):
+    """Where things are kept. What can quote a user is encrypted by the first `encryption_key`; each opens it."""
+
+    url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
+    lease: Annotated[Duration, Field(ge=1)] = 15.0
+    encryption_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_listed)] = ()
+
+    @field_validator("encryption_key")
+    @classmethod
+    def _are_keys(cls, values: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for value in values:
+            read_key(value.get_secret_value())
+        return values
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the encryption, of 32 bytes each."""
+        return [read_key(key.get_secret_value()) for key in self.encryption_key]
+
+
+class Capture(_Section):
+    rate: float = Field(default=1.0, ge=0, le=1)
+    retention: PositiveDuration = 86400.0
+    max_body: ByteSize = 8 * 1024**2
+    queue: int = Field(default=20000, ge=1)
+    queue_bytes: ByteSize = 64 * 1024**2
+    backlog_bytes: ByteSize = 1024**3
+    task_idle: PositiveDuration = 60.0
+    chains: int = Field(default=10000, ge=1)
+    redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"), RedactRule(name="password"))
+
+
+class ReplayWebhook(_Section):
+    """The endpoint that runs an agent again, in the mode `webhook`. Without `base_url` it is told that of `listen`."""
+
+    url: HttpUrl | None = None
+    secret: Annotated[SigningSecret | None, EmptyIsNone] = None
+    base_url: BaseUrl | None = None
+    timeout: PositiveDuration = 600.0
+    max_attempts: int = Field(default=3, ge=1)
+    allow_private: AllowPrivate = False
+
+
+class RunsBudget(_Section):
+    """What runs may cost in any hour, of all sidecars on one store together; null for no limit."""
+
+    requests_per_hour: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_hour: Annotated[int, Field(ge=1)] | None = None
+
+
+class Runs(_Section):
+    """How selected tasks are run by the policy: each call of theirs, or their agent by its endpoint."""
+
+    mode: Literal["shadow", "webhook"] = "shadow"
+    repeat_time: int = Field(default=1, ge=1)
+    concurrency: int = Field(default=10, ge=1)
+    queue: int = Field(default=1000, ge=1)
+    timeout: PositiveDuration = 300.0
+    max_attempts: int = Field(default=3, ge=1)
+    replay_timeout: PositiveDuration = 600.0
+    open: int = Field(default=10_000, ge=1)
+    webhook: ReplayWebhook = ReplayWebhook()
+    budget: RunsBudget = RunsBudget()
+
+    @model_validator(mode="after")
+    def _has_an_endpoint(self) -> Self:
+        if self.mode == "webhook" and (self.webhook.url is None or self.webhook.secret is None):
+            raise ValueError("webhook.url and webhook.secret, which the mode webhook needs")
+        return self
+
+
+class Commit(_Section):
+    interval: PositiveDuration = 300.0
+    min_experiences: int = Field(default=1, ge=1)
+    max_pending: Annotated[int, Field(ge=1)] | None = None
+    on_shutdown: bool = True
+
+
+class Limits(_Section):
+    """What this sidecar takes at most, its workers together; `docs/limits.md` says what happens at each limit."""
+
+    connections: int = Field(default=20_000, ge=1)
+    streams: int = Field(default=10_000, ge=1)
+    request_body: ByteSize = 1024**3
+    control_body: ByteSize = 1024**2
+    header_bytes: ByteSize = 256 * 1024
+    headers: int = Field(default=1000, ge=1)
+    header_timeout: PositiveDuration = 60.0
+    body_timeout: PositiveDuration = 60.0
+    answer_timeout: PositiveDuration = 900.0
+    keep_alive: PositiveDuration = 75.0
+    store_bytes: ByteSize = 100 * 1024**3
+
+
+class Facade(_Section):
+    """Trinity's HTTP under `/explorer/`. Without `group_size` a group has `runs.repeat_time` runs."""
+
+    api_key: Annotated[SecretStr | None, EmptyIsNone] = None
+    group_size: Annotated[int, Field(ge=1)] | None = None
+    group_idle: Duration = 300.0
+    concurrency: int = Field(default=32, ge=1)
+    timeout: PositiveDuration = 300.0
+    retry_for: Duration = 60.0
+    max_body: ByteSize = 16 * 1024**2
+
+
+class Log(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(BaseSettings):
+    """The whole configuration, checked. `slipstream.settings.source.load_settings` reads it."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    listen: Listen = Listen()
+    access: Access = Field(default=Access(), validate_default=True)
+    proxy: Proxy = Proxy()
+    production: Production = Production()
+    explorer: Explorer = Explorer()
+    store: Store = Store()
+    capture: Capture = Capture()
+    selection: SelectionSettings = SelectionSettings.model_validate({"sampling": {"rate": 0.1}})
+    runs: Runs = Runs()
+    rewards: RewardsSettings = Field(default_factory=RewardsSettings)
+    commit: Commit = Commit()
+    facade: Facade = Facade()
+    limits: Limits = Limits()
+    log: Log = Log()
+
+    @field_validator("access")
+    @classmethod
+    def _not_open_to_everybody(cls, access: Access, info: ValidationInfo) -> Access:
+        listen = info.data.get("listen")  # missing where it is wrong itself
+        problem = None if listen is None else problem_of_exposure(access, listen.host)
+        if problem is not None:
+            raise ValueError(problem)
+        return access
+
+    @property
+    def facade_group_size(self) -> int:
+        """How many runs make a group of the facade complete."""
+        return self.facade.group_size or self.runs.repeat_time
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # The library's own environment source cannot refuse an unknown variable and merges a mapping into the file's
+        # where ours must replace it (two strategies would stand where one was asked for): `source` reads both.
+        return (init_settings,)
