@@ -8,7 +8,7 @@ from reward_runs import reward_model, shadow
 
 from slipstream.errors import ScoringError
 from slipstream.rewards import RewardModel
-from slipstream.rewards.mathematics import Math
+from slipstream.rewards.calculators.mathematics import Math
 
 
 @pytest.fixture(scope="module")

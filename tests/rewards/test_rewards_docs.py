@@ -5,10 +5,10 @@ from typing import get_args
 import pytest
 
 from slipstream.rewards import RewardsSettings
-from slipstream.rewards.agent import DEFAULT_WEIGHTS
 from slipstream.rewards.calculator import Parameters
+from slipstream.rewards.calculators.agent import DEFAULT_WEIGHTS
+from slipstream.rewards.calculators.tools import Penalties
 from slipstream.rewards.settings import CalculatorSpec
-from slipstream.rewards.tools import Penalties
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
 

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from slipstream.errors import ConfigError, ScoringError
-from slipstream.rewards.webhook import Webhook
+from slipstream.rewards.calculators.webhook import Webhook
 from slipstream.trajectory import Feedback
 
 

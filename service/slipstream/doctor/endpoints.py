@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
+from slipstream.rewards.calculators.judge import Judge
+from slipstream.rewards.calculators.webhook import Webhook
 from slipstream.settings.sidecar import Settings
 from slipstream.webhooks.outgoing import is_public
 
@@ -44,10 +46,11 @@ def endpoints(settings: Settings) -> Iterator[Endpoint]:
     if settings.runs.mode == "webhook" and replay.url is not None:
         yield Endpoint("runs.webhook.url", replay.url, replay.allow_private)
     for number, spec in enumerate(settings.rewards.calculators):
-        if spec.webhook is not None:
-            yield Endpoint(f"rewards.calculators.{number}.webhook.url", spec.webhook.url, spec.webhook.allow_private)
-        elif spec.judge is not None:
-            yield Endpoint(f"rewards.calculators.{number}.judge.base_url", spec.judge.base_url)
+        calculator, key = spec.parameters, f"rewards.calculators.{number}.{spec.name}"
+        if isinstance(calculator, Webhook):
+            yield Endpoint(f"{key}.url", calculator.url, calculator.allow_private)
+        elif isinstance(calculator, Judge):
+            yield Endpoint(f"{key}.base_url", calculator.base_url)
 
 
 def in_clear(settings: Settings) -> Iterator[Endpoint]:

@@ -1,4 +1,4 @@
-"""What a reward calculator is, and how the rewards of several become one.
+"""The base of reward calculators, and how the rewards of several become one.
 
 A calculator's parameters are a pydantic model, one class per name that can stand under `rewards.calculators`. A
 calculator without any state of its own is that same model (`PlainCalculator`); the others are built from it.
@@ -58,7 +58,7 @@ class NoBasis(ScoringError):
 
 
 class Parameters(BaseModel, ABC):
-    """What every calculator accepts.
+    """Parameters that every calculator accepts.
 
     Attributes:
         weight: its share in the weighted mean; without it the default of its component.

@@ -37,7 +37,7 @@ HttpUrl = Annotated[str, AfterValidator(_http_url)]
 
 
 class EndpointParameters(Parameters):
-    """What every calculator that asks a service accepts.
+    """Parameters of every calculator that asks a service.
 
     Attributes:
         timeout: seconds for one attempt, from connecting to the answer's last byte.
@@ -132,7 +132,7 @@ class Endpoint:
 
 
 def _explanation(answer: bytes) -> str:
-    """What an error response in OpenAI's format says, for the one who configured the endpoint."""
+    """Return the message of an error response in OpenAI's format, for the person who configured the endpoint."""
     try:
         message = json.loads(answer)["error"]["message"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -38,7 +38,7 @@ def reference_value(text: str) -> list[Any]:
 
 
 def check(references: list[str], answer: str) -> bool | None:
-    """Whether the answer equals one of the references; None when no reference can be read."""
+    """Return whether the answer equals one of the references; None when no reference can be read."""
     values = [value for text in references if (value := reference_value(text))]
     if not values:
         return None

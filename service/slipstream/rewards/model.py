@@ -16,6 +16,7 @@ from slipstream.errors import ConfigError, ScoringError
 from slipstream.metrics import Metrics
 from slipstream.redaction.kinds import without_secrets
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
+from slipstream.rewards.calculators.given import PostedFeedback
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
 from slipstream.user_code.errors import UserErrors
@@ -49,7 +50,7 @@ class RewardModel:
         self._clipping_logged = False
         self._components = [_component(index, spec) for index, spec in enumerate(settings.calculators)]
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewards")
-        self.waits_for_feedback = any(spec.feedback for spec in settings.calculators)
+        self.waits_for_feedback = any(isinstance(spec.parameters, PostedFeedback) for spec in settings.calculators)
 
     async def score(self, run: Run) -> Reward:
         """The weighted mean of the components, clipped; the breakdown has their values before that.
@@ -81,7 +82,7 @@ class RewardModel:
         return min(max(value, lower), upper)
 
     async def _reward(self, component: _Component, run: Run) -> Reward | None:
-        """What one calculator says; None where an optional one has no basis."""
+        """Ask one calculator; None if it is optional and has no basis."""
         try:
             return _checked(await self._outcome(component.calculator, run))
         except NoBasis as error:

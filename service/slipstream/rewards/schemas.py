@@ -25,7 +25,7 @@ def checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether a JSON value is valid by the schema.
+    """Return whether a JSON value is valid by the schema.
 
     An empty registry, because by default the library would fetch a remote `$ref`, and schemas come with requests.
 

@@ -1,4 +1,4 @@
-"""What can be written under `rewards`: calculators by name, and how their rewards become one."""
+"""The section `rewards`: calculators by name, and how their rewards become one."""
 
 from __future__ import annotations
 
@@ -6,48 +6,26 @@ import math
 from collections import Counter
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
 from slipstream.config.units import Duration
-from slipstream.rewards.agent import DEFAULT_WEIGHTS, Agent
-from slipstream.rewards.agreement import Agreement
 from slipstream.rewards.calculator import Parameters
-from slipstream.rewards.custom import Python
-from slipstream.rewards.form import Format
-from slipstream.rewards.given import Constant, PostedFeedback
-from slipstream.rewards.judge import Judge
-from slipstream.rewards.mathematics import Math
-from slipstream.rewards.reference import Contains, ExactMatch
-from slipstream.rewards.text import JsonSchema, Length, Regex
-from slipstream.rewards.tools import Efficiency, Timing, ToolCalls
-from slipstream.rewards.webhook import Webhook
+from slipstream.rewards.calculators.agent import DEFAULT_WEIGHTS
+from slipstream.rewards.calculators.judge import Judge
+from slipstream.rewards.registry import CALCULATORS
+
+# A field for each calculator, so that an error names the key below the calculator's.
+_FIELDS: dict[str, Any] = {name: (parameters | None, None) for name, parameters in CALCULATORS.items()}
+_CalculatorFields = create_model("_CalculatorFields", **_FIELDS)
 
 
-class CalculatorSpec(BaseModel):
+class CalculatorSpec(_CalculatorFields):  # type: ignore[misc, valid-type]
     """One calculator: a mapping with exactly one key, its name, whose value are its parameters.
 
     The bare name, or a name without a value, stands for the calculator with its defaults.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    constant: Constant | None = None
-    regex: Regex | None = None
-    json_schema: JsonSchema | None = None
-    length: Length | None = None
-    exact_match: ExactMatch | None = None
-    contains: Contains | None = None
-    math: Math | None = None
-    tool_calls: ToolCalls | None = None
-    efficiency: Efficiency | None = None
-    timing: Timing | None = None
-    format: Format | None = None
-    agreement: Agreement | None = None
-    agent: Agent | None = None
-    feedback: PostedFeedback | None = None
-    judge: Judge | None = None
-    webhook: Webhook | None = None
-    python: Python | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -68,7 +46,7 @@ class CalculatorSpec(BaseModel):
 
     @property
     def name(self) -> str:
-        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return next(name for name in CALCULATORS if getattr(self, name) is not None)
 
     @property
     def parameters(self) -> Parameters:
@@ -117,5 +95,5 @@ class RewardsSettings(BaseModel):
 
     @property
     def judges(self) -> int:
-        """How many calculators ask a judge."""
+        """Return how many calculators ask a judge."""
         return sum(isinstance(spec.parameters, Judge) for spec in self.calculators)

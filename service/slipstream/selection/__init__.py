@@ -1,4 +1,4 @@
-"""Which tasks are trained on: one decision per task, with its reason."""
+"""Selection of tasks for training: one decision per task, with its reason."""
 
 from slipstream.selection.decision import Decision
 from slipstream.selection.fraction import hash_fraction

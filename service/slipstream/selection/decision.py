@@ -1,4 +1,4 @@
-"""What a strategy says about a task."""
+"""The decision of a strategy about a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a task is trained on, and why.
+    """Decision on whether a task is trained on, and why.
 
     Attributes:
         reason: a short stable name, such as `sampling` or `no_mark`; reasons are counted, so there must be few.

@@ -71,18 +71,9 @@ def _node(settings: SelectionSettings, clock: strategies.Clock, path: str) -> _N
 
 
 def _plain(settings: SelectionSettings, path: str) -> strategies.Strategy:
-    if settings.sampling:
-        return strategies.sampling(settings.sampling)
-    if settings.explicit_mark:
-        return strategies.explicit_mark(settings.explicit_mark)
-    if settings.labels:
-        return strategies.labels(settings.labels)
-    if settings.model:
-        return strategies.model(settings.model)
-    if settings.has_tools:
-        return strategies.has_tools(settings.has_tools)
-    assert settings.python  # exactly one is given, as the settings have checked
-    return CustomStrategy(settings.python, f"{path}.python").decide
+    if settings.python:
+        return CustomStrategy(settings.python, f"{path}.python").decide
+    return next(make(own) for name, make in strategies.PLAIN.items() if (own := getattr(settings, name)) is not None)
 
 
 def _not(member: _Node) -> _Node:

@@ -1,4 +1,4 @@
-"""What can be written under `selection`: a tree of strategies, each a mapping with exactly one key."""
+"""The section `selection`: a tree of strategies, each a mapping with exactly one key."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class SelectionSettings(_Strategy):
         return self
 
     def members(self) -> tuple[SelectionSettings, ...]:
-        """What this combination combines; empty for a plain strategy."""
+        """Return the strategies that this combination combines; empty for a plain strategy."""
         return self.all or self.any or ((self.not_,) if self.not_ else ())
 
     def walk(self) -> Iterator[SelectionSettings]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from slipstream.selection.decision import Decision
 from slipstream.selection.fraction import hash_fraction
@@ -63,6 +64,16 @@ def has_tools(settings: HasTools) -> Strategy:
         return Decision(task.has_tools is settings.value, "has_tools" if task.has_tools else "no_tools")
 
     return decide
+
+
+PLAIN: Mapping[str, Callable[[Any], Strategy]] = {
+    "sampling": sampling,
+    "explicit_mark": explicit_mark,
+    "labels": labels,
+    "model": model,
+    "has_tools": has_tools,
+}
+"""Constructors of the plain strategies, by their keys in `SelectionSettings`."""
 
 
 class Budgeted:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import NoBasis, PlainCalculator
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
 
@@ -57,6 +58,7 @@ class _AgainstReference(PlainCalculator):
         return texts
 
 
+@calculator("exact_match")
 class ExactMatch(_AgainstReference):
     """1 where the answer is the reference, or one of the references; otherwise 0."""
 
@@ -64,6 +66,7 @@ class ExactMatch(_AgainstReference):
         return float(self.normalised(run.text) in self.references(run))
 
 
+@calculator("contains")
 class Contains(_AgainstReference):
     """1 where the answer contains the reference; of several, `any` one or the share of `all` of them."""
 

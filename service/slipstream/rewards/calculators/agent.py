@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slipstream.rewards.agreement import Agreement
 from slipstream.rewards.calculator import NoBasis, PlainCalculator, Reward, weighted_mean
-from slipstream.rewards.form import Format
-from slipstream.rewards.reference import Contains
-from slipstream.rewards.tools import Efficiency, Timing, ToolCalls
+from slipstream.rewards.calculators.agreement import Agreement
+from slipstream.rewards.calculators.form import Format
+from slipstream.rewards.calculators.reference import Contains
+from slipstream.rewards.calculators.tools import Efficiency, Timing, ToolCalls
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
 DEFAULT_WEIGHTS = {
@@ -23,7 +24,7 @@ DEFAULT_WEIGHTS = {
 
 
 class TaskCompletion(PlainCalculator):
-    """Whether the answer contains the reference, or, for a task without one, its agreement with production's."""
+    """1 if the answer contains the reference; without a reference, the agreement with production's answer."""
 
     key: str = "reference"
 
@@ -34,6 +35,7 @@ class TaskCompletion(PlainCalculator):
             return Agreement().calculate(run)
 
 
+@calculator("agent")
 class Agent(PlainCalculator):
     """Five components at their default weights, each left out where the task gives no basis for it.
 

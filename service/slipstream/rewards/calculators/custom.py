@@ -14,14 +14,16 @@ from pydantic import Field, model_validator
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Outcome, Parameters
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 from slipstream.user_code.python_object import PythonPath, check_call, load_object
 
 Calculate = Callable[[Run], Outcome | Awaitable[Outcome]]
 
 
+@calculator("python")
 class Python(Parameters):
-    """What `package.module:Object` returns: a function of the run, an instance with `calculate`, or a class of such."""
+    """The result of `package.module:Object`: a function of the run, an object with `calculate`, or its class."""
 
     object: PythonPath
     params: dict[str, Any] = Field(default_factory=dict)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 
 from slipstream.rewards.calculator import Number, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret, signed, signing_key
@@ -18,6 +19,7 @@ from slipstream.webhooks.signature import SigningSecret, signed, signing_key
 _RUN = TypeAdapter(Run)
 
 
+@calculator("webhook")
 class Webhook(EndpointParameters):
     """Posts the run as JSON to `url`, which answers `{"reward": 0.5, "breakdown": {"part": 0.5}}`.
 

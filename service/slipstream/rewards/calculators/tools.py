@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import NoBasis, PlainCalculator, Reward, Share
-from slipstream.rewards.form import tool_faults
+from slipstream.rewards.calculators.form import tool_faults
+from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import (
     ToolCall,
     expected_tool_calls,
@@ -27,7 +28,7 @@ Penalty = Annotated[float, Field(le=0, allow_inf_nan=False)]
 
 
 class Penalties(BaseModel):
-    """What each fault takes from the reward, once for every time it is found; 0 turns one off."""
+    """Deduction from the reward for each fault, every time it is found; 0 turns one off."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,6 +38,7 @@ class Penalties(BaseModel):
     timeout: Penalty = -0.5
 
 
+@calculator("tool_calls")
 class ToolCalls(PlainCalculator):
     """F1 of names and arguments against the reference or production, less the penalties; from -1 to 1."""
 
@@ -60,13 +62,13 @@ class ToolCalls(PlainCalculator):
         return Reward(max(-1.0, f1 + sum(breakdown[fault] or 0.0 for fault in faults)), breakdown)
 
     def _timeouts(self, run: Run) -> int:
-        """How many answers ran out of tokens or took too long."""
+        """Count the answers that ran out of tokens or took too long."""
         limit = self.max_latency or float("inf")
         return sum(1 for call in run.calls if call.finish_reason == "length" or call.latency > limit)
 
 
 def _wrong(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run) -> int:
-    """How many calls name a tool that was not offered, or that the task has no use for.
+    """Count the calls of a tool that was not offered, or that the task has no use for.
 
     A tool that the conversation called already has its use: to call it again is `redundant_call`'s business.
     """
@@ -77,13 +79,14 @@ def _wrong(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run) ->
 
 
 def _redundant(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run) -> int:
-    """How many calls repeat one of this task, more often than the reference itself makes it."""
+    """Count the calls that repeat one of this task, more often than the reference itself makes it."""
     before = {call.key for call in made_before(run)}
     wanted = Counter(call.key for call in expected)
     counted = Counter(call.key for call in calls if call.arguments is not None)  # `format_error` has the malformed
     return sum(max(0, times - max(wanted[key], key not in before)) for key, times in counted.items())
 
 
+@calculator("timing")
 class Timing(PlainCalculator):
     """1 where a tool was called exactly when one was expected, otherwise 0; for a replay the share of such steps."""
 
@@ -98,6 +101,7 @@ class Timing(PlainCalculator):
         return sum(a == b for a, b in zip(theirs, ours, strict=False)) / max(len(theirs), len(ours))
 
 
+@calculator("efficiency")
 class Efficiency(PlainCalculator):
     """1 for as few steps as the reference or fewer, and reference over steps for more.
 

@@ -1,4 +1,4 @@
-"""Whether an answer keeps to the form that its request asked for: tool calls by schema, JSON where JSON was asked.
+"""The form of an answer compared with its request: tool calls by schema, JSON if JSON was asked for.
 
 The faults found here are the `format_error` of `tool_calls` and the substance of `format`.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstream.rewards.calculator import PlainCalculator
+from slipstream.rewards.registry import calculator
 from slipstream.rewards.schemas import conforms, no_json_number
 from slipstream.rewards.tool_use import offered_tools, parsed
 from slipstream.trajectory import PolicyCall, Run
@@ -23,7 +24,7 @@ _LEFTOVER = re.compile(
 
 
 def tool_faults(call: PolicyCall, tools: Mapping[str, Mapping[str, Any]]) -> int:
-    """How many tool calls of one answer are malformed.
+    """Count the malformed tool calls of one answer.
 
     Counted are arguments that are no JSON object, or that break the parameter schema of their tool, and, where tools
     were offered, a call left in the text.
@@ -33,7 +34,7 @@ def tool_faults(call: PolicyCall, tools: Mapping[str, Mapping[str, Any]]) -> int
 
 
 def left_in_text(text: str, tools: Mapping[str, Any]) -> bool:
-    """Whether a text holds a tool call: by a template's mark, or as a JSON object that names one of the tools."""
+    """Return whether a text holds a tool call: a template's mark, or a JSON object that names one of the tools."""
     if _LEFTOVER.search(text):
         return True
     try:
@@ -58,6 +59,7 @@ def _well_formed(raw: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]])
         return True  # the agent's schema is broken: no fault of the policy's
 
 
+@calculator("format")
 class Format(PlainCalculator):
     """The share of the run's answers that are well formed.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Number, PlainCalculator
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
 
+@calculator("constant")
 class Constant(PlainCalculator):
     """The same value for every run."""
 
@@ -16,6 +18,7 @@ class Constant(PlainCalculator):
         return self.value
 
 
+@calculator("feedback")
 class PostedFeedback(PlainCalculator):
     """The newest reward posted for the policy's own answer; how long to wait for it is `rewards.grace`."""
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Number, PlainCalculator
+from slipstream.rewards.registry import calculator
 from slipstream.rewards.schemas import checked_schema, conforms, no_json_number
 from slipstream.trajectory import Run
 
@@ -26,6 +27,7 @@ def _pattern(text: str) -> str:
     return text
 
 
+@calculator("regex")
 class Regex(PlainCalculator):
     """1 where the pattern is found in the answer (`search`), or where the whole answer fits it (`full`); otherwise 0.
 
@@ -47,6 +49,7 @@ class Regex(PlainCalculator):
             raise ScoringError(f"the pattern took longer than {self.timeout:g} s on this answer") from error
 
 
+@calculator("json_schema")
 class JsonSchema(PlainCalculator):
     """1 where the answer is JSON that is valid by the schema, otherwise 0."""
 
@@ -64,6 +67,7 @@ class JsonSchema(PlainCalculator):
         return float(conforms(value, self.schema_))
 
 
+@calculator("length")
 class Length(PlainCalculator):
     """1 within [min, max], falling in a straight line to 0 outside.
 

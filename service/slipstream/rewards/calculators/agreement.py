@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 
 from slipstream.rewards.calculator import PlainCalculator, Share
+from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import made, policy_tool_calls, production_calls, tool_f1
 from slipstream.trajectory import Run, message_text
 
@@ -35,8 +36,9 @@ def _f1(left: str, right: str, order: int) -> float:
     return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())
 
 
+@calculator("agreement")
 class Agreement(PlainCalculator):
-    """How alike the answers are: their last texts, and their tool calls where either made any; the mean of the two.
+    """Likeness of the answers: their last texts, and their tool calls if either made any; the mean of the two.
 
     With `with_feedback`, an answer of production's that users disliked (its newest reward is below `like_from`) is one
     to differ from: the reward is then 1 less the likeness.

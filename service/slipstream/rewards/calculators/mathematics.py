@@ -13,12 +13,14 @@ from pydantic import Field
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import Parameters
-from slipstream.rewards.reference import reference_texts
+from slipstream.rewards.calculators.reference import reference_texts
+from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
 START_TIMEOUT = 60.0  # seconds; importing SymPy takes about one, or many on a busy machine
 
 
+@calculator("math")
 class Math(Parameters):
     """1 where the answer equals the reference as mathematics, otherwise 0: 1/2, 0.5 and \\frac{1}{2} are the same."""
 
