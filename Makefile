@@ -8,6 +8,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+LIGHT := $(VENV)/.installed-light
 
 # The real Trinity-RFT, without Ray's cluster and without GPUs, for the contract tests: an environment of its own,
 # because it and TRL want different versions of the same packages.
@@ -39,7 +40,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-production-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
+.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-production-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -50,7 +51,29 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[openai,tuner]"
+	@touch $@ $(LIGHT)
+
+install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
+
+$(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
+	@echo "Setting up $(VENV), without torch: a minute the first time"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,dev]" --editable "./client[openai]"
 	@touch $@
+
+# T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.
+T ?= $(IN_PROCESS)
+IN_PROCESS := tests/capture tests/config tests/rewards tests/selection tests/test_docs.py tests/test_language.py tests/test_redaction.py tests/test_redaction_secrets.py tests/test_jsontext.py tests/test_logs.py tests/test_worker.py
+
+# Without torch, mypy leaves out what imports it, and does not know the types of what it does not find.
+WITHOUT_TORCH := --ignore-missing-imports --follow-imports=silent --no-warn-unused-ignores --exclude 'embedded/|local/model|local/tuning|/tuner/' service client
+
+check: | $(LIGHT)  ## while you work: ruff, the direction of imports, types, and tests in process; `make check T=tests/rewards`
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python -m mypy $(if $(wildcard $(INSTALLED)),,$(WITHOUT_TORCH))
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(T)
 
 lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format), the direction of imports, mypy --strict, the audit
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from slipstream.cli import app
 from slipstream.doctor import live
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
@@ -220,7 +220,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from _commands(child, (*path, name))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     dead = []
@@ -253,11 +253,45 @@ def test_every_live_problem_is_named_with_its_metric() -> None:
     assert re.findall(r"`(live\.[a-z_]+)`", row) == [problem.code for problem in live.PROBLEMS]
 
 
-def test_the_page_of_trials_names_tests_and_targets_that_exist() -> None:
+def test_the_page_of_trials_names_tests_that_exist() -> None:
     page = (ROOT / "docs" / "trials.md").read_text(encoding="utf-8")
     tests = set(re.findall(r"`(tests/[\w/]+\.py)`", page))
     assert len(tests) > 40
     assert [name for name in sorted(tests) if not (ROOT / name).is_file()] == []
-    targets = set(re.findall(r"`make\s+([\w-]+)`", page))
+
+
+def test_pages_name_make_targets_that_exist() -> None:
     made = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-    assert targets <= made
+    for page in PAGES:
+        targets = set(re.findall(r"(?:^|`)make\s+([a-z][\w-]+)", page.read_text(encoding="utf-8"), re.M))
+        assert targets <= made, page.name
+
+
+def test_the_page_of_the_tests_lists_each_target_that_tests() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    made = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    listed = set(re.findall(r"^\| `make ([\w-]+)`", page, re.M))
+    assert listed == {target for target in made if target.startswith("test")} | {"check", "lint"}
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/testing.md"])
+def test_pages_on_the_code_name_files_that_exist(name: str) -> None:
+    text = FENCE.sub("", (ROOT / name).read_text(encoding="utf-8"))
+    paths = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", text))
+    roots = (ROOT, ROOT / "service" / "slipstream", ROOT / "client" / "slipstream_client", ROOT / "tests")
+    assert paths
+    assert [path for path in sorted(paths) if not any((root / path).exists() for root in roots)] == []
+
+
+def test_every_decision_is_in_the_list_and_fits_on_a_page() -> None:
+    folder = ROOT / "docs" / "adr"
+    pages = sorted(page.name for page in folder.glob("0*.md"))
+    assert sorted(re.findall(r"\((0\d+-[\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))) == pages
+    for page in pages:
+        text = (folder / page).read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 60, page
+        assert re.findall(r"^\*\*(Context|Decision|Consequences)\.\*\*", text, re.M) == [
+            "Context",
+            "Decision",
+            "Consequences",
+        ], page

@@ -119,7 +119,7 @@ _WHERE: dict[str, str] = {
     "tune_prompt": "tuner.prompt",
     "select_model": "tuner.selection",
 }
-"""Which module of this package has a public name."""
+"""Module of this package that has each public name."""
 
 # without the tuner's, which need their extra: `import *` would fail where it is not installed
 __all__ = [*(name for name, module in _WHERE.items() if not module.startswith("tuner.")), "__version__"]

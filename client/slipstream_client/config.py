@@ -1,4 +1,4 @@
-"""Where the sidecar is, and how long the client waits for it."""
+"""Address of the sidecar, and how long the client waits for it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 BlockedTools = Literal["result", "raise"]
 
 DEFAULT_URL = "http://127.0.0.1:8100"
-"""Where `slipstream serve` listens unless it is told otherwise."""
+"""Address of `slipstream serve` by default."""
 
 KEY_HEADER = "x-slipstream-key"
 KEY_PREFIX = "slp_"
-"""What the sidecar's own keys begin with."""
+"""Prefix of the sidecar's own keys."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `configure` said.
+    """Settings that `configure` made.
 
     Attributes:
         url: of the sidecar, without `/v1` and without a slash at its end.
@@ -40,18 +40,18 @@ class Settings:
 
     @property
     def call_headers(self) -> dict[str, str]:
-        """What goes with each call of the agent to the sidecar."""
+        """Return the headers of each call of the agent to the sidecar."""
         key = self.api_key
         return {KEY_HEADER: key} if key is not None and key.startswith(KEY_PREFIX) else {}
 
     @property
     def own_headers(self) -> dict[str, str]:
-        """What goes with the client's own requests to the sidecar."""
+        """Return the headers of the client's own requests to the sidecar."""
         return self.call_headers or ({"authorization": f"Bearer {self.api_key}"} if self.api_key else {})
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client takes as its `base_url`."""
+        """Return the `base_url` for an OpenAI client."""
         return f"{self.url}/v1"
 
 
@@ -82,7 +82,7 @@ def configure(
 
 
 def settings() -> Settings:
-    """What `configure` said, or else the environment, read at the first use."""
+    """Return the settings of `configure`, or those of the environment, which is read at the first use."""
     global _configured
     if _configured is None:
         _configured = _read(None, None, None, None)

@@ -1,4 +1,4 @@
-"""What can go wrong between the client and the sidecar.
+"""Errors between the client and the sidecar.
 
 SlipstreamError
 ├── SidecarAway     not reached, too slow, or failing: the same may work later

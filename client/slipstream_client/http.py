@@ -35,7 +35,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
 _ROOT = "/v1"
 _LOOKUPS = {"/embeddings", "/moderations", "/rerank"}
-"""What a replay asks production for, as it runs tools that only read: the policy model has no answer to it."""
+"""Paths for which a replay asks production, as it runs tools that only read: the policy model cannot answer them."""
 
 _OURS = "slipstream_client"
 """The request extension that names the headers which the hook has set: redirects take them along."""
@@ -188,7 +188,7 @@ def _replace_headers(request: Any, names: Iterable[bytes], headers: Mapping[byte
 
 
 def headers_of(context: Context) -> dict[bytes, bytes]:
-    """What the sidecar reads in front of a call. What is too long for a header is left out."""
+    """Return the headers that the sidecar reads in front of a call. Values too long for a header are left out."""
     said = (
         context.task_id or "",
         context.session_id or "",
@@ -200,7 +200,7 @@ def headers_of(context: Context) -> dict[bytes, bytes]:
 
 
 def fits_header(value: Mapping[str, Any] | tuple[str, ...]) -> bool:
-    """Whether metadata, or labels, are short enough to go with a call."""
+    """Return whether metadata, or labels, are short enough to go with a call."""
     return len(_as_json(value if isinstance(value, tuple) else dict(value))) <= MAX_HEADER
 
 
@@ -209,7 +209,7 @@ def _as_json(value: Any) -> str:
 
 
 def _path_at_sidecar(url: Any) -> str | None:
-    """What follows the sidecar's address in a URL, percent-encoded as it is; None for any other URL."""
+    """Return the part of a URL behind the sidecar's address, percent-encoded as it is; None for other URLs."""
     sidecar = urlsplit(settings().url)
     port = sidecar.port or (443 if sidecar.scheme == "https" else 80)
     if url.scheme != sidecar.scheme or (url.port or (443 if url.scheme == "https" else 80)) != port:

@@ -87,7 +87,7 @@ def never() -> Iterator[Context]:
 
 
 class Mark:
-    """What `mark` returns. It may be entered again and again, also by several threads or tasks at a time."""
+    """Result of `mark`. It may be entered again and again, also by several threads or tasks at a time."""
 
     def __init__(self, own: Context) -> None:
         self._own = own

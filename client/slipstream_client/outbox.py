@@ -1,4 +1,5 @@
-"""What is to be told to the sidecar in the background, so that an agent never waits for it and never fails by it.
+"""Queue of requests to the sidecar that are sent in the background, so that an agent never waits for it and never fails
+by it.
 
 One thread sends in the order of `put`, so that what is said later counts. What does not arrive stays, within bounds.
 """
@@ -31,7 +32,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """Their bodies in all, so that an agent with a small container never notices them."""
 
 ATTEMPTS = 5
-"""Of a request that the sidecar fails at (500) while it is there: it would hold up all others."""
+"""Tries of a request at which the sidecar fails (500) although it is there: it would hold up all others."""
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts while the sidecar is away."""
@@ -51,7 +52,7 @@ _DISTINCT_WARNINGS = 20
 
 @dataclass(frozen=True)
 class OutboxCounts:
-    """What became of marks and feedback, since the process began.
+    """Numbers of marks and feedback by their result, since the process began.
 
     Attributes:
         waiting: not sent yet, with `waiting_bytes` of bodies.
@@ -198,7 +199,7 @@ class Outbox:
         return "dropped"
 
     def _sender(self) -> Service:
-        """Of the settings as they are now."""
+        """Return the service of the current settings."""
         if self._service is None or self._service.at != settings():
             if self._service is not None:
                 self._service.close()
@@ -232,7 +233,7 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def outbox_counts() -> OutboxCounts:
-    """What waits for the sidecar, and what became of the rest."""
+    """Return how many requests wait for the sidecar, and how many ended in which way."""
     return _outbox.counts()
 
 

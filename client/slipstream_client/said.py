@@ -1,4 +1,4 @@
-"""What a program says about a task or an answer, checked as the sidecar would check it."""
+"""Validation of what a program says about a task or an answer, by the sidecar's own rules."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What became of a run.
+    """Result of the end of a run.
 
     Attributes:
         state: `scored`, `answered` (the sidecar's calculators will score it) or `failed` (dropped).
@@ -75,7 +75,7 @@ class RunState(RunEnd):
 
 @dataclass(frozen=True)
 class Committed:
-    """What a commit delivered.
+    """Content of a commit that was delivered.
 
     Attributes:
         commit: its number; None where nothing was ready.

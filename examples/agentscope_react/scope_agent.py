@@ -21,7 +21,7 @@ model = OpenAIChatModel("gpt-4.1-mini", stream=False, client_kwargs=client, gene
 
 
 def find_order(order_id: str) -> ToolResponse:
-    """What an order is about."""
+    """Return the data of an order."""
     orders = {"17": "order 17: a lamp, 40 EUR, arrived broken", "18": "order 18: a chair, 95 EUR, on its way"}
     return said(orders.get(order_id, f"there is no order {order_id}"))
 

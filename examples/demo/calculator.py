@@ -34,7 +34,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Fraction]] = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What the user gets.
+    """Answer to the user.
 
     Attributes:
         calculated: whether it is the calculator's result, and not the model's own text.

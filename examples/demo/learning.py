@@ -42,7 +42,7 @@ class Step:
 
 @dataclass
 class History:
-    """What the run has shown so far: scores on held-out tasks by version, and each step's on its training tasks."""
+    """Results of the run so far: scores on held-out tasks by version, and each step's on its training tasks."""
 
     production: Score | None = None
     policy: dict[int, Score] = field(default_factory=dict)

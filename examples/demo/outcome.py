@@ -1,4 +1,4 @@
-"""What a run of the main job says while it goes on, and what it leaves: a chart and its numbers."""
+"""Output of a run of the main job: lines while it goes on, and at the end a chart and its numbers."""
 
 from __future__ import annotations
 

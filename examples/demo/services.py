@@ -20,7 +20,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Services:
-    """Where they listen.
+    """Addresses of the services.
 
     Attributes:
         agent_url: the sidecar's, as the agent's `base_url`.

@@ -1,4 +1,4 @@
-"""What an answer of the policy model is worth: the reward function that sidecar.yaml names."""
+"""The reward function that sidecar.yaml names: it rates one answer of the policy model."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ set_tracing_disabled(True)  # or the SDK sends every run, replays too, to OpenAI
 
 @function_tool
 def find_order(order_id: str) -> str:
-    """What an order is about."""
+    """Return the data of an order."""
     orders = {"17": "order 17: a lamp, 40 EUR, arrived broken", "18": "order 18: a chair, 95 EUR, on its way"}
     return orders.get(order_id, f"there is no order {order_id}")
 

@@ -42,7 +42,7 @@ Overlays = Annotated[
 
 
 class LogOptions(NamedTuple):
-    """What the command line says about logs; None leaves it to the configuration or the default."""
+    """Log options of the command line; None leaves the choice to the configuration or the default."""
 
     level: logs.Level | None
     format: logs.Format | None

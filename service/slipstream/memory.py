@@ -1,4 +1,4 @@
-"""What glibc's malloc holds of memory that was let go of. Under another C library nothing happens here."""
+"""Free memory that glibc's malloc keeps. With another C library nothing happens here."""
 
 from __future__ import annotations
 

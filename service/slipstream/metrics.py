@@ -1,4 +1,4 @@
-"""What Prometheus is told, beside the proxy's own metrics (`proxy/metrics.py`). All begin with `slipstream_`."""
+"""Metrics of the training side; `proxy/metrics.py` has the proxy's own. All begin with `slipstream_`."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class Sidecar:
 
     @property
     def next_commit_at(self) -> float | None:
-        """When the commit timer runs out, Unix seconds."""
+        """Return the time at which the commit timer runs out, in Unix seconds."""
         return self.deliveries.triggers.next_at
 
     async def refresh_gauges(self) -> None:

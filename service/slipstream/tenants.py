@@ -11,7 +11,7 @@ DEFAULT = "default"
 """The tenant of keys that name none, and of all that is captured where no key is asked for."""
 
 NAME = r"^[A-Za-z0-9._-]{1,64}$"
-"""What a tenant may be called."""
+"""Form of a tenant's name."""
 
 _MARK = "tenant="
 

@@ -1,4 +1,4 @@
-"""What a task and a run look like to the code that judges them: selection strategies and reward calculators.
+"""The view of a task and a run for the code that judges them: selection strategies and reward calculators.
 
 These are read-only pictures of rows in the store. Messages, requests and answers are plain dictionaries in the
 form of OpenAI's chat completions API, redacted as they were stored.

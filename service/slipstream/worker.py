@@ -76,7 +76,7 @@ class Worker:
 
 
 def _tell(stage: str, error: BaseException) -> None:
-    """Where the store is away, every stage fails, again and again; where in it that was says nothing."""
+    """Log a failed step. While the store is away every stage fails again and again, and the traceback says nothing."""
     if isinstance(error, OperationalError):
         _log.error("stage_failed", stage=stage, error=repr(error))
     else:
@@ -84,6 +84,6 @@ def _tell(stage: str, error: BaseException) -> None:
 
 
 def _cancelled() -> bool:
-    """Whether this task itself is to end; a CancelledError can also come from what a step waited for."""
+    """Return whether this task itself is to end; a CancelledError can also come from what a step waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Whether two calls of a tool had equal arguments, without keeping the arguments."""
+"""Equality of the arguments of two tool calls, without keeping the arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the guarded tools of one call returned, for its replays."""
+"""Record of the results of one call's guarded tools, for its replays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_RESULTS = 100
 """A task has rarely more than a dozen writes; an agent in a loop must not fill the memory."""
 
 MAX_BYTES = 256 * 1024
-"""Of all results of a task together. With the default queue of 1,000 tasks: 256 MiB where each fills its share."""
+"""Limit of all results of a task together. With the default queue of 1,000 tasks: 256 MiB if each fills its share."""
 
 MAX_REPORTED = 1000
 """Side effects that one run tells of."""
@@ -60,7 +60,8 @@ class Recording:
         return packed
 
     def nth(self, key: str, number: int) -> Record:
-        """What the call with this key that began as the nth one (from 0) returned, or else the last. Raises Unrecorded.
+        """Return the result of the call with this key that began as the nth one (from 0), or else the last. Raises
+        Unrecorded.
 
         A call with which the records were full is missing, so the one before it answers in its place.
         """
@@ -96,7 +97,7 @@ class Record:
 
 @dataclass(frozen=True)
 class SideEffect:
-    """What became of a guarded tool's call in a replay."""
+    """Outcome of a guarded tool's call in a replay."""
 
     tool: str
     outcome: Literal["recorded", "blocked", "fallback"]

@@ -159,7 +159,7 @@ class _Guard:
         return guarded
 
     def _replayed(self, context: Context, replay: Replay, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What the tool returns in a replay. Whatever goes wrong in here, the tool does not run."""
+        """Return the tool's result in a replay. Whatever goes wrong in here, the tool does not run."""
         if context.ended:  # neither a user nor a run waits for it, unless a worker began in the wrong place
             blocked = SideEffectBlocked(self._name, _LEFT_BEHIND.format(replay.run_id, replay.task_id))
             logger.error("%s", blocked)

@@ -40,7 +40,7 @@ class Call:
 
     @property
     def recording(self) -> Recording | None:
-        """What takes the results of guarded tools; None where no replay will ask for them."""
+        """Return the recording for results of guarded tools; None if no replay will ask for them."""
         chosen = self._chosen
         return chosen.recording if chosen is not None else None
 

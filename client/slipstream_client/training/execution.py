@@ -165,7 +165,7 @@ class Execution:
 
 
 class _Ending:
-    """How something ended that runs elsewhere, and its hold on a slot until then."""
+    """End of something that runs elsewhere, and its hold on a slot until then."""
 
     def __init__(self, slot: Slot) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What an agent's developer says a replay was worth, in the agent's own process."""
+"""Rewards that an agent's developer gives to a replay, in the agent's own process."""
 
 from __future__ import annotations
 

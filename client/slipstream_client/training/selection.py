@@ -1,4 +1,4 @@
-"""Which calls of an agent are run again for training: one decision a task."""
+"""Selection of an agent's calls that are run again for training: one decision a task."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Function:
 
 
 def as_selection(selection: Selection | Callable[[Candidate], object]) -> Selection:
-    """What decides, from a strategy or a function. Raises TypeError for anything else, and for what is async."""
+    """Make a selection of a strategy or a function. Raises TypeError for anything else, and for what is async."""
     decide: Any = getattr(selection, "select", selection)
     if not callable(decide) or isinstance(selection, type):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""What a TrainingRunner counts, and the warnings that it gives once a kind."""
+"""Counters of a TrainingRunner, and the warnings that it gives once a kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("slipstream_client")
 
 @dataclass(frozen=True)
 class RunnerStats:
-    """What a TrainingRunner has done so far.
+    """Numbers of what a TrainingRunner has done so far.
 
     Attributes:
         calls: of decorated agents while it was started, those inside other ones and in replays left out.

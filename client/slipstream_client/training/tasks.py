@@ -1,4 +1,4 @@
-"""What a TrainingRunner runs again, and within which limits."""
+"""Tasks that a TrainingRunner runs again, and their limits."""
 
 from __future__ import annotations
 

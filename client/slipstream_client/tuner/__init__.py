@@ -53,7 +53,7 @@ _WHERE = {
     "tune_prompt": "prompt",
     "select_model": "selection",
 }
-"""Which module of this package has a public name."""
+"""Module of this package that has each public name."""
 
 __all__ = [*_WHERE]
 

@@ -25,7 +25,7 @@ class Call:
 
 
 class Calls:
-    """Of one run, open until `close`. Calls come from several threads. With `keep`, `answers` is what was said."""
+    """Calls of one run, open until `close`. They come from several threads. With `keep`, `answers` has the answers."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep
@@ -43,7 +43,7 @@ class Calls:
 
     @property
     def answers(self) -> list[list[dict[str, Any]]]:
-        """Of the calls that were answered whole, in the order in which they began: the body, or the events."""
+        """Return the calls that were answered whole, in the order in which they began: the body, or the events."""
         with self._lock:
             return [call.answer for call in self._calls if call.answer is not None and call.msg_id is not None]
 

@@ -80,7 +80,7 @@ class _Telling(Upstream):
 
 
 def _usage(answer: list[dict[str, Any]]) -> Usage | None:
-    """Of an answer, whole or in chunks: the last that tells it."""
+    """Return the usage of an answer, whole or in chunks: the last one that it states."""
     told = [usage for part in answer if (usage := part.get("usage"))]
     return Usage(int(told[-1]["prompt_tokens"]), int(told[-1]["completion_tokens"])) if told else None
 

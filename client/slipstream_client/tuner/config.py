@@ -1,4 +1,5 @@
-"""What is tuned, and how: AgentScope's `TunerModelConfig`, `TinkerConfig` and `AlgorithmConfig`, with their limits."""
+"""Subject and manner of tuning: AgentScope's `TunerModelConfig`, `TinkerConfig` and `AlgorithmConfig`, with their
+limits."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ class TunerModelConfig(_Config):
 
 
 class AlgorithmConfig(_Config):
-    """How it is tuned."""
+    """Settings of the algorithm."""
 
     algorithm_type: Annotated[str, AfterValidator(_known)] = Field(
         default="multi_step_grpo", description="One of Trinity-RFT's; multi_step_grpo suits agents."

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from slipstream_client.extras import hint
 
 _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
-"""What reads a single file, by its name's end."""
+"""Reader of a single file, by the end of its name."""
 
 
 class DatasetConfig(BaseModel):
-    """Where tasks are, and how often they are gone through.
+    """Place of the tasks, and how often they are gone through.
 
     `path` is what `datasets.load_dataset` takes: a directory with `train.jsonl` and the like, or a name on the Hugging
     Face Hub; and a single file beside.

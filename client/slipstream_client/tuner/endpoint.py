@@ -1,4 +1,4 @@
-"""Where the policy model and the auxiliary models are asked: somewhere else, or by an engine that is started here."""
+"""Endpoints of the policy model and the auxiliary models: somewhere else, or an engine that is started here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slipstream_client.tuner.plan import Plan
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where they are.
+    """Addresses of the models.
 
     Attributes:
         url: of the Explorer or of a facade, without `/v1`.
@@ -34,7 +34,7 @@ class Endpoint:
 
 
 def remote(explorer_url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig]) -> str | None:
-    """Where the Explorer or the facade is, or None: the local engine is to be started.
+    """Return the address of the Explorer or the facade, or None if the local engine is to be started.
 
     Raises:
         ValueError: an auxiliary model has no address, `explorer_url` is none, or the local engine cannot do what is
@@ -84,7 +84,7 @@ def _checked(explorer_url: str) -> str:
 def endpoint(
     url: str | None, plan: Plan, auxiliary: Mapping[str, TunerModelConfig], seed: int | None, lock: int
 ) -> Iterator[Endpoint]:
-    """What is at `url`, or else a local engine, while it is entered.
+    """Enter the endpoint at `url`, or else a local engine.
 
     Raises:
         TunerError: the local engine did not start.
@@ -105,7 +105,7 @@ def endpoint(
 
 
 def defaults(model: TunerModelConfig | None) -> dict[str, Any]:
-    """What requests to it say where a workflow says nothing."""
+    """Return the fields that requests get if a workflow does not set them."""
     if model is None:
         return {}
     said: dict[str, Any] = {

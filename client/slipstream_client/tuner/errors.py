@@ -1,4 +1,4 @@
-"""What goes wrong in tuning. Wrong arguments are ValueErrors, as in AgentScope's tuner."""
+"""Errors in tuning. Wrong arguments are ValueErrors, as in AgentScope's tuner."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _importing: ContextVar[str | None] = ContextVar("slipstream_importing", default=
 
 @dataclass(frozen=True)
 class FunctionName:
-    """Where a function is found.
+    """Place of a function.
 
     Attributes:
         name: `module:function` or `/path/of/script.py:function`.

@@ -31,7 +31,7 @@ JudgeType = Callable[..., Any]
 
 
 class WorkflowOutput(BaseModel):
-    """What one run of a workflow came to."""
+    """Result of one run of a workflow."""
 
     reward: float | None = Field(
         default=None, allow_inf_nan=False, description="The run's reward, where no judge function gives it."
@@ -41,7 +41,7 @@ class WorkflowOutput(BaseModel):
 
 
 class JudgeOutput(BaseModel):
-    """What a judge says of a workflow's response."""
+    """Verdict of a judge on a workflow's response."""
 
     reward: float = Field(allow_inf_nan=False, description="The run's reward.")
     metrics: dict[str, float] | None = Field(default=None, description="Numbers to watch beside the reward.")
@@ -151,7 +151,7 @@ async def call(function: Callable[..., Any], **offered: Any) -> Any:
 
 
 def _cancelled() -> bool:
-    """Whether it is the task at hand that somebody wants to end. Before Python 3.11 that cannot be told: yes."""
+    """Return whether the current task itself is cancelled. Before Python 3.11 that cannot be told: yes."""
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is None or cancelling() > 0
 

@@ -1,4 +1,4 @@
-"""What a workflow's model calls go through: an HTTP server on 127.0.0.1 in the tuner's process.
+"""HTTP server on 127.0.0.1 in the tuner's process, through which a workflow's model calls go.
 
 It puts the run's msg_ids down, fills in the model's defaults, and waits where the engine is busy. A server and not
 hooks of one SDK's client, so that whatever a workflow calls its model with, sync or async, is seen the same way.
@@ -32,7 +32,7 @@ _LONGEST_PAUSE = 5.0  # seconds between two tries
 
 @dataclass(frozen=True)
 class Upstream:
-    """Where a model is served, and what its requests say where they say nothing.
+    """Address of a model, and the default fields of its requests.
 
     Attributes:
         base_url: with `/v1`; credentials in it are used.
@@ -46,7 +46,7 @@ class Upstream:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What is sent: `given` with the defaults. Null is the same as absent."""
+        """Return the request that is sent: `given` with the defaults. Null is the same as absent."""
         said = {name: value for name, value in given.items() if value is not None}
         defaults = dict(self.defaults)
         if "max_completion_tokens" in said:

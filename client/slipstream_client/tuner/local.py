@@ -33,13 +33,13 @@ _KEPT = 5  # versions; each is as large as the model
 
 
 def installed() -> bool:
-    """Whether `slipstream-sidecar[embedded]` is."""
+    """Return whether `slipstream-sidecar[embedded]` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("slipstream", "trl"))
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """What was started.
+    """Engine that was started.
 
     Attributes:
         url: of the Explorer of the policy model.
@@ -155,7 +155,8 @@ def _frozen(plan: Plan, model: TunerModelConfig, port: int, name: str, seed: int
 
 
 def model_directory(model: TunerModelConfig, field: str = "model") -> Path:
-    """Where its files are: those of a name on the Hugging Face Hub are downloaded, or taken from its cache.
+    """Return the directory of its files: those of a name on the Hugging Face Hub are downloaded, or taken from its
+    cache.
 
     Raises:
         ValueError: there are none; `field` is named.

@@ -31,7 +31,7 @@ _LOOK = 1.0  # seconds between two looks at whether the engine is there
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is run when.
+    """Plan of which steps and evaluations run when.
 
     Attributes:
         steps: how many in all.
@@ -163,7 +163,8 @@ class Loop:
             await asyncio.sleep(_POLL)
 
     def _feedback(self, groups: Iterable[Group], number: int) -> list[Feedback]:
-        """Of each group with enough runs left. Its name is new each time: a step that is run again has other groups."""
+        """Make the feedback of each group with enough runs left. Its name is new each time: a step that is run again
+        has other groups."""
         feedback = []
         attempt = uuid.uuid4().hex[:12]
         for index, group in enumerate(groups):

@@ -50,7 +50,7 @@ class TunerModel:
         return openai.AsyncOpenAI(base_url=self.base_url, api_key=_KEY, max_retries=0, http_client=http)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What agentscope's agents call: messages and tools in, a `ChatResponse` out."""
+        """Answer a call of agentscope's agents: messages and tools in, a `ChatResponse` out."""
         model = self._for_agentscope
         model.stream = self.stream
         return await model(*args, **kwargs)

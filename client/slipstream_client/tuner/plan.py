@@ -1,4 +1,4 @@
-"""What `tune` was called with, worked out: the arguments, over the file of `config_path` where there is one."""
+"""Arguments of `tune`, worked out: over the file of `config_path` if there is one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """Of the experiment."""
+        """Return the folder of the experiment."""
         return self.root / self.project / self.experiment
 
     @property
@@ -53,7 +53,7 @@ class Plan:
         return 2 if self.algorithm.algorithm_type in GROUPED else 1
 
     def configuration(self, seed: int | None) -> dict[str, Any]:
-        """What may not change from one call of `tune` to the next, if the second is to go on with the first."""
+        """Return what must stay the same between two calls of `tune`, if the second is to go on with the first."""
         algorithm = self.algorithm.model_dump(exclude={"save_interval_steps", "eval_interval_steps"})
         model = self.model.model_dump(mode="json", exclude={"api_key"}) if self.model else {}
         return {

@@ -1,4 +1,4 @@
-"""How far a tuning has come, in its folder, so that it goes on there after it was stopped or killed.
+"""Progress of a tuning, in its folder, so that it goes on there after it was stopped or killed.
 
     open ──deliver──▶ sending ──settle──▶ open, one step further
 
@@ -74,19 +74,20 @@ class Progress:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """What each was, in order."""
+        """Return the record of each step, in order."""
         steps: list[dict[str, Any]] = self._said["steps"]
         return steps
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """What each was, in order; `step` says after which."""
+        """Return the record of each evaluation, in order; `step` says after which."""
         evaluations: list[dict[str, Any]] = self._said["evaluations"]
         return evaluations
 
     @property
     def sending(self) -> tuple[list[Feedback], dict[str, Any]] | None:
-        """What is to be told to the Explorer, and the step that it ends; None: nothing is on its way."""
+        """Return the feedback that is to be sent to the Explorer, and the step that it ends; None if nothing is on its
+        way."""
         sending = self._said["sending"]
         if sending is None:
             return None
@@ -99,7 +100,7 @@ class Progress:
         self._write(sending={"feedback": [asdict(each) for each in feedback], "step": step})
 
     def take_back(self) -> None:
-        """What was to be told was refused: the step is to be run again."""
+        """Forget the feedback that was refused: the step is to be run again."""
         self._write(sending=None)
 
     def settle(self, step: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ _BUDGETS = {"light": (6, 100), "medium": (12, 300), "heavy": (18, 1000)}
 
 
 class PromptTuneConfig(BaseModel):
-    """How a prompt is tuned: AgentScope's fields, and `seed`, `lm_base_url` and `lm_api_key` beside."""
+    """Settings of prompt tuning: AgentScope's fields, and `seed`, `lm_base_url` and `lm_api_key` beside."""
 
     model_config = ConfigDict(extra="forbid")
 

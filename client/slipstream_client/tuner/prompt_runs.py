@@ -19,7 +19,7 @@ from slipstream_client.tuner.functions import JudgeType, Outcome, WorkflowType, 
 _log = logging.getLogger(__name__)
 
 PROMPT = "system_prompt"
-"""What workflows call it, and gepa the text that it rewrites."""
+"""Name of the prompt in workflows, and of the text that gepa rewrites."""
 
 _SHOWN = 4000
 """Most characters of a task and of a response that the proposer is shown: it reads three of each."""
@@ -85,7 +85,7 @@ def _run(task: dict[str, Any], outcome: Outcome | Exception, worst: float) -> Pr
 
 
 class PromptAdapter(GEPAAdapter[dict[str, Any], PromptRun, str]):
-    """What gepa asks of the system whose prompt it rewrites (`gepa.GEPAAdapter`)."""
+    """Adapter between gepa and the system whose prompt it rewrites (`gepa.GEPAAdapter`)."""
 
     propose_new_texts = None  # gepa's own way of asking the proposer
 

@@ -1,4 +1,4 @@
-"""Which of several models does a workflow's tasks best: AgentScope's `select_model`.
+"""Choice among several models by a workflow's tasks: AgentScope's `select_model`.
 
 What a run took is gathered from the models' answers. OpenTelemetry, which the original sets up anew for the whole
 process, is left alone.
@@ -146,7 +146,8 @@ def _warn(name: str, judged: Sequence[Judged]) -> None:
 
 
 def _compared(judged: Sequence[Sequence[Judged]]) -> Mapping[int, Sequence[JudgeOutput]]:
-    """Of each model that finished any task, by its number, what was said of the tasks that all of these finished."""
+    """Return, for each model that finished any task, by its number, the verdicts on the tasks that all of these
+    finished."""
     finished = [{task for task, each in enumerate(runs) if isinstance(each, JudgeOutput)} for runs in judged]
     left = [index for index, tasks in enumerate(finished) if tasks]
     if not left:

@@ -24,7 +24,7 @@ def set_tasks(
     arguments: Mapping[str, Any],
     seed: int | None,
 ) -> None:
-    """Where the tasks are, and the workflow that each of them is done by.
+    """Set the place of the tasks, and the workflow that runs each of them.
 
     Raises:
         ValueError: a dataset that Trinity could not read, or that is too small for a step; it is named.
@@ -82,6 +82,6 @@ def workflow_arguments(workflow_func: Callable[..., Any], judge_func: Callable[.
 
 
 def here(path: str) -> str:
-    """What lies here is named so that a worker finds it from its own directory; anything else is a name on the hub."""
+    """Name a local path so that a worker finds it from its own directory; anything else is a name on the hub."""
     local = Path(path).expanduser()
     return str(local.absolute()) if local.exists() else path

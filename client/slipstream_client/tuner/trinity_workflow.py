@@ -131,7 +131,7 @@ def _headers(model: ModelWrapper) -> dict[str, str]:
 
 
 def _experiences(answer: list[dict[str, Any]]) -> list[Experience]:
-    """What Trinity makes of an answer, whole or in events; it reads them as objects."""
+    """Return the experiences that Trinity makes of an answer, whole or in events; it reads them as objects."""
     said = [json.loads(json.dumps(part), object_hook=lambda fields: SimpleNamespace(**fields)) for part in answer]
     made: list[Experience] = []
     if answer[0].get("object") == "chat.completion.chunk":

@@ -34,7 +34,7 @@ from slipstream_client.tuner.trinity import wanted_yaml, write_trinity_config
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What came of a tuning.
+    """Result of a tuning.
 
     Attributes:
         folder: of the experiment, with its checkpoints where the engine was a local one.
@@ -206,7 +206,7 @@ def _in_loop() -> bool:
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """What the tuner and its workflows log goes to the experiment's folder as well."""
+    """Write the log of the tuner and its workflows to the experiment's folder as well."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("slipstream_client.tuner")

@@ -1,1 +1,1 @@
-"""Who may use the sidecar: API keys with roles, checked in the proxy's workers before anything goes on."""
+"""API keys with roles, checked in the proxy's workers before a request goes any further."""

@@ -18,11 +18,12 @@ _BASIC = b"basic"
 _ONE_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key", b"x-goog-api-key", b"proxy-authorization"})
-"""Where OpenAI's, Azure's, Anthropic's and Google's clients put the key of a model, and ours where that is easier."""
+"""Headers in which the clients of OpenAI, Azure, Anthropic and Google send a model's key, or one of ours if that is
+easier."""
 
 
 class Carried(NamedTuple):
-    """What a request carried.
+    """Credentials and tenant that a request carries.
 
     Attributes:
         keys: what is said to be a key of ours, each once.
@@ -36,7 +37,7 @@ class Carried(NamedTuple):
 
 
 def carried(headers: Headers) -> Carried | None:
-    """What the fields carry; None where that is nothing, as is found out without a copy."""
+    """Return the credentials that the fields carry, or None if there are none; that case needs no copy."""
     suspects = [  # `find`, because `in` takes what it looks for for a number first, and is twice as slow
         field
         for field in headers
@@ -84,7 +85,7 @@ def _basic(value: bytes) -> bool:
 
 
 def _decoded(value: bytes) -> bytes:
-    """What a `Basic ...` says, in either alphabet of base64, and nothing for what is none."""
+    """Decode a `Basic ...` value, in either alphabet of base64; empty if it is not base64."""
     try:
         return base64.b64decode(value[5:].strip().translate(_ONE_ALPHABET) + b"==")
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""What proxies in front say of a caller, and whether it is believed.
+"""Headers of proxies in front that name the caller, believed only from trusted proxies.
 
 Nothing is decided by it: it is passed on to production, and the caller's address goes into the log line of a refusal.
 """
@@ -36,7 +36,7 @@ class Forwarded:
         return [field for field in headers if not _is_forwarded(field[0].lower())]
 
     def caller(self, headers: Headers, peer: str) -> str:
-        """Where a request comes from: the last address in `x-forwarded-for` that is none of a trusted proxy."""
+        """Return the address of the caller: the last in `x-forwarded-for` that is not a trusted proxy."""
         if not self._trusts(peer):
             return peer
         said = b",".join(value for name, value in headers if name.lower() == b"x-forwarded-for")

@@ -125,8 +125,8 @@ def _scope(key: ApiKey) -> Scope:
 
 
 def _mark(path: Path) -> _Seen:
-    """What changes when the file does, or who may read it: Kubernetes swaps a link, editors write another file or the
-    same one, and somebody mends the rights of one that could not be read."""
+    """Return a value that changes with the file or with the right to read it: Kubernetes swaps a link, editors write
+    another file or the same one, and an operator may repair the rights of a file that could not be read."""
     try:
         found = path.stat()
     except OSError:

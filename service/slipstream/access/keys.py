@@ -1,4 +1,4 @@
-"""What a key looks like, and how one is made.
+"""The form of API keys, and how to make one.
 
 A key has 256 random bits, so that its plain SHA-256 is all that needs to be kept: a slow hash, as for passwords, would
 protect nothing more, and would cost each request some milliseconds.
@@ -22,10 +22,10 @@ def new_key() -> str:
 
 
 def digest(key: bytes) -> bytes:
-    """What is kept of a key: 32 bytes."""
+    """Return the 32 bytes that are stored instead of a key."""
     return hashlib.sha256(key).digest()
 
 
 def as_hash(key: str) -> str:
-    """What `hash` says of a key in `access.keys`: `sha256:` and 64 hexadecimal digits."""
+    """Return the hash of a key as `access.keys` takes it: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{digest(key.encode()).hex()}"

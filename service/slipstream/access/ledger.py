@@ -1,4 +1,4 @@
-"""What each key has used: in memory that the workers share, for limits and for Prometheus.
+"""Use of each key, counted in memory that the workers share, for limits and for Prometheus.
 
 As in `proxy/metrics.py` each worker has a row that it alone writes, and reads those of the others: a limit holds for
 the sidecar, whichever worker a request comes to. A key is known by its name, so that a key that takes the place of
@@ -49,7 +49,7 @@ class Ledger:
         self.workers = workers
 
     def place(self, worker: int, name: str) -> int:
-        """Where a name's cells begin in a worker's row, or where the first free ones do, which are all 0."""
+        """Return the index of a name's cells in a worker's row, or of the first free cells, which are all 0."""
         last = (worker + 1) * _ROW - _CELLS
         for place in range(worker * _ROW, last, _CELLS):
             if self._name(place) in (name, ""):
@@ -73,7 +73,7 @@ class Ledger:
         return found
 
     def count(self, name: str, outcome: Outcome) -> int:
-        """How many requests of this name came to this, in all workers."""
+        """Return how many requests of this name had this outcome, over all workers."""
         cell = _COUNTS + _OUTCOMES.index(outcome)
         return sum(self.cells[self.place(worker, name) + cell] for worker in range(self.workers))
 
@@ -123,7 +123,7 @@ class Book:
 
 
 class KeyUse(Collector):
-    """What Prometheus is told of the keys."""
+    """Prometheus collector for the use of keys."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""Whose page a request may come from: a defence against DNS rebinding, where no key is asked for.
+"""Defence against DNS rebinding where no key is required: which web pages a request may come from.
 
 A browser lets a page talk to the host that it came from, and goes by the name. Whoever owns `evil.example` lets it mean
 127.0.0.1 once the page is loaded, and the page then reads and does here whatever may be done without a key. Its

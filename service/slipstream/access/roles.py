@@ -1,4 +1,4 @@
-"""What each role may do. What no line here allows is for `admin` alone."""
+"""Roles, and the requests that each may send. A request without a line here is for `admin` alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httptools
 from slipstream.access.settings import Role
 
 OPEN = frozenset({"/healthz", "/readyz"})
-"""What orchestrators ask, who hold no key. It says nothing but whether the sidecar's parts are there."""
+"""Paths that orchestrators ask without a key. They only tell that the sidecar's parts are there."""
 
 _FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
 
@@ -35,7 +35,7 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
 
 
 def is_facade(path: str) -> bool:
-    """Whether this is one of the routes that are Trinity's."""
+    """Return whether this is one of the routes of Trinity's own HTTP."""
     return path.startswith("/explorer/")
 
 

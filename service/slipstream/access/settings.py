@@ -130,7 +130,7 @@ ApiKeys = Annotated[tuple[ApiKey, ...], AfterValidator(_told_apart)]
 
 
 class Access(BaseModel):
-    """Who may use the sidecar. Without `keys` and `keys_file`: everybody who reaches it.
+    """Settings of who may use the sidecar. Without `keys` and `keys_file` everybody who reaches it may.
 
     Attributes:
         keys_file: a YAML list in the form of `keys`, which is read again when it changes.
@@ -150,17 +150,17 @@ class Access(BaseModel):
 
     @property
     def asked_for(self) -> bool:
-        """Whether a request needs a key."""
+        """Return whether a request needs a key."""
         return bool(self.keys) or self.keys_file is not None
 
     @property
     def on_trust(self) -> bool:
-        """Whether it has no keys because this machine's programs alone reach it: see `problem_of_exposure`."""
+        """Return whether there are no keys because only this machine's programs reach it: see `problem_of_exposure`."""
         return not (self.asked_for or self.insecure)
 
 
 def problem_of_exposure(access: Access, host: str) -> str | None:
-    """What to do where others than this machine's programs could use the sidecar without a key; None where none can."""
+    """Return the advice if other machines could use the sidecar without a key; None if they cannot."""
     if access.asked_for or access.insecure or is_loopback(host):
         return None
     return (
@@ -171,7 +171,7 @@ def problem_of_exposure(access: Access, host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Return whether only programs of this machine can reach an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

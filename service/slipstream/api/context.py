@@ -1,4 +1,4 @@
-"""What every route has at hand."""
+"""Dependencies that every route can use."""
 
 from typing import Annotated
 

@@ -76,7 +76,7 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _model(route: Any) -> type[BaseModel] | None:
-    """What a route's body has to be, or its query."""
+    """Return the model of a route's body, or of its query."""
     dependant = getattr(route, "dependant", None)
     fields = () if dependant is None else (*dependant.body_params, *dependant.query_params)
     models = (field.field_info.annotation for field in fields)
@@ -88,7 +88,8 @@ def _no_json(why: str) -> JSONResponse:
 
 
 def _at(place: Sequence[Any]) -> str:
-    """Where json stopped, which FastAPI tells in the place of a field; pydantic's own text has it."""
+    """Return the place where the JSON parser stopped, which FastAPI gives instead of a field; pydantic's own text has
+    it."""
     return f" at character {place[1]}" if len(place) > 1 else ""
 
 

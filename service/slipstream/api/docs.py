@@ -37,7 +37,7 @@ async def get_docs() -> Response:
 
 @router.get("/start.js")
 async def get_start() -> Response:
-    """What starts Swagger UI."""
+    """Answer with the script that starts Swagger UI."""
     return Response(_START, media_type="text/javascript", headers=_POLICY)
 
 

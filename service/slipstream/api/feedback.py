@@ -24,7 +24,7 @@ _MOST_MSG_IDS = 1000
 
 
 class FeedbackBody(Body):
-    """What is said of an answer.
+    """Body of `POST /feedback`: a reward or a comment for answers.
 
     Trinity's form names `msg_ids` (with the `task_id` and `run_id` that Trinity groups by, which the sidecar knows
     itself). The friendlier form names one of `msg_id`, `task_id`, `session_id`; a task or a session stands for the
@@ -54,7 +54,7 @@ class FeedbackBody(Body):
         return self
 
     def names(self) -> tuple[Kind, tuple[str, ...]]:
-        """What it is about."""
+        """Return the kind and the names of the things that the feedback is about."""
         if self.msg_ids is not None:
             return "msg_id", tuple(self.msg_ids)
         if self.msg_id is not None:
@@ -105,7 +105,8 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep, scope: ScopeDep
 
 @router.get("/feedback/{feedback_id}")
 async def get_feedback(feedback_id: str, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
-    """What became of a feedback: for each answer it names, matched, waiting, superseded, late or unknown."""
+    """Answer with the state of a feedback: for each answer that it names, matched, waiting, superseded, late or
+    unknown."""
     async with sidecar.database.read() as session:
         found = await feedback.receipt(session, feedback_id, scope.tenant)
     if found is None:

@@ -1,4 +1,4 @@
-"""What operators and people look at: health, metrics, status, one task."""
+"""Routes for operators and people: health, metrics, status, one task."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
 async def _look(
     sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
 ) -> tuple[Lately, list[Finding]]:
-    """What the store says of late, and what is wrong."""
+    """Read the recent past from the store, and find what is wrong."""
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
     recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
     moment = live.Moment(

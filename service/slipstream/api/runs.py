@@ -34,7 +34,7 @@ TaskId = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
 RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
 
 _KNOWN = {"chat/completions": "POST", "models": "GET"}
-"""What a run answers, and the method."""
+"""Paths that a run answers, with their method."""
 
 
 class OpenBody(Body):
@@ -64,7 +64,8 @@ async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, sc
     "/{task_id:path}/{run_id}/v1/{path:path}", methods=["GET", "POST"], response_class=Response, include_in_schema=False
 )
 async def refuse_other_calls(path: str) -> Response:
-    """What else OpenAI's SDKs know: embeddings, the Responses API. Without this it would be taken for a task's name."""
+    """Refuse other routes of OpenAI's SDKs (embeddings, the Responses API), whose path would otherwise be read as a
+    task's name."""
     if path in _KNOWN:
         raise HTTPException(405, headers={"Allow": _KNOWN[path]})
     text = f"a run answers chat/completions and models; the policy model has no {path}"

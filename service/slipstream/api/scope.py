@@ -1,4 +1,4 @@
-"""What the caller of a route may reach, and which of a tenant's things it names."""
+"""The scope of a request: what its caller may reach, and which things of a tenant it names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _scope(request: Request, tenant: _Tenant = None) -> Scope:
 
 
 ScopeDep = Annotated[Scope, Depends(_scope)]
-"""What the caller's key may reach, narrowed by the header `x-slipstream-tenant` where it reaches all."""
+"""The scope of the caller's key, narrowed by the header `x-slipstream-tenant` if the key reaches all tenants."""
 
 
 async def reference(session: AsyncSession, scope: Scope, kind: Kind, name: str) -> str:

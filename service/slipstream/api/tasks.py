@@ -23,7 +23,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=ID_LENGTH, pattern=_NO_NUL
 
 
 class TasksQuery(BaseModel):
-    """Which tasks are listed; what is misspelt must not list them all."""
+    """Filters of the list of tasks. A misspelt filter is refused, so that it does not list all tasks."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

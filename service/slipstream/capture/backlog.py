@@ -1,4 +1,4 @@
-"""How much the Intake has written that the Recorder has not read yet: the bound between them."""
+"""Counter of exchanges that the intake has written and the recorder has not read: the bound between them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from slipstream.store.database import Database
 
 
 class Backlog:
-    """What waits in the store to be read. Both sides say what they did, so that nobody has to count; what
-    comes from another sidecar is counted.
+    """Exchanges in the store that wait to be read. Both sides report what they did, so that no query has to count them;
+    exchanges of another sidecar are counted.
 
     Args:
         limit_bytes: that are enough.
@@ -56,7 +56,7 @@ class Backlog:
 
     @property
     def full(self) -> bool:
-        """Whether enough waits."""
+        """Return whether enough exchanges wait."""
         return self.size >= self._limit_bytes
 
     def added(self, owner: int, parcels: Sequence[Parcel]) -> None:

@@ -25,7 +25,7 @@ Reason = Literal[
     "store_full",
     "unreadable",
 ]
-"""Why an exchange is not captured; the values are metric labels."""
+"""Reasons why an exchange is not captured; the values are metric labels."""
 
 MAX_NESTING = 100
 """Levels of a JSON value: far above any chat or tool schema, far below where walking it would exhaust the stack."""
@@ -41,7 +41,7 @@ class Unreadable(SlipstreamError):
 
 @dataclass(frozen=True, slots=True)
 class NotCaptured:
-    """Why an exchange gives no call."""
+    """The reason why an exchange gives no call."""
 
     reason: Reason
 

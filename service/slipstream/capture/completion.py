@@ -17,7 +17,8 @@ _MAX_MSG_ID = 256
 """Characters of a completion's id that the store keeps; no server comes near it."""
 
 _SEED = secrets.randbits(64)
-"""Of hashes that are compared within this process only, so that nobody can make bodies that share one."""
+"""Seed of hashes that are compared within this process only; it is secret, so that nobody can construct bodies with
+equal hashes."""
 
 
 class CapturedCall(NamedTuple):
@@ -105,7 +106,7 @@ def msg_id_of(completion: Mapping[str, Any]) -> str | None:
 
 
 def flaw_of(choices: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why an answer of the policy is not whole, though it came to its end; None where it is."""
+    """Return why a complete answer of the policy is not usable, or None if it is."""
     reasons = [choice.get("finish_reason") for choice in choices]
     if not reasons or not all(reasons):
         return "no_finish_reason"
@@ -114,7 +115,7 @@ def flaw_of(choices: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def is_conversation(messages: Any) -> bool:
-    """Whether these can be the messages of a chat."""
+    """Return whether these can be the messages of a chat."""
     return isinstance(messages, list) and bool(messages) and not set(map(type, messages)) - {dict}
 
 

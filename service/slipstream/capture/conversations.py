@@ -1,4 +1,4 @@
-"""Which task and session a call belongs to, with no help from the agent.
+"""Assignment of calls to tasks and sessions, without help from the agent.
 
 A chat completion request carries the whole conversation. So the messages of a call, followed by its answer, are a
 state that the next call of the same conversation starts with. States are hashed message by message, each hash over
@@ -27,7 +27,7 @@ from slipstream.trajectory import Message, answer_message, message_tool_calls
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call belongs, by ids in the store.
+    """Task and session of a call, by their ids in the store.
 
     Attributes:
         new_task: the task's id was made for this call.
@@ -69,7 +69,7 @@ class _Ends:
 
 
 _Names = tuple[bytes, ...]
-"""Of one state, each once, the most exact first."""
+"""Names of one state, each once, the most exact first."""
 
 
 class Conversations:
@@ -156,13 +156,14 @@ class Conversations:
 
 
 def completes(call: CapturedCall) -> bool:
-    """Whether the answer calls no tool, so that its task is complete."""
+    """Return whether the answer calls no tool, so that its task is complete."""
     message = answer_message(call.answer)
     return not message_tool_calls(message) and not message.get("function_call")
 
 
 _SEED = secrets.randbits(64)
-"""Of hashes that live and die with this process; unknown outside, so that nobody can make two messages share one."""
+"""Seed of hashes that live as long as this process; it is secret, so that nobody can construct two messages with equal
+hashes."""
 
 
 def _start(principal: bytes, session_id: str | None) -> bytes:

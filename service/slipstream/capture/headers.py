@@ -1,4 +1,4 @@
-"""What an agent may say about a call in `x-slipstream-...` headers.
+"""Headers `x-slipstream-...`, in which an agent can say more about a call.
 
 A header that cannot be used is left out and named in `problems`: production must not fail because of a label.
 """
@@ -21,7 +21,7 @@ MAX_NAME = 64
 """Characters of a session id, task id or label: what Trinity's task_id column holds."""
 
 Problem = Literal["session_id", "task_id", "mark", "metadata", "select"]
-"""Which header could not be used; the values are metric labels."""
+"""Headers that could not be used; the values are metric labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SlipstreamHeaders:
 
 
 SILENT = SlipstreamHeaders()
-"""What a request without such headers says."""
+"""Headers of a request that has none of ours."""
 
 
 def read_headers(headers: Headers) -> SlipstreamHeaders:

@@ -71,7 +71,7 @@ class Intake:
         self._bytes = 0
         self._enough = asyncio.Event()
         self._unwritten: list[tuple[int, bytes]] = []
-        """Of each parcel how many exchanges it has, and these packed."""
+        """For each batch: the number of its exchanges, and these in packed form."""
         self._tried: int | None = None
         """The id of this sidecar when they may have been written, though nobody heard of it."""
 
@@ -84,11 +84,11 @@ class Intake:
         self._wake()
 
     def full(self) -> bool:
-        """Whether enough is here: what is not taken yet is better counted where it waits."""
+        """Return whether the queue is full: exchanges that are not taken yet are better counted where they wait."""
         return len(self._queue) >= 2 * _BATCH or self._bytes >= self._limit_bytes or self._backlog.full
 
     def behind(self) -> bool:
-        """Whether a whole batch waits."""
+        """Return whether a whole batch waits."""
         return len(self._queue) >= _BATCH or self._bytes >= self._limit_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""What is kept of an exchange until there is time to read it: no secret of its head, its bodies redacted.
+"""An exchange in the form in which it is stored until it is read: without secrets in its head, with redacted bodies.
 
 Most bodies hold nothing that is to be redacted. One scan tells, and they are kept as they are, unread: reading a call
 takes several times as long as keeping it.
@@ -26,7 +26,7 @@ from slipstream.redaction.suspects import Suspects
 from slipstream.tenants import DEFAULT
 
 _KEY = secrets.token_bytes(32)
-"""Of hashes that are kept for a moment, so that nobody can guess what they are of."""
+"""Key of hashes that are kept for a moment, so that nobody can guess the hashed text."""
 _SEED = int.from_bytes(_KEY[:8])
 
 _WHATEVER_CAME = ("not_a_chat", "opted_out")
@@ -96,7 +96,7 @@ class Keeper:
         self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',)})
 
     def keep(self, exchange: Exchange) -> Kept | NotCaptured:
-        """What is to be kept; for any bodies."""
+        """Return the exchange as it may be stored, or why it is not captured; takes any bodies."""
         try:
             return self._keep(exchange)
         except (Unreadable, Undecodable) as error:
@@ -178,7 +178,8 @@ class Keeper:
         return None if name is None else self._redactor.redact_id(name)
 
     def _may_stay(self, request: bytes, answer: bytes) -> bool:
-        """Whether both are JSON objects, should they be JSON, that hold nothing for which they must be read."""
+        """Return whether both bodies can be stored without being parsed: if they are JSON, they are objects without
+        anything suspicious."""
         if self._suspects is None or not (_is_object(request) and _is_object(answer)):
             return False
         return not self._suspects.within(b"%b\n%b" % (request, answer))  # one scan of both takes less than two
@@ -191,7 +192,7 @@ def identity_of(request: Mapping[str, Any]) -> bytes:
 
 
 def _is_object(text: bytes) -> bool:
-    """Whether JSON in UTF-8 is an object; what is in UTF-16 or UTF-32 has a zero byte at one end."""
+    """Return whether JSON in UTF-8 is an object; in UTF-16 or UTF-32 one end has a zero byte."""
     return text.lstrip()[:1] == b"{" and text.rstrip()[-1:] == b"}"  # which copy nothing where there is no blank
 
 
@@ -212,7 +213,7 @@ def _choices_asked(request: Mapping[str, Any]) -> int:
 
 
 def _have_finished(choices: Any, asked: int) -> bool:
-    """Whether as many choices as were asked for have a finish reason."""
+    """Return whether as many choices as requested have a finish reason."""
     if not isinstance(choices, list) or len(choices) < asked:
         return False
     return all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)

@@ -18,7 +18,7 @@ from slipstream.capture.body import Unreadable, parse_json
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _REST = ("tool_calls", "function_call", "tool_call_id", "name", "refusal")
-"""What is read of a message beside its role and its content."""
+"""Fields of a message that are read beside its role and content."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _NOT_SENT_BACK = frozenset({"thinking", "redacted_thinking", "reasoning", "refusal"})
 """Types of parts of an answer that are not always sent back."""

@@ -1,4 +1,4 @@
-"""What became of the calls of the last ten minutes: how many were captured, and how many were not, by reason and route.
+"""Outcomes of the calls of the last ten minutes: how many were captured, and how many were not, by reason and route.
 
 Nothing is counted here. The counters of Prometheus and of the proxy's workers are looked at six times a minute; what
 they have risen by since ten minutes ago is the window.
@@ -25,7 +25,7 @@ TICK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of calls.
+    """Numbers of captured and of not captured calls.
 
     Attributes:
         captured: chat completions that were stored.
@@ -60,7 +60,7 @@ class OutcomeWindow:
             self._looks.popleft()
 
     def outcomes(self) -> Outcomes:
-        """What the window holds now."""
+        """Return the numbers of the current window."""
         counted = self._counters() - self._looks[0][1]
         groups: dict[str, dict[str, int]] = {"reason": {}, "route": {}}
         for (kind, name), calls in counted.items():

@@ -33,7 +33,7 @@ _BATCH = 500
 """Calls stored in one transaction: enough to share its cost, few enough to keep feedback's writes prompt."""
 
 _BATCH_BYTES = 64 * 1024**2
-"""Of bodies read at once."""
+"""Limit of body bytes that are read at once."""
 
 _LOOK = 0.1
 """Seconds between two looks whether it is this stage's turn."""

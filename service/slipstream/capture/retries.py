@@ -31,7 +31,7 @@ class Retries:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 
     def seen(self, call: CapturedCall) -> bool:
-        """Whether the call is a retry of one that was given here before; it is remembered either way."""
+        """Return whether the call is a retry of an earlier one; it is remembered either way."""
         now = self._clock()
         while self._seen and now - next(iter(self._seen.values())) > self._window:
             self._seen.popitem(last=False)

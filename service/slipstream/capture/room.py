@@ -1,4 +1,4 @@
-"""Whether the store has room for what is captured: what only grows ends before the disk does."""
+"""The store's limit for captured calls: new ones are refused before the disk is full."""
 
 from __future__ import annotations
 

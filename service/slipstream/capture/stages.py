@@ -82,7 +82,7 @@ class Capture:
 
     @property
     def store_full(self) -> bool:
-        """Whether nothing new is captured, for want of room in the store."""
+        """Return whether new calls are refused because the store is full."""
         return self._room.full
 
     @property

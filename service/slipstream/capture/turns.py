@@ -1,4 +1,4 @@
-"""When it is the Recorder's turn: production and the Intake go first where the CPU is short."""
+"""The throttle of the recorder: if CPU time is short, production and the intake go first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LONGEST = 3.0
 """Seconds that a turn is put off at most. Reading never stands still, and feedback finds its call before it expires."""
 
 _SHARE = 0.05
-"""Of the time, for turns where the CPU is short."""
+"""Share of the time that reading gets while CPU time is short."""
 
 _SHORT = 0.25
-"""Of the time waited for the CPU: more than a process does that shares a core which has something left."""
+"""Share of the time spent waiting for a CPU that counts as short: more than for a process whose core has time left."""
 
 _LOOK = 0.02
 """Seconds between two looks at least; over less a single wait decides."""

@@ -1,4 +1,4 @@
-"""Where a program that listens somewhere is reached from its own machine."""
+"""The address at which a program can be reached from its own machine."""
 
 from __future__ import annotations
 

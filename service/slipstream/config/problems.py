@@ -58,7 +58,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def wanted(detail: ErrorDetails, words: Mapping[str, str]) -> str:
-    """What was expected, in these words for each type of problem; in pydantic's where they have none."""
+    """Return what was expected, by the words for each type of problem, or in pydantic's words if there are none."""
     if detail["type"] == "value_error":  # our own validators raise what they expected
         return str(detail["ctx"]["error"])
     if detail["type"] in words:
@@ -67,7 +67,7 @@ def wanted(detail: ErrorDetails, words: Mapping[str, str]) -> str:
 
 
 def shown(detail: ErrorDetails, mapping: str = "mapping") -> str:
-    """What was found, on one line and without secrets; `mapping` is what a mapping is called."""
+    """Return what was found, on one line and without secrets; `mapping` is the word for a mapping."""
     found = detail["input"]
     if isinstance(found, dict):
         return f"a {mapping}" if found else f"an empty {mapping}"

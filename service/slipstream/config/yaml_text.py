@@ -46,7 +46,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file of its own holds, in which `${...}` stands for nothing.
+    """Read a separate YAML file, in which `${...}` is ordinary text.
 
     Raises:
         ConfigError: it cannot be read, or is no YAML.

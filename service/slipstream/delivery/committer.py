@@ -1,4 +1,4 @@
-"""Whose turn it is to deliver: one delivery at a time, of all the sidecars that share a store.
+"""The committer: one delivery at a time over all sidecars that share a store.
 
 The row of a delivery carries the sidecar that is at it. Another one begins none meanwhile. It ends the delivery where
 that sidecar let go of it, because the Explorer was away, or is gone (`sidecars.take_over`).

@@ -55,7 +55,7 @@ class TakenOver(SlipstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What one call of `Committer.commit` did.
+    """Result of one call of `Committer.commit`.
 
     Attributes:
         commit: the commit's number, or None when there was nothing to deliver.
@@ -123,7 +123,7 @@ class Delivery:
 
     @property
     def may_send(self) -> bool:
-        """Whether this sidecar's lease still runs for long enough that something can be sent."""
+        """Return whether this sidecar's lease lasts long enough to send something."""
         return self._membership.left >= _MARGIN
 
     async def resume(self, row: CommitRow) -> Delivered:
@@ -246,7 +246,8 @@ class Delivery:
         return await self._delivered(row, groups)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
-        """Whether a new process carried out the commit, on an empty queue. One that restarted after it has step 0."""
+        """Return whether a new process carried out the commit, on an empty queue. A process that restarted after it has
+        step 0."""
         after = await self._counters_now()
         if after is None:
             return False

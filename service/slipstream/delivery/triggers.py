@@ -1,4 +1,4 @@
-"""When what is ready goes out: the timer ran out, enough has gathered, or the sidecar ends.
+"""Triggers of a delivery: the timer, enough ready groups, or the end of the sidecar.
 
 Sidecars that share a store have a timer each, and one interval: it begins with the last delivery of any of them.
 """
@@ -64,7 +64,7 @@ class CommitTriggers:
 
     @property
     def next_at(self) -> float | None:
-        """When the timer runs out, Unix seconds."""
+        """Return the time at which the timer runs out, in Unix seconds."""
         if self._timer is None:
             return None
         return self._clock() + max(0.0, self._timer.when() - asyncio.get_running_loop().time())

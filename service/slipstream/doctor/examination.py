@@ -53,7 +53,7 @@ ALONE_FILES = (
 )  # fmt: skip
 ALONE_MACHINE = (machine.store, machine.keys, machine.files_open)
 ALONE_SERVICES = (services.production, services.reachable, services.sidecars_own, endpoints.private_by_name)
-"""What can be said of a sidecar whose Explorer's files are on another machine."""
+"""Checks for a sidecar whose Explorer's files are on another machine."""
 
 
 def examine(files: Files, *, offline: bool = False, addresses: Sequence[str] | None = None) -> list[Finding]:

@@ -29,11 +29,11 @@ class Document:
     tree: Mapping[str, Any]
 
     def at(self, *keys: str) -> str:
-        """Where the keys are, for people."""
+        """Return the place of the keys, as text for people."""
         return f"{self.name}: {', '.join(keys)}"
 
     def given(self, key: str) -> Any:
-        """What the file says as it stands, or None."""
+        """Return the raw value of a key in the file, or None."""
         value: Any = self.tree
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -78,7 +78,7 @@ class Document:
 
     @property
     def buffer_url(self) -> URL | None:
-        """Where experiences wait for the Trainer; None where that is no database or no URL."""
+        """Return the database in which experiences wait for the Trainer; None if that is no database or no URL."""
         if self.text(f"{BUFFER}.storage_type") != "sql":
             return None
         path = self.text(f"{BUFFER}.path")
@@ -93,7 +93,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the three files say together.
+    """The three files together.
 
     Attributes:
         elsewhere: the Explorer runs on another machine, and its files are there: the documents are empty.

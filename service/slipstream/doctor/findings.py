@@ -1,4 +1,4 @@
-"""What the doctor finds: one thing that is wrong, in words for whoever has to put it right."""
+"""A finding of the doctor: one fault, in words for the person who repairs it."""
 
 from __future__ import annotations
 

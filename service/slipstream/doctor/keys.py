@@ -40,7 +40,7 @@ class KeysFile:
 
 
 def look_at_keys_file(access: Access) -> KeysFile | None:
-    """What the sidecar would find there; None where no file is named."""
+    """Read the keys file as the sidecar would; None if no file is named."""
     if access.keys_file is None:
         return None
     try:
@@ -52,8 +52,8 @@ def look_at_keys_file(access: Access) -> KeysFile | None:
 
 
 def locked_out(store: Store) -> str | None:
-    """Why the sidecar would not start with the keys of its store; None where it would, or where that cannot be seen
-    from here. Nothing is changed."""
+    """Return why the sidecar would not start with the keys of its store; None if it would, or if that cannot be seen
+    from here. Changes nothing."""
     url = make_url(store.url)
     if url.get_backend_name() == "sqlite":
         if not os.path.isfile(url.database or ""):

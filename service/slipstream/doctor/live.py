@@ -1,4 +1,4 @@
-"""What the sidecar sees of its own deployment while it runs: `problems` in `GET /status`, and `slipstream_problems`."""
+"""The sidecar's checks of its own deployment while it runs: `problems` in `GET /status`, and `slipstream_problems`."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ PROBLEMS = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the sidecar knows now.
+    """The facts that the checks look at, at one moment.
 
     Attributes:
         explorer_up: None before it was asked; `explorer_since`: when that last changed.
@@ -155,7 +155,7 @@ class Moment:
 
 
 def problems(moment: Moment) -> list[Finding]:
-    """What is wrong now."""
+    """Return the problems of a moment."""
     return [finding for check in _CHECKS for finding in check(moment)]
 
 

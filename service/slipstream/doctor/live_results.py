@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slipstream.doctor.live import Moment
 
 _ENOUGH_TASKS, _ENOUGH_RUNS, _ENOUGH_GROUPS = 5, 3, 5
-"""How many must have come to nothing before it is no accident."""
+"""Numbers of fruitless tasks, runs and groups from which on it is no accident."""
 _BY_DESIGN = ("undecided", "not_sampled")
 """Reasons not to select a task that need no attention: a low rate of sampling takes none of the first hundreds."""
 _INTERVALS = 3

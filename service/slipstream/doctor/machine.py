@@ -1,4 +1,4 @@
-"""What this machine has of what the files name: directories, space, the model, installed packages."""
+"""Facts about this machine that the checks need: directories, space, the model, installed packages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Machine:
 
 
 def look_at_machine(files: Files) -> Machine:
-    """What is there now. Writes one small file into each directory, and takes it away again."""
+    """Collect the facts of this machine. Writes one small file into each directory, and removes it."""
     job_dir = files.trainer.job_dir
     return Machine(
         python=sys.version_info[:2],

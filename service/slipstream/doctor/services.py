@@ -1,4 +1,4 @@
-"""What the running services answer. Nothing here costs anybody anything: production is only connected to."""
+"""Answers of the running services. No check costs money: for production it only opens a connection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STALE = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service answered to GET.
+    """Answer of a service to a GET.
 
     Attributes:
         body: the JSON object; empty where it did not answer with one.
@@ -141,7 +141,7 @@ def _clock(response: httpx.Response) -> float | None:
 
 
 def connects(base_url: str) -> str | None:
-    """Why nothing can be connected to there; None where it can."""
+    """Return why no connection can be opened there; None if one can."""
     url = urlsplit(base_url)
     try:
         socket.create_connection((url.hostname or "", url.port or (443 if url.scheme == "https" else 80)), 5).close()
@@ -169,7 +169,7 @@ def _outer_addresses() -> tuple[str, ...]:
 
 
 def _exposed(explorer_url: str, port: int, addresses: Sequence[str]) -> tuple[str, ...]:
-    """Where the Explorer runs on this host (the sidecar reaches it on loopback): the addresses at which it answers."""
+    """Return the addresses at which the Explorer answers, if it runs on this host (on loopback)."""
     if urlsplit(explorer_url).hostname not in ("127.0.0.1", "localhost", "::1"):
         return ()
     found = []

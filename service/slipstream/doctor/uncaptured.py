@@ -13,7 +13,7 @@ from slipstream.doctor.findings import Finding, Problem
 _log = structlog.get_logger(__name__)
 
 _LEAST_SHARE = 0.05
-"""Of all calls, that a reason or a route must take more than, ..."""
+"""Share of all calls that a reason or route must exceed, ..."""
 _LEAST_CALLS = 3
 """... and calls: one that a user cancelled is nothing to look into."""
 
@@ -60,7 +60,7 @@ FIXES = {
     "unreadable": "Look up `capture_unreadable` in the log, and report it: it is a fault of ours.",
     "lease_lost": "Look into the load of the store: its lease ran out before what was captured was written.",
 }
-"""What to do about each reason."""
+"""Repair for each reason."""
 
 
 def findings(outcomes: Outcomes) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What a reward is worth beside the other runs of its group, as Trinity-RFT 0.6.0 computes it at commit."""
+"""Advantage of a reward within its group, as Trinity-RFT 0.6.0 computes it at commit."""
 
 from __future__ import annotations
 

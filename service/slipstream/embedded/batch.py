@@ -76,7 +76,7 @@ class Batch:
 
     @property
     def families(self) -> Families:
-        """What the rows hold, and those that have left, for the arrangement of new prompts."""
+        """Return the families of current and past rows, for the arrangement of new prompts."""
         return Families.of_rows([*map(tuple, self._tokens), *self._finished])
 
     @property

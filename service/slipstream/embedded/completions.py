@@ -53,7 +53,7 @@ class NamedTool(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """What the Explorer knows of a request; the rest is ignored. Null is the same as absent."""
+    """Fields of a chat request that the Explorer reads; others are ignored. Null is the same as absent."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -233,7 +233,7 @@ class Completion:
         return {**self._head("chat.completion.chunk"), "choices": [entry]}
 
     def answers(self) -> list[Answer]:
-        """What is recorded of it."""
+        """Return the answers as they are recorded."""
         return [
             Answer(
                 msg_id=self.id,

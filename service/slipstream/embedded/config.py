@@ -87,7 +87,7 @@ class Optimizer(Section):
 
 
 class PolicyLoss(Section):
-    """How far one step may move a token's probability, as a ratio, and what the loss is a mean over."""
+    """Limits of a step's change of a token's probability, as a ratio, and the unit over which the loss is averaged."""
 
     clip_range: Annotated[Number, Field(gt=0)] = 0.2
     clip_range_low: Annotated[Number, Field(gt=0)] | None = None
@@ -104,7 +104,7 @@ class PolicyLoss(Section):
 
 
 class KlTerm(Section):
-    """How much a KL term weighs; Trinity-RFT's default is 0.001."""
+    """Weight of a KL term; Trinity-RFT's default is 0.001."""
 
     kl_coef: Number = 0.001
 
@@ -241,7 +241,7 @@ class EngineConfig(Section):
 
     @property
     def database_url(self) -> str:
-        """Where experiences are kept. The default file is not Trinity's: its tables have other columns."""
+        """Return the database of experiences. The default file is not Trinity's: its tables have other columns."""
         buffer = self.buffer.trainer_input.experience_buffer
         return buffer.path or f"sqlite:///{self.job_dir / 'buffer' / f'embedded_{buffer.name}.db'}"
 

@@ -74,7 +74,7 @@ class Experience:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many ever: answers recorded, of them given a reward, and commits made. They never fall."""
+    """Totals since the beginning, which never fall: answers recorded, answers rewarded, and commits."""
 
     recorded: int
     ready: int
@@ -175,7 +175,7 @@ class ExperienceStore:
             )
 
     def unclaimed(self) -> int:
-        """How many committed experiences no training step has taken."""
+        """Return how many committed experiences no training step has taken."""
         with self._engine.begin() as connection:
             return connection.scalar(select(func.count()).where(self._buffer.c.train_step.is_(None))) or 0
 

@@ -29,14 +29,15 @@ class Family:
 
     @property
     def tokens(self) -> int:
-        """How many are read, with the padding to the longest."""
+        """Return how many tokens are read, including the padding to the longest."""
         rest = max(map(len, self.prompts), default=0) - self.shared
         return len(self.prompts) * rest + (self.shared if self.held is None else 0)
 
 
 @dataclass(frozen=True)
 class Families:
-    """What is read at one time: related prompts, and beside them strangers, which share nothing worth a pass."""
+    """Prompts that are read together: related ones, and beside them strangers, which share nothing that is worth a
+    pass."""
 
     related: tuple[Family, ...] = ()
     strangers: Family = Family(0, ())
@@ -73,7 +74,7 @@ class Families:
 
 
 def _common(family: Family, prompt: Prompt) -> int:
-    """How many tokens all of them could share. The last token of a prompt is not shared: its logits are wanted."""
+    """Return how many tokens all of them can share. The last token of a prompt is not shared: its logits are needed."""
     first = family.held or family.prompts[0]
     low, high = 0, min(family.shared, len(prompt) - 1)
     while low < high:  # by halves, since comparing slices is fast and comparing tokens one by one is not

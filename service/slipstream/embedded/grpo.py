@@ -79,7 +79,7 @@ class StoredSamplesTrainer(GRPOTrainer):
         return selective_log_softmax(logits, answers), entropy_from_logits(logits.detach())
 
     def pop_token_sums(self, inputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """What the last loss measured, as sums over its tokens."""
+        """Return the measurements of the last loss as sums over its tokens, and reset them."""
         drift = (self._scored - inputs["old_per_token_logps"])[inputs["completion_mask"].bool()]
         means = self._metrics["train"]
         sums = {
@@ -119,7 +119,7 @@ def stored_samples_trainer(
 
 
 def loss_inputs(rows: Sequence[Experience], advantages: Sequence[float], tokens: int) -> dict[str, Tensor]:
-    """What TRL's loss reads; `tokens` counts the answers of the whole batch."""
+    """Build the inputs of TRL's loss; `tokens` counts the answers of the whole batch."""
     for row in rows:
         if not len(row.prompt_ids) or not len(row.response_ids) or len(row.response_ids) != len(row.logprobs):
             raise TrainingError(

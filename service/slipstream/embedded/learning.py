@@ -31,7 +31,7 @@ _STD_EPSILON = 1e-6  # keeps a batch of equal rewards finite
 
 @dataclass(frozen=True)
 class Metrics:
-    """Of one step, before its update.
+    """Metrics of one step, before its update.
 
     kl_to_sampling estimates KL(sampling policy || current policy) a token, in nats (Schulman's k3 estimator): what
     staleness and different arithmetic add up to. clip_fraction is the part of the tokens whose ratio was clipped.
@@ -171,6 +171,6 @@ def batch_advantages(batch: Sequence[Experience]) -> list[float]:
 
 
 def _attends_freely(model: Any) -> bool:
-    """Whether a token sees exactly what the mask lets it see: no state, no window."""
+    """Return whether the model attends to exactly what the mask allows: no state, no window."""
     layers = getattr(model.config, "layer_types", None) or ["full_attention"]
     return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

@@ -77,7 +77,7 @@ def pack(rows: Sequence[Row], multiple: int = _ROUND) -> Pack:
 
 
 def split(rows: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]], most_tokens: int) -> list[list[int]]:
-    """Which rows go into which pack, in the order in which they share the most.
+    """Split the rows into packs, in the order in which they share the most.
 
     Rows of one prompt go together, and so do those of prompts that share enough, as long as a pack has at most
     `most_tokens` tokens and as many answer tokens.
@@ -105,7 +105,7 @@ def split(rows: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]], most_toke
 
 
 def _shared(one: Tensor, other: Tensor) -> int:
-    """How many tokens they begin with alike."""
+    """Return how many tokens at their start are equal."""
     length = min(len(one), len(other))
     differs = (one[:length] != other[:length]).nonzero()
     return int(differs[0]) if len(differs) else length

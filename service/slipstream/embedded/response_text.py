@@ -46,7 +46,7 @@ class ResponseText:
         return self._show(end)
 
     def rest(self) -> str:
-        """What was held back, once the response has ended."""
+        """Return the held-back text once the response has ended."""
         return self._show(len(self.text))
 
     def _show(self, end: int) -> str:

@@ -14,7 +14,7 @@ _LIKELIEST = 4096  # the usual nucleus is among them, and sorting the whole voca
 
 @dataclass(frozen=True)
 class Sampling:
-    """What one request may choose; the temperature is the configuration's.
+    """Sampling fields that a request may set; the temperature is the configuration's.
 
     Args:
         max_tokens: the response ends after this many tokens at the latest.

@@ -24,7 +24,7 @@ _LONG_ANSWER = 256 * 1024
 """Bytes. A longer one is parsed in a thread: it takes milliseconds, and the control API shares this event loop."""
 
 _LARGEST_COUNTER = 2**31 - 1
-"""What the store's columns hold."""
+"""Largest value of the store's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ExplorerCounters:
     newest: int | None
 
     def restarted_since(self, ready: int, total: int, step: int) -> bool:
-        """Whether the process that had these counters is gone."""
+        """Return whether the process with these counters is gone."""
         return self.ready < ready or self.total < total or self.step < step
 
 

@@ -14,11 +14,11 @@ _KNOWN_FIELDS = (
     "max_completion_tokens", "stop", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
     "seed", "reasoning_effort", "chat_template_kwargs",
 )  # fmt: skip
-"""What of a captured request the policy's engine (vLLM's chat completions) understands. The rest is production's own
-(`metadata`, `user`, `service_tier`, ...) and would be refused or leak."""
+"""Fields of a captured request that the policy's engine (vLLM's chat completions) understands. The others are for
+production (`metadata`, `user`, `service_tier`, ...), and would be refused or leak."""
 
 _UNHANDLED = "Internal Server Error"
-"""What Trinity's server says where its own code raised; an engine's 500 comes through with the engine's words."""
+"""The body with which Trinity's server answers if its own code raised; an engine's 500 has the engine's words."""
 
 
 class ExplorerClient(ExplorerCalls):
@@ -54,7 +54,7 @@ class ExplorerClient(ExplorerCalls):
         return self._model
 
     async def renamed(self, asked: str | None) -> bool:
-        """Whether the Explorer's list of models has another name by now than a request was made with.
+        """Return whether the Explorer now lists another name than the one with which a request was made.
 
         Raises:
             ExplorerAway: it cannot be had now.
@@ -109,7 +109,7 @@ class ExplorerClient(ExplorerCalls):
         return answer
 
     async def _handed_on(self) -> int | None:
-        """How many chats an engine was given so far, or None where the Explorer does not tell.
+        """Return how many chats an engine was given so far, or None if the Explorer does not tell.
 
         Raises:
             ExplorerAway: it does not answer this either.

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ExplorerWatch:
-    """What was last seen of the Explorer.
+    """The last known state of the Explorer.
 
     Attributes:
         up: whether it answered the last time it was asked; None before the first time.

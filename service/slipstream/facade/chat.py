@@ -1,4 +1,4 @@
-"""Whose a chat with the policy is: what the Explorer is asked for it, and what is remembered of its answer."""
+"""Chats of the facade's clients: the request to the Explorer, and the answer that is remembered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chat(Protocol):
         ...
 
     async def request(self, body: bytes) -> bytes:
-        """What the Explorer is asked, for the body that came; called before each try.
+        """Build the Explorer's request from the body of the client; called before each try.
 
         Raises:
             RequestError: it is not to be asked.

@@ -31,13 +31,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _DONE_LENGTH = 13
-"""How a stream says that it is over, and the bytes of that. Inside of an event a line break is written `\\n`."""
+"""Pattern of the end of a stream, and its length in bytes. Within an event a line break is written `\\n`."""
 
 _ROOM = 4
 """Times `facade.max_body` that the pieces of an answer may take of memory: those of a stream are short."""
 
 _PASSED_ON = frozenset({b"content-type", b"content-encoding", b"retry-after", b"cache-control"})
-"""What of the Explorer's headers is about the answer. The others are its server's own."""
+"""Headers of the Explorer that belong to the answer. The others belong to its server."""
 
 
 class _TryAgain(SlipstreamError):
@@ -72,7 +72,7 @@ class Chats:
         self._explorer.close()
 
     async def get(self, path: str, seconds: float) -> Whole:
-        """What the Explorer answers to a GET, as it is.
+        """Return the Explorer's answer to a GET, unchanged.
 
         Raises:
             RequestError: 503, there is no answer within that time.

@@ -33,7 +33,7 @@ class RenamedStream:
         self._line = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """What can be passed on now: whole lines."""
+        """Return what can be passed on now: whole lines."""
         if self._name is None:
             return piece
         *lines, self._line = (self._line + piece).split(b"\n")
@@ -43,7 +43,7 @@ class RenamedStream:
         return b"".join(renamed(line, self._name) + b"\n" for line in lines)
 
     def rest(self) -> bytes:
-        """What was kept back, at the end."""
+        """Return the rest that was kept back, at the end."""
         line, self._line = self._line, b""
         return line if self._name is None else renamed(line, self._name)
 

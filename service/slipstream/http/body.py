@@ -1,4 +1,4 @@
-"""What all control bodies have in common, and what errors look like."""
+"""The base of all control bodies, and the form of errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_range(reward: float, low: float, high: float) -> float:
 
 
 class Problem(BaseModel):
-    """What is wrong, for a person (`message`) and for a program; `param` is the path of the field."""
+    """An error, for a person (`message`) and for a program; `param` is the path of the field."""
 
     message: str
     type: str

@@ -1,4 +1,4 @@
-"""How a connection to the production model is opened: addresses, TLS, and the HTTP proxy that the environment names."""
+"""Open a connection to the production model: addresses, TLS, and the HTTP proxy of the environment."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Connector:
 
 
 def _literal(host: str, port: int) -> list[_Address]:
-    """What looking up an IPv4 address as a name would give, without the thread in which names are looked up."""
+    """Return what a lookup of an IPv4 address as a name would give, without the thread for lookups."""
     try:
         socket.inet_pton(socket.AF_INET, host)
     except (OSError, ValueError):

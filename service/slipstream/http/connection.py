@@ -24,7 +24,7 @@ _LONGEST_FIELDS = 1024 * 1024
 
 
 class Receiver(Protocol):
-    """What takes the answer of one exchange."""
+    """Receiver of the answer of one exchange."""
 
     def answer(self, starts: bool, pieces: list[bytes], ends: bool) -> None:
         """Bytes came: the answer's head (`starts`; it is in the connection's attributes), pieces of its body, its end.
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         receiver.answer(starts, pieces, True)
 
     def _framed(self) -> bool:
-        """Whether the answer says where it ends; else it ends with the connection."""
+        """Return whether the answer states its length; otherwise it ends with the connection."""
         return has(self.headers, b"content-length") or has(self.headers, b"transfer-encoding")
 
     # The parser's callbacks

@@ -26,7 +26,7 @@ class Deadline:
 
     @property
     def at(self) -> float:
-        """When it is reached, the loop's time; infinite where there is none."""
+        """Return the time of the deadline, by the loop's clock; infinite if there is none."""
         return self._at
 
     def set(self, seconds: float) -> None:

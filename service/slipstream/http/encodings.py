@@ -16,10 +16,11 @@ import zstandard
 from slipstream.errors import SlipstreamError
 
 _ZSTD_WINDOW = 8 * 1024 * 1024
-"""What RFC 9659 allows over HTTP: it bounds the memory that a frame can ask for before it yields a byte."""
+"""Window size that RFC 9659 allows over HTTP: it bounds the memory that a frame can ask for before it yields a byte."""
 
 _MOST_MEMBERS = 100
-"""Of one gzip body. What is behind a member is copied for the next, and 8 MB may hold 400,000 empty ones: minutes."""
+"""Limit of members in one gzip body. The bytes behind a member are copied for the next, and 8 MB can hold 400,000 empty
+members: minutes of work."""
 
 
 class Undecodable(SlipstreamError):

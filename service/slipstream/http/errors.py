@@ -1,4 +1,4 @@
-"""What can go wrong between the proxy and an upstream."""
+"""Errors between the proxy and an upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which header fields an intermediary passes on (RFC 9110, section 7.6.1), as raw bytes in order, duplicates included.
+"""Header fields that an intermediary passes on (RFC 9110, section 7.6.1), as raw bytes in order, duplicates included.
 
 Framing is the exception to "hop-by-hop": a request's `transfer-encoding` stays, because its body leaves in the coding
 in which it came; an answer's goes, because the body is framed anew for the agent, who may speak HTTP/1.0.
@@ -22,7 +22,7 @@ OWN_PREFIX = b"x-slipstream-"
 
 
 class _Kind(IntEnum):
-    """What a field is to an intermediary; that of nearly all is `PLAIN`."""
+    """Meaning of a field for an intermediary; nearly all are `PLAIN`."""
 
     PLAIN = 0
     HOP_BY_HOP = 1
@@ -61,10 +61,10 @@ _AUTHORIZATION, _TRANSFER_ENCODING, _CONTENT_LENGTH = (
 )
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
-"""What a `connection` header cannot name away: without these the message would be read differently."""
+"""Fields that a `connection` header cannot remove: without them the message would be read differently."""
 
 _NOTHING_NAMED = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
-"""What nearly all `connection` headers say."""
+"""Values of nearly all `connection` headers."""
 
 
 class _KnownNames(dict[bytes, _Kind]):
@@ -86,7 +86,7 @@ _kind_of = _KnownNames()
 def request_fields(
     headers: Headers, *, host: bytes | None, authorization: bytes | None, own: bool
 ) -> tuple[list[bytes], bool]:
-    """What leaves for an upstream.
+    """Return the fields that are sent to an upstream.
 
     Args:
         host: put in the place of the agent's, where given.
@@ -133,7 +133,7 @@ def request_fields(
 
 
 def answer_fields(headers: Headers, *, length: bool) -> tuple[list[bytes], bool]:
-    """What goes back to the agent.
+    """Return the fields that go back to the agent.
 
     Args:
         length: whether a `content-length` may go along. Beside a `transfer-encoding` it never does: it is not the
@@ -176,12 +176,12 @@ def own_fields(headers: Headers) -> Headers:
 
 
 def has(headers: Headers, name: bytes) -> bool:
-    """Whether there is a field of this (lower-case) name."""
+    """Return whether there is a field of this (lower-case) name."""
     return any(key.lower() == name for key, _ in headers)
 
 
 def content_length(headers: Headers) -> int:
-    """What `content-length` says, which the parser has checked; 0 where there is none."""
+    """Return the value of `content-length`, which the parser has checked; 0 if there is none."""
     for name, value in headers:
         if _kind_of[name] is _CONTENT_LENGTH:
             return int(value)
@@ -189,7 +189,7 @@ def content_length(headers: Headers) -> int:
 
 
 def has_body(headers: Headers) -> bool:
-    """Whether a request with these fields has a body."""
+    """Return whether a request with these fields has a body."""
     return any(
         key.lower() == b"transfer-encoding" or (key.lower() == b"content-length" and value.strip(b"0 \t") != b"")
         for key, value in headers

@@ -75,7 +75,7 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """How many connections are kept."""
+        """Return how many idle connections are kept."""
         return len(self._idle)
 
     def close(self) -> None:

@@ -56,12 +56,12 @@ def tail_of(tail: bytes, pieces: list[bytes]) -> bytes:
 
 
 def has_ended(tail: bytes) -> bool:
-    """Whether the last event of an event stream is in the end of its body."""
+    """Return whether the end of a body holds the last event of an event stream."""
     return _TERMINAL.search(tail) is not None
 
 
 def has_finished(tail: bytes) -> bool:
-    """Whether a choice has its finish reason in the end of an event stream's body."""
+    """Return whether the end of an event stream's body holds a choice with its finish reason."""
     return _FINISHED.search(tail) is not None
 
 

@@ -1,4 +1,4 @@
-"""How pieces of a message are handed to a connection: together where they are small, in chunks where they must be."""
+"""Write pieces of a message to a connection: small ones together, in chunks if needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to install for the extras of the distribution, as commands."""
+"""Commands that install the extras of the distribution."""
 
 EMBEDDED = """\
   on a CPU:    pip install torch --index-url https://download.pytorch.org/whl/cpu && \

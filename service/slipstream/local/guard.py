@@ -34,7 +34,7 @@ def main(lines: Iterable[str] = sys.stdin, grace: float = GRACE) -> None:
 
 
 def _send(group: int, number: int) -> bool:
-    """Whether the group was there to be signalled."""
+    """Send a signal to the group; return whether it was there."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses the groups of zombies
         os.killpg(group, number)
         return True

@@ -14,7 +14,7 @@ from slipstream.errors import SlipstreamError
 _PACKAGED = Path(__file__).parents[1] / "starter"
 _REPOSITORY = Path(__file__).parents[3]
 CHECKPOINTS = "checkpoints"
-"""Where `overlays/quickstart.yaml` has Explorer and Trainer meet; the doctor expects the directory to be there."""
+"""Directory in which Explorer and Trainer of `overlays/quickstart.yaml` meet; the doctor expects it to exist."""
 
 
 class FilesInTheWay(SlipstreamError):
@@ -40,7 +40,7 @@ def write(directory: Path) -> list[str]:
 
 
 def templates() -> dict[str, Path]:
-    """Where each file comes from, by its path below the directory."""
+    """Return the source of each file, by its path below the directory."""
     settings = _PACKAGED if _PACKAGED.is_dir() else _REPOSITORY
     own = _PACKAGED if _PACKAGED.is_dir() else _REPOSITORY / "examples" / "first_hour"
     found = [own / name for name in ("sidecar.yaml", "my_rewards.py", "my_agent.py", "curve.py")]

@@ -62,7 +62,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """When a child is started again.
+    """Rules for starting a child again.
 
     Attributes:
         delay: seconds before the first restart; each failure in a row doubles it.

@@ -54,7 +54,8 @@ def run_script(script: Path, arguments: Sequence[str], to_trinity: Path | None) 
 
 
 def _is_the_tuner_s(error: Exception) -> bool:
-    """Whether it is the tuner that raised it, in words, and not the script, whose author wants to know the line."""
+    """Return whether the tuner raised the error, with a message for users, and not the script, whose author wants to
+    see the line."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith("slipstream_client.tuner.")
 

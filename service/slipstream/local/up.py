@@ -94,6 +94,6 @@ def check_models(explorer: Path, trainer: Path, overlays: Sequence[Path]) -> Non
 
 
 def trained(config: EngineConfig) -> bool:
-    """Whether a Trainer that exited with 0 reached `total_steps`; otherwise it merely had no data for a while."""
+    """Return whether a Trainer that exited with 0 reached `total_steps`; otherwise it only had no data for a while."""
     total = config.trainer.total_steps
     return total is not None and trained_steps(config.job_dir) >= total

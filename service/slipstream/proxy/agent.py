@@ -167,7 +167,7 @@ class AgentConnection(RequestReader):
 
     @property
     def idle_until(self) -> float:
-        """When it is closed for standing idle, the loop's time; infinite where it does not."""
+        """Return when it is closed for being idle, by the loop's clock; infinite if it is not."""
         if self._forward is not None or self._requests or self._arriving is not None or self._fields_size:
             return _NEVER
         return _NEVER if self._transport is None or self._transport.is_closing() else self._deadline.at
@@ -206,7 +206,7 @@ class AgentConnection(RequestReader):
             self.takes_request(False)  # an agent that sends requests ahead can wait
 
     def _far_ahead(self) -> bool:
-        """Whether too much waits to read on; until then that the agent leaves is heard of."""
+        """Return whether too much waits to read on; until then the end of the agent's connection is noticed."""
         if not self._requests:
             return False
         waiting = sum(len(piece) for request in self._requests for piece in request.pieces)

@@ -42,7 +42,7 @@ _RETRY = 0.5
 
 
 class Head(msgspec.Struct, array_like=True):
-    """What a frame says before the bodies."""
+    """Metadata that a frame has before the bodies."""
 
     method: str
     path: str
@@ -113,7 +113,7 @@ class Sender(asyncio.Protocol):
         self._lost = asyncio.Event()
 
     def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
-        """Whether an exchange that begins like this can hold a call to capture."""
+        """Return whether an exchange with this head can hold a call to capture."""
         if method != "POST" or not self._wanted or not path.endswith("/chat/completions"):
             return False
         return may_capture(headers, key=key)
@@ -132,7 +132,7 @@ class Sender(asyncio.Protocol):
             self._timer = loop.call_at(max(loop.time(), self._sent_at + _PAUSE), self._send)
 
     def relieved(self) -> bool:
-        """Whether much had waited, and nothing does any more. Says so once."""
+        """Return True once, when a long queue has become empty."""
         if not self._had_much or self._queue:
             return False
         self._had_much = False

@@ -252,7 +252,7 @@ class Forward:
     # On the way there
 
     def _too_much(self) -> Refusal | None:
-        """What this request is more of than there may be, by its head."""
+        """Return the refusal of a request whose head exceeds a limit, or None."""
         request, route, gateway = self.request, self._route, self._gateway
         if route.metrics.in_flight >= gateway.limits.streams:
             return TOO_MANY_STREAMS
@@ -312,7 +312,7 @@ class Forward:
             self._all_sent(connection)
 
     def _pieces(self) -> list[bytes]:
-        """What has arrived of the body, as it leaves."""
+        """Return the received part of the body, in the form in which it leaves."""
         request = self.request
         pieces = request.pieces
         self.sent = request.complete
@@ -351,7 +351,7 @@ class Forward:
         return leads_away(connection.headers, headers) if self._keyed or has(headers, KEY_HEADER) else None
 
     def _has_finished(self, tail: bytes) -> bool:
-        """Whether the only choice that the request asks for has finished.
+        """Return whether the only requested choice has finished.
 
         Of several choices others may be on their way still: capture counts them, and the call is cancelled.
         """

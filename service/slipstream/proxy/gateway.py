@@ -1,4 +1,4 @@
-"""What the connections of one worker share: where requests go, what is counted, what is copied."""
+"""State that the connections of one worker share: routes, counters, copies."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _READ = 32 * 1024
 requests, which are parsed before any of them is answered, holds nobody else up."""
 
 _PART = 64
-"""Of the connections, so many are closed at once where they stand idle and others want in; looking for them costs a
-microsecond for each ten or so."""
+"""Divisor of the connection limit: that part is closed at once if it is idle while new connections wait; searching
+costs a microsecond for each ten or so."""
 
 _LOOK = 0.1
 """Seconds until idle ones are looked for again where there was none."""
 
 ROOT = b"/v1"
-"""What is production's begins with it, ..."""
+"""Prefix of production's paths, ..."""
 
 PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
 """... and goes on like this, where it goes on."""
@@ -85,7 +85,7 @@ class OpenConnection(Protocol):
 
     @property
     def idle_until(self) -> float:
-        """When it is closed for standing idle, the loop's time; infinite where it does not."""
+        """Return when it is closed for being idle, by the loop's clock; infinite if it is not."""
         ...
 
     def stop(self) -> None:
@@ -142,7 +142,7 @@ class Gateway:
         self.stopping = False
 
     def route(self, request: Request) -> Route:
-        """Whose request this is; its target is in origin form from here on."""
+        """Return where a request goes; from here on its target is in origin form."""
         target = request.target
         if target[:1] != b"/":
             path = _origin_form(target)
@@ -160,7 +160,7 @@ class Gateway:
         return self._control
 
     def is_productions(self, request: Request) -> bool:
-        """Whether it goes to production, and not to the control API."""
+        """Return whether the request goes to production, and not to the control API."""
         return self.route(request) is self._production
 
     def recording(self, route: Route, request: Request, admitted: Admitted) -> Recording | None:
@@ -191,7 +191,7 @@ class Gateway:
         self._finished.append(recording)
 
     def longest_body(self, route: Route, target: bytes) -> BodyLimit:
-        """How long a request's body may be."""
+        """Return how long a request's body may be."""
         if route is self._production:
             return self.limits.request_body
         chat = target.partition(b"?")[0].endswith(b"/chat/completions")

@@ -154,7 +154,7 @@ class Guard:
         return Admitted(key.scope, key.name, key.capture)
 
     def _opens_facade(self, headers: Headers) -> bool:
-        """Whether the request has `facade.api_key`: not of the form of ours, so that it comes as it always did."""
+        """Return whether the request has `facade.api_key`, which does not have the form of our keys."""
         value = next((value for name, value in headers if name.lower() == b"authorization"), b"")
         given = bearer(value) or password(value) or b""
         return self._facade_key is not None and hmac.compare_digest(given, self._facade_key)

@@ -1,4 +1,4 @@
-"""What the agents of one worker may take of it."""
+"""Limits of what the agents of one worker may use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ operators."""
 
 
 class BodyLimit(NamedTuple):
-    """How long a body may be.
+    """Limit of a body's length.
 
     Attributes:
         most: bytes.

@@ -1,4 +1,4 @@
-"""What the proxy counts: in memory that its processes share, summed up for Prometheus.
+"""Counters of the proxy, in memory that its processes share, summed up for Prometheus.
 
 Each worker has a row of cells that it alone writes, so counting needs no lock and takes some 100 ns; the rows outlive
 a worker that dies. prometheus_client's own counters cost several times that, and its multi-process mode needs files.
@@ -72,7 +72,7 @@ class ProxyMetrics:
 
     @property
     def in_flight(self) -> float:
-        """How many exchanges are under way."""
+        """Return how many exchanges are under way."""
         return self._cells[_IN_FLIGHT]
 
     def connections(self, open_now: int) -> None:
@@ -139,7 +139,7 @@ class Board(Collector):
 
     @property
     def dropped_at(self) -> float | None:
-        """When an exchange was last dropped because too many waited, Unix seconds; None for never."""
+        """Return when an exchange was last dropped because too many waited, in Unix seconds; None for never."""
         return max(row[_DROPPED_AT] for row in self._rows) or None
 
     @property
@@ -158,7 +158,7 @@ class Board(Collector):
         return int(self._sum(_WAITING))
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus is told."""
+        """Yield the metrics for Prometheus."""
         requests = CounterMetricFamily(
             "slipstream_proxy_requests",
             "Answers to production traffic by class of status, those that the proxy itself gave included.",

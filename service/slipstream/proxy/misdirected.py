@@ -8,9 +8,9 @@ from slipstream.http.headers import Headers
 from slipstream.proxy.refusal import Refusal
 
 _CALL = re.compile(rb"/(?:chat/completions|completions|responses|embeddings|messages|models)/?$")
-"""How the paths end that clients of OpenAI's API and Anthropic's add to their base URL."""
+"""Ends of the paths that clients of OpenAI's API and Anthropic's add to their base URL."""
 _OURS = (b"/runs/", b"/explorer/")
-"""Where the control API answers such paths itself."""
+"""Prefixes below which the control API answers such paths itself."""
 _AZURE = b"/openai/"
 _HOST = re.compile(rb"[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _LONGEST_PATH = 200

@@ -21,11 +21,11 @@ FIX = (
     "Raise the limit of open files (`ulimit -Hn`, `LimitNOFILE=` of systemd, `ulimits.nofile` of docker compose), or "
     "lower `limits.connections` and `limits.streams`."
 )
-"""What an operator does about a shortage."""
+"""Advice to the operator about a shortage of open files."""
 
 
 def allowed() -> int | None:
-    """What a process may have after `raise_limit`; None: as many as it wants."""
+    """Return how many files a process may open after `raise_limit`; None for no limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if most == resource.RLIM_INFINITY else most
 

@@ -25,7 +25,7 @@ REASONS = {
     504: b"Gateway Timeout",
     505: b"HTTP Version Not Supported",
 }
-"""Of each status that the proxy itself answers."""
+"""Reason phrase of each status that the proxy itself answers."""
 
 _RETRY_AFTER = b"retry-after: 1\r\n"
 """With each 503: what is full now has room again as soon as an exchange ends, and SDKs spread their further tries."""

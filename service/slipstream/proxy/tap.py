@@ -1,4 +1,4 @@
-"""What capture sees of production's traffic: a copy of a finished exchange, bounded in memory, never in the way."""
+"""The tap: copies finished exchanges of production's traffic for capture, in bounded memory, without delaying them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Exchange:
 
 
 def may_capture(headers: Headers, *, key: bool = True) -> bool:
-    """Whether the caller lets this call be kept: the one place that decides on consent, before anything is copied.
+    """Return whether the caller lets this call be stored: the one place that decides on consent, before anything is
+    copied.
 
     A call with a header `x-slipstream-capture` is not kept, whatever its value: a word that we misread must not have a
     conversation stored. `x-slipstream-select: never` says the same.
@@ -241,7 +242,7 @@ class Tap(Protocol):
     """Takes copies of exchanges. Both calls are made on the event loop of production's traffic: neither may block."""
 
     def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
-        """Whether this exchange is to be copied; called with the request's head, and with whether the caller's API key
+        """Return whether to copy this exchange; called with the request's head, and with whether the caller's API key
         lets its calls be captured."""
         ...
 

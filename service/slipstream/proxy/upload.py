@@ -26,6 +26,6 @@ class Upload:
         return body_too_large(self._longest) if self._arrived > self._longest.most else None
 
     def goes_on(self) -> bool:
-        """Whether enough came since this was asked last."""
+        """Return whether enough bytes came since the last call."""
         came, self._judged = self._arrived - self._judged, self._arrived
         return came >= PROGRESS

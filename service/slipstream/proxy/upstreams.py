@@ -26,10 +26,11 @@ from slipstream.settings.sidecar import Production
 P = TypeVar("P", bound=asyncio.Protocol)
 
 _AZURE = b"/openai/"
-"""How Azure's paths begin: `/openai/deployments/{deployment}/chat/completions?api-version=...`."""
+"""Prefix of Azure's paths: `/openai/deployments/{deployment}/chat/completions?api-version=...`."""
 
 _OWN = {b"/healthz": b'{"status":"ok"}'}
-"""Whether production's traffic flows must not hang on a training side that is away: orchestrators end what is dead."""
+"""Answers of the worker itself: production's traffic must not depend on a training side that is away, and orchestrators
+end a container that does not answer."""
 
 
 def production_route(production: Production, environment: Mapping[str, str], metrics: ProxyMetrics) -> Route:
@@ -87,7 +88,7 @@ def production_route(production: Production, environment: Mapping[str, str], met
 
 
 def _is_azure(host: bytes, path: bytes) -> bool:
-    """Whether this is an endpoint of Azure OpenAI's, or of a gateway with its paths."""
+    """Return whether this is an endpoint of Azure OpenAI, or of a gateway with its paths."""
     name = host.rpartition(b":")[0] or host
     return name.endswith(b".azure.com") or path == b"/openai" or path.startswith(_AZURE)
 

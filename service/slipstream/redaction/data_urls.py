@@ -32,7 +32,7 @@ SIGNS = (
     r"(?i)data:[^, ]{0,64},[^ ]*%",
     r"(?i)data:[,;]",
 )
-"""What JSON holds wherever a text may be in a data URL, as `Suspects` wants it. Pictures have none of these."""
+"""Patterns, as `Suspects` takes them, of JSON in which a text may be in a data URL. Pictures have none of these."""
 
 
 class DataUrl:

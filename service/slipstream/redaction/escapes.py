@@ -45,11 +45,11 @@ class Unescaped:
         self.text = "".join([*pieces, text[done:]]) if pieces else text
 
     def __bool__(self) -> bool:
-        """Whether there was an escape."""
+        """Return whether there was an escape."""
         return bool(self._at)
 
     def before(self, position: int) -> int:
-        """Where the character at that position of the new text begins in the old one."""
+        """Return where the character at that position of the new text begins in the old one."""
         passed = bisect_left(self._at, position)
         if not passed:
             return position

@@ -35,7 +35,7 @@ _KEYS: tuple[tuple[str, ...], ...] = (
     (r"SG\.", r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),  # SendGrid
     ("eyJ", r"[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+", "0-9A-Za-z_-"),  # JSON Web Token
 )
-"""How each begins and goes on, and, where that is not the usual, what it may not follow."""
+"""Prefix and form of each kind of key, and, if it is not the usual one, what it may not follow."""
 
 _BEGIN = "-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
 _BLANK = r"[ \t\r\n]{1,4}"
@@ -104,7 +104,7 @@ def api_keys(text: str) -> Iterator[Span]:
 
 
 def is_api_key(name: str, value: str) -> bool:
-    """Whether the value of a field of that name is a key."""
+    """Return whether the value of a field of that name is a key."""
     return bool(_IS_NAME.search(name) and _IS_VALUE.fullmatch(value.strip()))
 
 
@@ -126,12 +126,12 @@ def _spans(text: str) -> Iterator[Span]:
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether it has capitals, small letters and digits: a commit and most paths and names lack some."""
+    """Return whether it has capitals, small letters and digits: a commit and most paths and names lack some."""
     return any(map(str.isupper, text)) and any(map(str.islower, text)) and any(map(str.isdigit, text))
 
 
 def _is_user_and_password(text: str) -> bool:
-    """Whether this is base64 of `user:password` (RFC 7617), and not a word behind "basic"."""
+    """Return whether this is base64 of `user:password` (RFC 7617), and not a word behind "basic"."""
     try:
         decoded = base64.b64decode(text.rstrip("=").translate(str.maketrans("-_", "+/")) + "==")
     except binascii.Error:

@@ -44,7 +44,7 @@ def passwords(text: str) -> Iterator[Span]:
 
 
 def is_password(name: str, value: str) -> bool:
-    """Whether the value of a field of that name is a password."""
+    """Return whether the value of a field of that name is a password."""
     return bool(_IS_NAME.search(name)) and _says_one(name, value)
 
 

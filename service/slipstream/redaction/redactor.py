@@ -31,7 +31,7 @@ _ID = re.compile("redacted-[0-9a-f]{32}")
 
 _TOKEN_FIELDS = ("logprobs", "token_ids")
 _PROMPT_FIELDS = ("prompt_logprobs", "prompt_token_ids")
-"""What of an answer spells its text, or its prompt's, once more, a token at a time (OpenAI's and vLLM's names)."""
+"""Fields of an answer that spell its text, or its prompt's, once more, token by token (OpenAI's and vLLM's names)."""
 
 
 class Redactor:
@@ -213,7 +213,7 @@ class _Walk:
 
 
 def _hidden_texts(value: Any) -> Iterator[str]:
-    """What `_HIDDEN` says may be there."""
+    """Yield the texts in which `_HIDDEN` found a sign."""
     pending = [value]
     while pending:
         node = pending.pop()
@@ -232,7 +232,7 @@ def _hidden_texts(value: Any) -> Iterator[str]:
 
 
 def _parts(node: list[Any]) -> list[int]:
-    """Where the text parts of a message's content are."""
+    """Return the positions of the text parts in a message's content."""
     return [index for index, part in enumerate(node) if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 

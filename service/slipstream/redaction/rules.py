@@ -35,7 +35,7 @@ class RedactionFailed(SlipstreamError):
 
 
 class RedactRule(BaseModel):
-    """What to look for: a built-in kind by its name, a pattern of one's own, or what a function of one's own finds.
+    """One rule of redaction: a built-in kind by its name, a pattern, or a function of the user's own.
 
     Attributes:
         name: stands in the text's place, as `[redacted:name]`; a hook's own, where it fails.
@@ -81,7 +81,7 @@ class Step(Protocol):
 
     @property
     def label(self) -> str:
-        """What stands in the place of what it finds."""
+        """Return the text that replaces a find."""
         ...
 
     def redact(self, text: str, percent: bool) -> str:
@@ -100,7 +100,7 @@ class Step(Protocol):
         ...
 
     def is_value(self, name: str, value: str) -> bool:
-        """Whether the value of a field of that name is to be redacted, whatever it looks like."""
+        """Return whether the value of a field of that name is to be redacted, whatever its form."""
         ...
 
 

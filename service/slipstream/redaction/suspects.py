@@ -1,4 +1,4 @@
-"""What a JSON text may hold of what is to be redacted: one pass over its bytes, before any string is looked at.
+"""Search of a JSON text for signs of secrets: one pass over its bytes, before any string is looked at.
 
 Most texts hold nothing of the kind, and the patterns that tell exactly take a hundred times as long. Hyperscan, because
 it looks for all signs at once, several gigabytes a second: RE2 and Aho-Corasick take four times as long, `re` thirty.

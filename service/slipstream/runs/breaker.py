@@ -41,7 +41,7 @@ class CircuitBreaker:
         return "open" if self._clock() - self._opened_at < self._pause else "half_open"
 
     def admits(self) -> int | None:
-        """How many calls may start now: None for as many as you like, 1 for a trial, 0 for none."""
+        """Return how many calls may start now: None for no limit, 1 for a trial, 0 for none."""
         if self.state == "closed":
             return None
         return 1 if self.state == "half_open" and not self._trial else 0

@@ -1,4 +1,5 @@
-"""What the policy's runs, and a judge, may cost in any hour: GPU time is money. All sidecars of a store share it."""
+"""Budget of the policy's runs and of judges in any hour, because GPU time costs money. All sidecars of a store share
+it."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Budget:
         return False
 
     async def room(self, session: AsyncSession, wanted: int, now: float) -> int:
-        """How many of so many requests may be made, in a transaction that is alone: no other sidecar asks meanwhile."""
+        """Return how many of the wanted requests may be made, within a transaction that no other sidecar shares."""
         if not self.limited or not wanted:
             return wanted
         found = await budget.spent(session, self._purpose, now)
@@ -105,7 +106,7 @@ class Budget:
 
 
 def tokens_of(answer: Mapping[str, Any]) -> int:
-    """What the Explorer says that a chat completion used, prompt included; 0 where it does not say."""
+    """Return the tokens that a chat completion used by the Explorer's count, prompt included; 0 if it does not say."""
     usage = answer.get("usage")
     total = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     return total if type(total) is int and total > 0 else 0

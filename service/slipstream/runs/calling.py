@@ -61,7 +61,7 @@ class CallsUnderWay:
         self._over: set[int] = set()
 
     def has(self, run_pk: int) -> bool:
-        """Whether a call of this run is under way here."""
+        """Return whether a call of this run is under way here."""
         return run_pk in self._here
 
     async def begin(self, run: Known) -> Call | None:
@@ -117,8 +117,8 @@ class CallsUnderWay:
             self._over.difference_update(over)
 
     async def read_to_the_end(self, run_pk: int) -> bool:
-        """Whether no answer is left, after a while, that the agent knows a part of. Without it the run is not whole;
-        one of which nothing was sent yet has had no part in what the agent did."""
+        """Wait for answers that the agent has begun to read, and return whether none is left. Otherwise the run is not
+        whole; an answer of which nothing was sent yet had no part in what the agent did."""
         patient_until = time.monotonic() + _PATIENCE
         reading = {call.sent for call in self._here.get(run_pk, ()) if call.reading}
         if reading and (await asyncio.wait(reading, timeout=_PATIENCE))[1]:
@@ -130,7 +130,7 @@ class CallsUnderWay:
         return True
 
     async def read_elsewhere(self, session: AsyncSession, run_pk: int) -> bool:
-        """Whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
+        """Return whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
         return await calling.read_elsewhere(session, run_pk, self._membership.id)
 
     async def _others_send(self, run_pk: int) -> bool:

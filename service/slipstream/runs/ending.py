@@ -1,4 +1,4 @@
-"""What the agent of a replay says when its run ends, by `POST .../finish` or in its answer to a webhook."""
+"""The end of a replay, as its agent states it, by `POST .../finish` or in its answer to a webhook."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Component = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class SideEffect(Body):
-    """What became of a tool with side effects: its recorded result was given, it was kept from running, or it gave the
-    result that its owner set for that."""
+    """Outcome of a tool with side effects: its recorded result was given, it was blocked, or it gave the result that
+    its owner set for that."""
 
     tool: Annotated[str, Field(min_length=1, max_length=256)]
     outcome: Literal["recorded", "blocked", "fallback"]
 
 
 class EndingBody(Body):
-    """How a run went: its reward, or why it is to be dropped. Without both, the calculators give the reward."""
+    """Result of a run: its reward, or why it is to be dropped. Without both, the calculators give the reward."""
 
     reward: float | None = None
     breakdown: Annotated[dict[Component, float], Field(max_length=100)] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ class FirstOfGroup:
         self._groups: OrderedDict[str, None] = OrderedDict()
 
     def __call__(self, group_id: str) -> bool:
-        """Whether this is the first time for a group."""
+        """Return whether this is the first call for a group."""
         first = group_id not in self._groups
         self._groups[group_id] = None
         if len(self._groups) > _REMEMBERED:

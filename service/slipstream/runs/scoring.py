@@ -90,7 +90,7 @@ class Scorer:
         return len(due) == _BATCH
 
     async def _affordable(self, wanted: int, now: float) -> int:
-        """How many runs judges may be asked about; each of them once for a run, whatever comes of it."""
+        """Return how many runs judges may be asked about; each of them counts once for a run, whatever the result."""
         if not (self._judges and self._budget.limited and wanted):
             return wanted
         async with self._database.write() as session:

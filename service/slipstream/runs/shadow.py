@@ -141,7 +141,7 @@ class ShadowCaller:
         self._wake()
 
     def _again(self, run: ClaimedRun, error: BaseException) -> Postponed:
-        """What nobody foresaw came between: the run is sent again."""
+        """Postpone a run after an unexpected error: it is sent again."""
         _log.error("run_interrupted", group_id=run.group_id, run_id=run.run_id, error=repr(error))
         return Postponed(run.pk, run.owner, run.attempts, 0.0)
 

@@ -242,7 +242,7 @@ class WebhookCaller:
 
 
 def _body(run: ClaimedReplay, base_url: str) -> bytes:
-    """What the endpoint is told of a run."""
+    """Build the body that tells the endpoint of a run."""
     tenant, task_id = split(run.task_id)
     return json.dumps(
         {

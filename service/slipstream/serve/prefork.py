@@ -53,7 +53,7 @@ _TWICE = 1.0
 
 
 class Pulse:
-    """What a child does again and again while it does not hang, in memory that its parent sees."""
+    """Counter that a child increases as long as it does not hang, in memory that its parent sees."""
 
     def __init__(self) -> None:
         self._cell = memoryview(mmap.mmap(-1, 8)).cast("Q")
@@ -68,7 +68,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one child does.
+    """Program of one child.
 
     Attributes:
         name: for the log and, behind `slip-`, for the list of processes, which shows 15 characters in all.

@@ -25,7 +25,7 @@ _LONGEST_TMPDIR = 78
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Where the parts of one sidecar meet.
+    """Sockets on which the parts of one sidecar meet.
 
     Attributes:
         agents: one for each worker, listening on the same address.

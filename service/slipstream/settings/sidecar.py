@@ -70,14 +70,14 @@ class _Section(BaseModel):
 
 
 class Listen(_Section):
-    """Where the sidecar listens; written `host:port`, an IPv6 host in brackets."""
+    """Address on which the sidecar listens; written `host:port`, an IPv6 host in brackets."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8100, ge=0, le=65535)
 
     @property
     def url(self) -> str:
-        """Where a program on the same machine finds it."""
+        """Return its URL for a program on the same machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound here
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -104,7 +104,7 @@ class Production(_Section):
 
 
 class Proxy(_Section):
-    """How many processes carry production's traffic, each on a core of its own."""
+    """Number of processes that carry production's traffic, each on a core of its own."""
 
     workers: int = Field(default=1, ge=1, le=256)
 
@@ -139,7 +139,8 @@ def _listed(value: Any) -> Any:
 
 
 class Store(_Section):
-    """Where things are kept. What can quote a user is encrypted by the first `encryption_key`; each opens it."""
+    """Settings of the store. Texts that can quote a user are encrypted by the first `encryption_key`; each key opens
+    them."""
 
     url: DatabaseUrl = "sqlite+aiosqlite:///slipstream.db"
     lease: Annotated[Duration, Field(ge=1)] = 15.0
@@ -182,14 +183,14 @@ class ReplayWebhook(_Section):
 
 
 class RunsBudget(_Section):
-    """What runs may cost in any hour, of all sidecars on one store together; null for no limit."""
+    """Budget of runs in any hour, of all sidecars on one store together; null for no limit."""
 
     requests_per_hour: Annotated[int, Field(ge=1)] | None = None
     tokens_per_hour: Annotated[int, Field(ge=1)] | None = None
 
 
 class Runs(_Section):
-    """How selected tasks are run by the policy: each call of theirs, or their agent by its endpoint."""
+    """Settings of runs by the policy: each call of a selected task, or its agent by its endpoint."""
 
     mode: Literal["shadow", "webhook"] = "shadow"
     repeat_time: int = Field(default=1, ge=1)
@@ -217,7 +218,7 @@ class Commit(_Section):
 
 
 class Limits(_Section):
-    """What this sidecar takes at most, its workers together; `docs/limits.md` says what happens at each limit."""
+    """Limits of this sidecar, its workers together; `docs/limits.md` says what happens at each limit."""
 
     connections: int = Field(default=20_000, ge=1)
     streams: int = Field(default=10_000, ge=1)
@@ -280,7 +281,7 @@ class Settings(BaseSettings):
 
     @property
     def facade_group_size(self) -> int:
-        """How many runs make a group of the facade complete."""
+        """Return how many runs make a group of the facade complete."""
         return self.facade.group_size or self.runs.repeat_time
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How request and answer bodies are kept: JSON, compressed.
+"""Storage form of request and answer bodies: JSON, compressed.
 
 The format is zlib's. ISA-L writes it six times as fast as zlib's fastest level, to two thirds of the size instead of
 half (8 µs for a request of 2 kB and an answer of 1 kB, and SQLite takes about as long to write what that saves). zstd

@@ -1,4 +1,4 @@
-"""What was spent within the last hour, counted by the minute, so that it holds over restarts and for all sidecars."""
+"""Spending of the last hour, counted by the minute, so that it holds over restarts and for all sidecars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR = 60
 
 
 class Spent(NamedTuple):
-    """What was spent."""
+    """Amounts that were spent."""
 
     requests: int
     tokens: int
@@ -49,7 +49,7 @@ async def forget(session: AsyncSession, now: float) -> None:
 
 
 async def bring_back(session: AsyncSession, now: float, latest: float) -> None:
-    """What was spent later than `latest`, by a clock that was set back since, is spent now."""
+    """Move spending with a time after `latest`, from a clock that was set back since, to now."""
     for purpose in get_args(Purpose):
         ahead = delete(SpentRow).where(SpentRow.purpose == purpose, SpentRow.minute > _minute(latest))
         found = await session.execute(ahead.returning(SpentRow.requests, SpentRow.tokens))

@@ -43,13 +43,13 @@ async def end_of_runs(session: AsyncSession, run_pks: Collection[int]) -> None:
 
 
 async def read_elsewhere(session: AsyncSession, run_pk: int, sidecar: int) -> bool:
-    """Whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
+    """Return whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
     theirs = exists().where(CallUnderWayRow.run_pk == run_pk, CallUnderWayRow.owner != sidecar, CallUnderWayRow.reading)
     return bool(await session.scalar(select(theirs)))
 
 
 def elsewhere(sidecar: int) -> ColumnElement[bool]:
-    """Whether another sidecar has a call of a `RunRow` under way."""
+    """Return the condition that another sidecar has a call of a `RunRow` under way."""
     return exists().where(CallUnderWayRow.run_pk == RunRow.id, CallUnderWayRow.owner != sidecar)
 
 

@@ -1,4 +1,4 @@
-"""What is captured waits here until it is read: rows that live for a moment, written and taken in their order.
+"""Captured exchanges that wait to be read: rows that live for a moment, written and taken in their order.
 
 Each sidecar numbers its own, so that they can be written beside others and change hands as they are; it reads those
 that it owns.
@@ -17,8 +17,8 @@ from slipstream.store.sidecars import LeaseLost
 from slipstream.store.tables.capture import CapturedRow
 
 NUMBERS = 2**32
-"""Of the parcels of one sidecar, in a row. One that writes a hundred a second has enough for a year, and there can be
-half as many sidecars."""
+"""Range of batch numbers of one sidecar. At a hundred a second it lasts for a year, and there can be half as many
+sidecars."""
 
 
 class Parcel(NamedTuple):
@@ -36,7 +36,7 @@ class Parcel(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is in the table, of one sidecar.
+    """Exchanges of one sidecar in the table.
 
     Attributes:
         last_id: of the newest row that it wrote, or what is before its first.
@@ -57,7 +57,7 @@ def before_first(sidecar: int) -> int:
 
 
 async def waiting(session: AsyncSession, sidecar: int, *, up_to: int | None = None) -> Waiting:
-    """What there is to be read by a sidecar; looks at every row of it.
+    """Return what a sidecar has to read; looks at every row of it.
 
     Args:
         up_to: the newest of its own that it knows to be written; None takes what is there.

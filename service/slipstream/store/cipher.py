@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from slipstream.errors import SlipstreamError
 
 MARK = b"\xc1"
-"""How a sealed value begins."""
+"""First byte of a sealed value."""
 
 _FINGERPRINT, _SALT, _NONCE = 4, 16, 12
 _HEAD = len(MARK) + _FINGERPRINT + _SALT + _NONCE

@@ -20,7 +20,7 @@ _UNFINISHED = ("sending", "asked")
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """What became of groups that the Explorer had lost."""
+    """Result for groups that the Explorer had lost."""
 
     run_again: int = 0
     repaired: int = 0
@@ -61,7 +61,7 @@ async def take(session: AsyncSession, commit_id: int, sidecar: int) -> CommitRow
 
 
 async def held(session: AsyncSession, commit_id: int, sidecar: int) -> bool:
-    """Whether an unfinished delivery is this sidecar's."""
+    """Return whether this sidecar holds the unfinished delivery."""
     query = select(CommitRow.id).where(CommitRow.id == commit_id, CommitRow.owner == sidecar)
     return await session.scalar(query.where(CommitRow.state.in_(_UNFINISHED))) is not None
 
@@ -128,7 +128,7 @@ async def end(
 
 
 async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
-    """What is still being committed by this commit is delivered."""
+    """Mark the groups that this commit still holds as delivered."""
     for table in (GroupRow, FacadeGroupRow):
         groups = update(table).where(table.commit_id == commit_id, table.state == "committing")
         await session.execute(groups.values(state="delivered", updated_at=now))

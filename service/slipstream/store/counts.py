@@ -28,7 +28,7 @@ async def by_state(
     by: InstrumentedAttribute[Any],
     under_way: ColumnElement[bool],
 ) -> dict[str, int]:
-    """How many rows are in each state: all of those under way, and of the others those among the newest.
+    """Count the rows in each state: all of those under way, and of the others those among the newest.
 
     Args:
         by: what the newest are newest by; indexed.

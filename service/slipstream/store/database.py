@@ -29,10 +29,10 @@ _WRITES = "slipstream_writes"
 """The execution option of connections that write."""
 
 _BUSY_TIMEOUT_MS = 30_000
-"""How long a writer of another process (a backup, a shell) is waited for."""
+"""Milliseconds to wait for a writer of another process (a backup, a shell)."""
 
 _SCRUB_TIMEOUT_MS = 2_000
-"""How long readers are waited for until the log can be emptied; nobody writes meanwhile."""
+"""Milliseconds to wait for readers before the log is emptied; nobody writes meanwhile."""
 
 _PREPARED = 0
 """Statements that a connection keeps ready. Each would hold what it was last given, whole bodies among it: with the
@@ -90,7 +90,7 @@ class Database:
 
     @property
     def shared(self) -> bool:
-        """Whether other sidecars may have the store too; a SQLite store has one at a time."""
+        """Return whether other sidecars may use the store too; a SQLite store has one at a time."""
         return self._url.get_backend_name() != "sqlite"
 
     async def open(self) -> None:
@@ -125,8 +125,8 @@ class Database:
             ) from error
 
     async def scrub(self) -> bool:
-        """What was deleted is in no file any more: a SQLite's log, which holds pages as they were, is emptied. Returns
-        False where somebody was reading all the time, and it is not. PostgreSQL's vacuum is its own."""
+        """Empty SQLite's log, which holds pages as they were, so that deleted data is in no file. Returns False if
+        there were readers all the time and it was not emptied. PostgreSQL has its own vacuum."""
         if self.shared:
             return True
         async with AsyncExitStack() as held:

@@ -32,7 +32,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a deletion did.
+    """Result of a deletion.
 
     Attributes:
         rows: deleted now, by what they were.
@@ -83,8 +83,8 @@ async def forget_older(session: AsyncSession, before: float) -> None:
 
 
 async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
-    """What the Explorer had been given of it, now and in earlier deletions that are remembered: it cannot be taken
-    back. `versions` can have been trained on that; whether any was on `uncertain`, nobody knows."""
+    """Return what the Explorer had been given of it, now and in earlier deletions that are remembered: it cannot be
+    taken back. `versions` can have been trained on that; whether any was on `uncertain`, nobody knows."""
     row = await session.get_one(ErasureRow, (kind, ref))
     groups = _named(row.told["delivered"])
     commits = sorted({group["commit"] for group in groups})
@@ -154,7 +154,7 @@ def _names(row: ErasureRow) -> ColumnElement[bool]:
 
 
 def _is_named(row: ErasureRow) -> ColumnElement[bool]:
-    """Whether feedback is about the very session or task that is deleted."""
+    """Return the condition that feedback is about the very session or task that is deleted."""
     return (FeedbackTargetRow.kind == row.kind) & (FeedbackTargetRow.ref == row.ref)
 
 
@@ -164,7 +164,8 @@ def _of_tasks(query: Select[Any], tasks: Select[Any]) -> Select[Any]:
 
 
 def _is(row: ErasureRow, kind: Kind, column: Any, tasks: Select[Any]) -> ColumnElement[bool]:
-    """Whether a column names one of the tasks, or what is deleted: something may wait for a task that never came."""
+    """Return the condition that a column names one of the tasks, or the deleted thing itself: something may wait for a
+    task that never came."""
     among: ColumnElement[bool] = column.in_(tasks)
     return among | (column == row.ref) if row.kind == kind else among
 
@@ -180,9 +181,9 @@ def _msg_ids(tasks: Select[Any]) -> Any:
 
 
 async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> dict[str, Any]:
-    """What earlier deletions wrote down, and the policy's answers in these tasks: by group those that a commit took,
-    and those of a commit that came to nothing as far as anybody knows; and those that the Explorer has recorded and was
-    told no reward of."""
+    """Return the notes of earlier deletions together with the policy's answers in these tasks: by group those that a
+    commit took, and those of a commit without a known result; and those that the Explorer has recorded and was told no
+    reward of."""
     of_group: tuple[Any, ...] = (GroupRow.id, GroupRow.task_id, GroupRow.state, GroupRow.commit_id, RunRow.reward)
     shadow = _of_tasks(select(*of_group, RunRow.msg_id), tasks).where(GroupRow.kind != KIND, RunRow.msg_id.is_not(None))
     replays = _of_tasks(select(*of_group, RunCallRow.msg_id), tasks)
@@ -212,8 +213,8 @@ async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Sel
 
 
 async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select[Any]) -> int:
-    """What is said of these answers, and was said of the session before. Of a post that names others too, what
-    it says in words goes, and its reward stays with those."""
+    """Delete feedback on these answers, and earlier feedback on the session. A post that names other answers too loses
+    its comment, and its reward stays with those."""
     names = [
         _is_named(row) & (FeedbackRow.created_at <= row.at),
         (FeedbackTargetRow.kind == "task_id") & FeedbackTargetRow.ref.in_(tasks),
@@ -234,7 +235,7 @@ async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select
 
 
 async def forget_waiting(session: AsyncSession, msg_ids: Sequence[str], task_ids: Sequence[str]) -> None:
-    """What was said of answers that were deleted before they were stored waits for nothing, and goes too."""
+    """Delete feedback that waits for answers which were deleted before they were stored."""
     for kind, marked, names in (("msg_id", MarkRow.msg_id, msg_ids), ("task_id", MarkRow.task_id, task_ids)):
         for some in _batches(names):
             await _done(session, delete(MarkRow).where(marked.in_(some), MarkRow.state == "waiting"))
@@ -264,6 +265,6 @@ async def _count(session: AsyncSession, query: Select[Any]) -> int:
 
 
 async def _done(session: AsyncSession, statement: Any) -> int:
-    """How many rows a statement was about."""
+    """Run a statement and return how many rows it changed."""
     done = await session.execute(statement.execution_options(synchronize_session=False))
     return int(done.rowcount)  # type: ignore[attr-defined]

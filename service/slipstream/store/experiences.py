@@ -1,4 +1,4 @@
-"""What a delivery is made of: experiences with their rewards, in groups."""
+"""Content of a delivery: experiences with their rewards, in groups."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ReadyGroup:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the sidecar can have it run again. What a client got was for an agent that went its way."""
+        """Return whether the sidecar can run it again. The agent of a client's group is gone."""
         return self.run_by == "sidecar"
 
     @property
     def size(self) -> int:
-        """How many experiences the Explorer is to take for it."""
+        """Return how many experiences the Explorer is to take for it."""
         return sum(experience.choices for experience in self.experiences)

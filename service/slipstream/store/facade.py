@@ -21,7 +21,7 @@ LARGEST_RUN_ID = 2**31 - 1
 """Trinity keeps it in an integer column."""
 
 _LOOKED_AT = 100
-"""Of the newest failures, for those of one tenant."""
+"""Number of newest failures that are searched for those of one tenant."""
 
 _WAITING = ("open", "ready")
 """The states in which a group still takes runs."""
@@ -49,7 +49,7 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of the answers that a feedback named: rewarded now, rewarded before, not whole, or not ours."""
+    """Result for the answers that a feedback named: rewarded now, rewarded before, not whole, or not ours."""
 
     accepted: int
     repeated: int

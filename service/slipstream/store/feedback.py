@@ -23,7 +23,7 @@ from slipstream.trajectory import Feedback
 
 Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
-"""What a feedback can name, by its id in the store, which has its tenant: also where it is an answer of the policy."""
+"""A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
 
 _OPEN_GROUPS = ("running", "ready", "dropped")
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
@@ -75,7 +75,7 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
 
 
 def may_wait(since: float) -> tuple[Exists, Exists]:
-    """What says whether feedback may wait for any answer at all, as `awaited` means it."""
+    """Return the conditions under which feedback may wait for any answer at all, as `awaited` means it."""
     return exists().where(_waiting()), exists().where(_recent(since))
 
 
@@ -146,7 +146,7 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
 
 
 async def receipt(session: AsyncSession, feedback_id: str, tenant: str | None = None) -> dict[str, Any] | None:
-    """What became of a feedback, or None where there is none of this id.
+    """Return the state of a feedback, or None if there is none of this id.
 
     Args:
         tenant: that posted it; None for any.

@@ -1,4 +1,4 @@
-"""Which keys the store's data is encrypted with, so that a start with a wrong key is refused before anything is read.
+"""Keys with which the store's data is encrypted, so that a start with a wrong key is refused before anything is read.
 
 A key is known by its fingerprint, and until when it was the one that seals. Rotation is then safe to get wrong: a key
 may go once all that was written under it is gone, and no earlier.
@@ -44,7 +44,7 @@ async def check(session: AsyncSession, cipher: Cipher | None, now: float) -> Non
 
 
 async def _anything_before(session: AsyncSession, until: float | None) -> bool:
-    """Whether the store holds anything that can have been written before this time; at any time, where it is None."""
+    """Return whether the store holds data that can have been written before this time; at any time, if it is None."""
     oldest = select(func.min(CallRow.id)).scalar_subquery()
     times = (
         select(CallRow.started_at).where(CallRow.id == oldest),
@@ -57,7 +57,7 @@ async def _anything_before(session: AsyncSession, until: float | None) -> bool:
 
 
 async def _anything_unread(session: AsyncSession, name: str) -> bool:
-    """Whether something that is captured and not read yet is sealed with this key, whenever that was."""
+    """Return whether an exchange that is not read yet is sealed with this key, whenever that was."""
     begins = MARK + bytes.fromhex(name)
     head = func.substr(CapturedRow.packed, 1, len(begins), type_=LargeBinary)
     return bool(await session.scalar(select(exists().where(head == begins))))

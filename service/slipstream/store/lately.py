@@ -1,5 +1,5 @@
-"""What the sidecar's view of itself needs to know of the store: what went wrong lately, what has waited too long, and
-what comes to nothing. Asked with each scrape, so each question reads a few rows by an index."""
+"""Queries of the recent past for the sidecar's view of itself: failures, work that waits too long, and work without
+results. They run with each scrape, so each reads a few rows by an index."""
 
 from __future__ import annotations
 

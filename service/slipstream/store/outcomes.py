@@ -1,4 +1,4 @@
-"""What the newest groups came to: how their runs ended, and whether their rewards differ."""
+"""Results of the newest groups: how their runs ended, and whether their rewards differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store holds, counted for people: all that is under way, and the newest of what has ended."""
+"""Counts of the store's content for people: all work under way, and the newest of what has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.tenants import name_of, tenant_of
 
 _LOOKED_AT = 100
-"""Of the newest failures, for those of one tenant."""
+"""Number of newest failures that are searched for those of one tenant."""
 
 _RUNS_UNDER_WAY = ("pending", "running", "open", "answered")
 

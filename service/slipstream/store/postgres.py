@@ -90,7 +90,7 @@ async def schema(url: URL) -> AsyncIterator[AsyncConnection]:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error of opening the store is one that goes by, and none of an address, a name or a right."""
+    """Return whether an error of opening the store is temporary, and not about an address, a name or a right."""
     cause = error.orig if isinstance(error, OperationalError) else error
     driver = cause if cause is None or hasattr(cause, "sqlstate") else cause.__cause__ or cause
     state = str(getattr(driver, "sqlstate", None) or "")

@@ -46,7 +46,7 @@ class NewCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What storing calls leaves to be done.
+    """Work that follows from storing calls.
 
     Attributes:
         undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.

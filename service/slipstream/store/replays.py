@@ -19,7 +19,7 @@ from slipstream.tenants import qualified, tenant_of
 KIND = "agent_replay"
 
 REPLAYED = "replayed by its client"
-"""Why a task that was never captured is not selected."""
+"""Reason of not selecting a task that was never captured."""
 
 _INTERRUPTED = "the sidecar was started again amid the run: an answer of it may not have reached its agent"
 
@@ -74,7 +74,7 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run's agent ends it.
+    """End of a run, as its agent states it.
 
     Attributes:
         reward: None leaves it to the calculators.
@@ -90,7 +90,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a run: its state, its answers in order, the version that gave the last one."""
+    """Result of a run: its state, its answers in order, the version that gave the last one."""
 
     state: str
     msg_ids: tuple[str, ...]

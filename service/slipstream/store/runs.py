@@ -23,7 +23,7 @@ from slipstream.tenants import qualified, tenant_of
 _log = structlog.get_logger(__name__)
 
 _EndedRun = Row[str, str, str, float | None, int | None]
-"""Of a group that may have ended: group, task, state, reward and policy version of a run."""
+"""Columns of a group that may have ended: group, task, state, reward and policy version of a run."""
 
 _ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
 """A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it
@@ -80,7 +80,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ends: with a reward, or with the reason why it gets none.
+    """End of a run: with a reward, or with the reason why it gets none.
 
     Attributes:
         owner: the sidecar that sent it, or scored it.
@@ -184,7 +184,8 @@ async def unclaim(session: AsyncSession, owner: int, known: Collection[int]) -> 
 
 
 async def unclaimed_answers(session: AsyncSession, now: float) -> bool:
-    """Whether there are answered runs that are due and nobody's: scored before, an agent's, or a dead sidecar's."""
+    """Return whether there are answered runs that are due and unclaimed: scored before, an agent's, or a dead
+    sidecar's."""
     return bool(await session.scalar(select(exists().where(*_unclaimed_answers(now)))))
 
 
@@ -208,8 +209,8 @@ async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: f
 
 
 async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> dict[int, str]:
-    """Of runs that came back those that are still their senders', with their tasks: retention, or another sidecar, may
-    have taken one."""
+    """Return the returned runs that their senders still hold, with their tasks: retention, or another sidecar, may have
+    taken one."""
     if not back:
         return {}
     sent = select(RunRow.id, RunRow.owner, GroupRow.task_id).join(GroupRow, GroupRow.id == RunRow.group_id)

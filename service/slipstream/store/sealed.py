@@ -21,7 +21,7 @@ from slipstream.store.cipher import MARK, Cipher, Sealed
 _ciphers: WeakKeyDictionary[Dialect, Cipher] = WeakKeyDictionary()
 
 _PREFIX = "sealed:"
-"""How a sealed text begins; the value in base64 follows."""
+"""Prefix of a sealed text; the value in base64 follows."""
 
 
 def seal_with(dialect: Dialect, cipher: Cipher) -> None:
@@ -30,7 +30,7 @@ def seal_with(dialect: Dialect, cipher: Cipher) -> None:
 
 
 def cipher_of(dialect: Dialect) -> Cipher | None:
-    """What the sealed columns of this engine are encrypted with, if at all."""
+    """Return the cipher of this engine's sealed columns, if there is one."""
     return _ciphers.get(dialect)
 
 
@@ -124,7 +124,7 @@ def _as_text(cipher: Cipher, clear: bytes) -> str:
 
 
 def _from_text(cipher: Cipher, value: str) -> bytes | None:
-    """What was sealed; None for a text that was not, however it begins: anybody may write one."""
+    """Return the sealed value; None for a text that is not sealed, however it begins: anybody may write one."""
     try:
         raw = base64.b64decode(value.removeprefix(_PREFIX), validate=True) if value.startswith(_PREFIX) else b""
         return cipher.open(raw) if raw.startswith(MARK) else None

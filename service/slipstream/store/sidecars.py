@@ -49,7 +49,7 @@ class LeaseLost(OperationalError):
 
 
 class TakenOver(NamedTuple):
-    """What the sidecars held whose leases had run out.
+    """Work of the sidecars whose leases had run out.
 
     Attributes:
         sidecars: their ids.

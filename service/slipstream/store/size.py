@@ -1,4 +1,4 @@
-"""How large the store is: bytes that are in use, which retention sets free, and not the room that is kept for more."""
+"""Size of the store: bytes in use, which retention frees, without the room that is kept for more."""
 
 from __future__ import annotations
 

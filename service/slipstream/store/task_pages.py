@@ -29,7 +29,7 @@ class BadCursor(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which tasks a page has; None is no condition.
+    """Conditions on the tasks of a page; None is no condition.
 
     Attributes:
         tenant: whose.
@@ -48,11 +48,11 @@ class Wanted:
 
     @property
     def skips(self) -> bool:
-        """Whether tasks may be left out that an index brings."""
+        """Return whether tasks may be left out that an index brings."""
         return any(each is not None for each in (self.state, self.selected, self.label))
 
     def has(self, task: Row[Any]) -> bool:
-        """Whether one that an index brings is among them."""
+        """Return whether a task that an index brings is wanted."""
         return (
             self.state in (None, task.state)
             and self.selected in (None, task.selected)

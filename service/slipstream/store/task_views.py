@@ -23,13 +23,13 @@ from slipstream.tenants import name_of
 from slipstream.trajectory import answer_message
 
 _MOST_BYTES = 32 * 1024**2
-"""Of bodies that are read for one look at a task."""
+"""Limit of body bytes that are read for one view of a task."""
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
 
 _QUOTES = ("breakdown", "reason")
-"""What of a run can quote an answer."""
+"""Fields of a run that can quote an answer."""
 
 
 async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class _Bodies:
 
     @staticmethod
     def message(answers: dict[int, dict[str, Any]], pk: int) -> dict[str, Any] | None:
-        """What was answered; None where there is no answer, or no room for it."""
+        """Return the message of an answer; None if there is no answer, or no room for it."""
         return dict(answer_message(answers[pk])) if pk in answers else None
 
 

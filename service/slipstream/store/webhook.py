@@ -59,7 +59,7 @@ async def begun(session: AsyncSession) -> int:
 
 
 async def waiting(session: AsyncSession, now: float) -> bool:
-    """Whether a run is to be told of."""
+    """Return whether an endpoint has to be told of a run."""
     query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
     query = query.where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
     return await session.scalar(query.limit(1)) is not None

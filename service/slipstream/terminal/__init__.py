@@ -1,1 +1,1 @@
-"""What commands write to a terminal for people: the table of `slipstream status`, and lines about long waits."""
+"""Output of commands for people: the table of `slipstream status`, and lines about long waits."""

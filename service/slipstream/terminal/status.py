@@ -22,7 +22,7 @@ _DEFAULT_URL = "http://127.0.0.1:8100"
 
 
 def address(url: str | None, config: Path, environment: Mapping[str, str]) -> str:
-    """Where the sidecar is: the URL that was given, else what its file says, else the default.
+    """Return the URL of the sidecar: the given one, else the one in its file, else the default.
 
     Raises:
         ConfigError: the file is wrong.

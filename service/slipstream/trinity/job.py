@@ -1,4 +1,4 @@
-"""What Explorer and Trainer of a job leave in its directory, whichever engine they are."""
+"""Files that Explorer and Trainer of a job leave in its directory, whichever engine they are."""
 
 from __future__ import annotations
 

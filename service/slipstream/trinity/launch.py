@@ -62,7 +62,7 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str]) -> int:
 
 
 def _verdict(document: Mapping[str, Any], code: int) -> int:
-    """What it means that Trinity ended by itself."""
+    """Return the exit code for a Trinity that ended by itself."""
     job = job_directory(document)
     if code != 0:
         log.error("Trinity failed", exit_code=code, logs=str(job / "log"))

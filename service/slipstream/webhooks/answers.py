@@ -1,4 +1,4 @@
-"""What webhooks and judges answer, read within a limit: they are not trusted to answer well."""
+"""Answers of webhooks and judges, read within a limit: they are not trusted to answer well."""
 
 from __future__ import annotations
 

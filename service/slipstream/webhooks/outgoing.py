@@ -1,4 +1,5 @@
-"""Where webhooks may go: not to this machine, its network or a cloud's metadata, unless the configuration says so.
+"""Limits on the targets of webhooks: not this machine, its network or a cloud's metadata, unless the configuration says
+so.
 
 A name is resolved once, each address is looked at, and the connection is made to an address that was looked at. So it
 does not help a name to mean another address a moment later (DNS rebinding). By public means of httpx alone: the request
@@ -59,7 +60,7 @@ def _allowed(value: Any) -> Any:
 
 
 AllowPrivate = Annotated[bool | tuple[str, ...], BeforeValidator(_allowed)]
-"""Which private addresses a webhook may go to: none, any, or those of these hosts, addresses and networks."""
+"""Private addresses that a webhook may be sent to: none, any, or those of these hosts, addresses and networks."""
 
 
 def outgoing_client(allow_private: bool | tuple[str, ...], **options: Any) -> httpx.AsyncClient:
@@ -130,7 +131,7 @@ def refused_address(
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is anybody's on the internet, and of one machine. What carries another one is as that is."""
+    """Return whether an address is public and of one machine. One that carries another is judged by that."""
     if isinstance(address, IPv6Address):
         if (carried := _carried(address)) is not None:
             return is_public(carried)

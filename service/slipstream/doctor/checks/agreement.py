@@ -89,7 +89,7 @@ def _types(document: Document) -> Iterator[Finding]:
 
 
 def _written(document: Document, key: str) -> bool:
-    """Whether the file has the key, were it with nothing after it."""
+    """Return whether the file has the key, even without a value."""
     parent, _, last = key.rpartition(".")
     holder = document.given(parent) if parent else document.tree
     return isinstance(holder, dict) and last in holder

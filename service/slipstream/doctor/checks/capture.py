@@ -1,4 +1,4 @@
-"""What is captured, and whether it is kept."""
+"""Checks of capture: what is captured, and whether it is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `explorer.yaml` says of engines, reloads and who can reach them."""
+"""Checks of `explorer.yaml`: engines, reloads, and who can reach them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def batch(files: Files) -> Iterator[Finding]:
 
 
 def _group_sizes(files: Files) -> Iterator[tuple[str, int]]:
-    """How many runs a group has, by the key that says so. The facade's is that of the runs unless it is given."""
+    """Yield the group sizes with the keys that set them. The facade's size is that of the runs unless it is given."""
     yield "runs.repeat_time", files.sidecar.runs.repeat_time
     if files.sidecar.facade.group_size is not None:
         yield "facade.group_size", files.sidecar.facade.group_size

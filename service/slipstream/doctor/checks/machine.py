@@ -1,4 +1,4 @@
-"""What this machine must have for the files to come true."""
+"""Checks of this machine against the files."""
 
 from __future__ import annotations
 

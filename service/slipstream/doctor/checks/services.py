@@ -1,4 +1,4 @@
-"""Whether what runs is what the files say, and whether it moves."""
+"""Checks of the running services: whether they match the files, and whether they make progress."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def clocks(files: Files, machine: Machine, services: Services) -> Iterator[Findi
 
 
 def sidecars_own(files: Files, machine: Machine, services: Services) -> Iterator[Finding]:
-    """What the running sidecar tells of itself, and whether it runs with the file that was read."""
+    """Yield the findings that the running sidecar reports, and whether it runs with the file that was read."""
     status = services.status.body
     if services.status.error in ("answers 401", "answers 403"):
         yield KEPT_OUT.at(services.status.url, services.status.error)

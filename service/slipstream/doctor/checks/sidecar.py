@@ -1,4 +1,4 @@
-"""What `sidecar.yaml` says, against what the other two say."""
+"""Checks of `sidecar.yaml` against the other two files."""
 
 from __future__ import annotations
 
@@ -251,8 +251,8 @@ def _is_loopback(host: str | None) -> bool:
 
 
 def _misses(listens: str, host: str | None) -> bool:
-    """Whether the Explorer does not answer at a loopback address: what listens on one address has no other, and IPv6's
-    for all of them has none of IPv4."""
+    """Return whether the Explorer does not answer at a loopback address: a server on one address has no other, and one
+    on all of IPv6 has none of IPv4."""
     try:
         address, asked = ipaddress.ip_address(listens), ipaddress.ip_address(host or "")
     except ValueError:  # a name: localhost stands for both

@@ -1,4 +1,4 @@
-"""Where versions and experiences are kept, as the files say it."""
+"""Checks of the places for versions and experiences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DRIVERS = frozenset({
     "sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg", "postgresql+psycopg", "mysql", "mysql+aiomysql",
     "mysql+asyncmy",
 })  # fmt: skip
-"""What Trinity can open: it adds an asynchronous driver to a name that has none."""
+"""Database drivers that Trinity can open: it adds an asynchronous driver to a name that has none."""
 
 NO_CHECKPOINT_ROOT = Problem(
     "files.checkpoint_root_not_absolute",
@@ -96,7 +96,7 @@ def buffer_path(files: Files) -> Iterator[Finding]:
 
 
 def _fault(text: str) -> str:
-    """Why Trinity cannot open the database of this name; empty where it can, for all that its name says."""
+    """Return why Trinity cannot open the database of this name; empty if its name shows no reason."""
     url = database_url(text)
     if url is None:
         return "no database URL" if text else "an empty text, for which Trinity takes an SQLite file"

@@ -1,4 +1,4 @@
-"""What `trainer.yaml` says of when training ends, and of what it leaves behind."""
+"""Checks of `trainer.yaml`: when training ends, and what it leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tables have in common."""
+"""The base of all tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RowId = Annotated[int, "a row's number"]
 """64 bits: 32 are used up within days by an agent that is busy enough. SQLite numbers rows by no other type."""
 
 NEVER_AGAIN = {"sqlite_autoincrement": True}
-"""Of a table whose rows are known by their numbers outside of a transaction: the number of a row that was deleted goes
-to no other. SQLite gives it to the next one otherwise; PostgreSQL's sequences never do."""
+"""Option of a table whose rows are known by their numbers outside of a transaction: the number of a deleted row is not
+used again. SQLite uses it for the next row otherwise; PostgreSQL's sequences never do."""
 
 
 class Base(DeclarativeBase):

@@ -1,4 +1,4 @@
-"""What was captured of production: exchanges that are not read yet, then tasks and their calls."""
+"""Tables of captured traffic: exchanges that are not read yet, then tasks and their calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CapturedRow(Base):
     owner: Mapped[RowId] = mapped_column(index=True)
     """The sidecar that is to read it."""
     exchanges: Mapped[int]
-    """How many."""
+    """Number of exchanges in this row."""
     packed: Mapped[bytes] = mapped_column(SealedBytes)
     """As `capture.kept` packs them."""
 
@@ -56,7 +56,7 @@ class TaskRow(Base):
     """The sidecar that is deciding it."""
     created_at: Mapped[float]
     updated_at: Mapped[float] = mapped_column(index=True)
-    """When its last call was stored."""
+    """Time at which its last call was stored."""
 
     __table_args__ = (
         Index("ix_tasks_session", "session_id", "updated_at"),

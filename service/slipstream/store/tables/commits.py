@@ -1,4 +1,4 @@
-"""What was delivered to the Explorer, and the versions that came of it."""
+"""Tables of deliveries to the Explorer, and of the versions that followed."""
 
 from __future__ import annotations
 

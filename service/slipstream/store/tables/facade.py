@@ -1,4 +1,4 @@
-"""What Trinity's own clients did through the facade."""
+"""Tables of the facade: what Trinity's own clients did."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class FacadeGroupRow(Base):
     __table_args__ = (Index("ix_facade_groups_state", "state", "updated_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    """What the Explorer is told as task_id: the client's own, or one like it where that was delivered before."""
+    """The task_id that the Explorer is told: the client's own, or one like it if that was delivered before."""
     task_id: Mapped[str | None] = mapped_column(String(REF_LENGTH), index=True)
     """With its tenant."""
     state: Mapped[str] = mapped_column(String(16), default="open")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
     size: Mapped[int | None]
-    """How many runs make it complete; null where its client did not say."""
+    """Number of runs that make it complete; null if its client did not say."""
     attempts: Mapped[int] = mapped_column(default=0)
     """Commits that took it."""
     reason: Mapped[str | None] = mapped_column(Text)
-    """Why it was lost or dropped, in words."""
+    """Reason why it was lost or dropped, in words."""
     updated_at: Mapped[float] = mapped_column(index=True)
 
 
@@ -40,10 +40,10 @@ class FacadeAnswerRow(Base):
 
     msg_id: Mapped[str] = mapped_column(String(256), primary_key=True)
     tenant: Mapped[str] = mapped_column(String(ID_LENGTH), default=DEFAULT, server_default=DEFAULT)
-    """Whose client asked, and may reward it."""
+    """Tenant of the client that asked, and that may reward it."""
     choices: Mapped[int]
     flaw: Mapped[str | None] = mapped_column(String(64))
-    """Why it is not whole, and so never gets a reward."""
+    """Reason why it is not whole, and so never gets a reward."""
     policy_version: Mapped[int | None]
     group_id: Mapped[str | None] = mapped_column(ForeignKey("facade_groups.id", ondelete="CASCADE"), index=True)
     run_key: Mapped[str | None] = mapped_column(String(256))

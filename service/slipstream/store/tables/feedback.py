@@ -1,4 +1,4 @@
-"""What people and agents said: feedback and marks."""
+"""Tables of what people and agents said: feedback and marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is encrypted with which key, and what was deleted on request."""
+"""Tables of encryption keys and of deletions on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StoreKeyRow(Base):
 
     fingerprint: Mapped[str] = mapped_column(String(8), primary_key=True)
     used_until: Mapped[float | None]
-    """When it was seen no more as the one that seals; null while it is that."""
+    """Time at which it was replaced as the sealing key; null while it is that."""
 
 
 class ErasureRow(Base):
@@ -29,11 +29,11 @@ class ErasureRow(Base):
     """session_id or task_id."""
     ref: Mapped[str] = mapped_column(String(REF_LENGTH), primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
-    """What began before this time is deleted."""
+    """Time of the deletion: data that began before it is deleted."""
     pending: Mapped[bool] = mapped_column(default=False)
     """A part of it is being delivered, and is to be deleted when that has ended."""
     told: Mapped[dict[str, Any]]
-    """What the Explorer had been given, so that asking again gives the same answer."""
+    """Data that the Explorer had been given, so that asking again gives the same answer."""
 
     __table_args__ = (
         Index("ix_erasures_pending", "kind", sqlite_where=pending.is_(True), postgresql_where=pending.is_(True)),

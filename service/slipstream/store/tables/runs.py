@@ -18,7 +18,7 @@ class GroupRow(Base):
     __table_args__ = (Index("ix_groups_state", "state", "updated_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
-    """What the Explorer is told as task_id."""
+    """The task_id that the Explorer is told."""
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), index=True)
     kind: Mapped[str] = mapped_column(String(16), default="shadow_call")
     """shadow_call or agent_replay."""
@@ -27,7 +27,8 @@ class GroupRow(Base):
     by_client: Mapped[bool] = mapped_column(default=False)
     """A client runs it, so that the sidecar cannot have it run again."""
     generation: Mapped[int] = mapped_column(default=0)
-    """How many groups in its place the Explorer lost before this one; of a client's replay, how often it lost it."""
+    """Number of groups in its place that the Explorer lost before this one; for a client's replay, how often it lost
+    it."""
     state: Mapped[str] = mapped_column(String(16), default="running")
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
     updated_at: Mapped[float] = mapped_column(index=True)
@@ -53,22 +54,23 @@ class RunRow(Base):
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
     called: Mapped[bool] = mapped_column(server_default=false())
-    """Of an agent replay: its agent has made a call, whatever became of that."""
+    """True once the agent of a replay has made a call, whatever its result."""
     due_at: Mapped[float] = mapped_column(default=0.0)
     """Not sent (pending) or not scored (answered) before this time; given up (open) at it."""
     msg_id: Mapped[str | None] = mapped_column(String(256), index=True)
-    """Of its answer; of an agent replay that has ended well, the last one. Without it there is nothing to score."""
+    """Id of its answer; for an agent replay that has ended well, of the last one. Without it there is nothing to score.
+    """
     request: Mapped[bytes | None] = mapped_column(SealedBytes)
     answer: Mapped[bytes | None] = mapped_column(SealedBytes)
     """Packed, as in `bodies`; an agent replay's are in `run_calls`."""
     latency: Mapped[float | None]
     policy_version: Mapped[int | None]
     ending: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
-    """What the agent of a replay said when it ended."""
+    """End of a replay, as its agent stated it."""
     reward: Mapped[float | None]
     breakdown: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
     reason: Mapped[str | None] = mapped_column(SealedText)
-    """Why it failed, in words."""
+    """Reason why it failed, in words."""
     updated_at: Mapped[float]
 
 

@@ -23,7 +23,7 @@ class SidecarRow(Base):
 
 
 class SpentRow(Base):
-    """What was spent in a minute, of all sidecars together; rows of the last hour only."""
+    """Spending in one minute, of all sidecars together; rows of the last hour only."""
 
     __tablename__ = "spent"
 

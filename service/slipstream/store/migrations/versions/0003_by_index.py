@@ -1,4 +1,4 @@
-"""What the stages ask is answered by an index however much the store holds"""
+"""Indexes for what the stages ask, however much the store holds"""
 
 import sqlalchemy as sa
 from alembic import op

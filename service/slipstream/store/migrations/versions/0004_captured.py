@@ -1,4 +1,4 @@
-"""What is captured waits in the store until it is read"""
+"""A table for captured exchanges until they are read"""
 
 import sqlalchemy as sa
 from alembic import op

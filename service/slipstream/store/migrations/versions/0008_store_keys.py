@@ -1,4 +1,4 @@
-"""Which keys the store is encrypted with"""
+"""A table of the keys with which the store is encrypted"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What was deleted on request"""
+"""A table of deletions on request"""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What the policy's work has cost, by the minute"""
+"""A table of the policy's spending, by the minute"""
 
 import sqlalchemy as sa
 from alembic import op

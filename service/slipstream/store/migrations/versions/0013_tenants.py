@@ -1,4 +1,4 @@
-"""Whose a task is, and room for the tenant in the ids of what callers name"""
+"""The tenant of a task, and room for the tenant in the ids of what callers name"""
 
 import sqlalchemy as sa
 from alembic import op
