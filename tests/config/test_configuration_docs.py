@@ -2,14 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.selection import SelectionSettings
-from slipstream.selection.settings import Budget, ExplicitMark, HasTools, Labels, Model, Python, Sampling
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 
@@ -22,15 +22,15 @@ def rows(page):
     return [ROW.fullmatch(line) for line in lines.splitlines() if line.startswith("| `")]
 
 
-PARAMETERS = {
-    "sampling": Sampling,
-    "explicit_mark": ExplicitMark,
-    "labels": Labels,
-    "model": Model,
-    "has_tools": HasTools,
-    "budget": Budget,
-    "python": Python,
-}
+def parameters():
+    """The settings of each strategy that has some, by its key; combinations have none of their own."""
+    for name, field in SelectionSettings.model_fields.items():
+        settings = get_args(field.annotation)[0]
+        if isinstance(settings, type) and issubclass(settings, BaseModel) and settings is not SelectionSettings:
+            yield name, settings
+
+
+PARAMETERS = dict(parameters())
 SETTINGS_ROWS = rows("configuration.md")
 STRATEGY_ROWS = rows("selection.md")
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import httpx
@@ -28,11 +29,18 @@ async def run(*command: str | Path) -> str:
     return out.decode()
 
 
+def python_3_13() -> str:
+    """A Python 3.13 of this machine. One on the PATH may be pyenv's shim, which is there for versions that are not."""
+    pyenv = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.13*/bin/python3.13"))
+    for python in (os.environ.get("PYTHON313"), shutil.which("python3.13"), *map(str, pyenv)):
+        if python and subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0:
+            return python
+    return pytest.fail("needs Python 3.13: put python3.13 on the PATH, or its path into PYTHON313")
+
+
 @pytest.mark.slow
 async def test_the_sidecar_installs_and_works_on_python_3_13(tmp_path: Path) -> None:
-    python = os.environ.get("PYTHON313") or shutil.which("python3.13")
-    if python is None:
-        pytest.fail("needs Python 3.13: put python3.13 on the PATH, or its path into PYTHON313")
+    python = python_3_13()
     await run(python, "-m", "venv", tmp_path / "venv")
     binaries = tmp_path / "venv" / "bin"
     only_ours = ("--only-binary=:all:", "--no-binary=slipstream-sidecar,antlr4-python3-runtime")
