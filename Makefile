@@ -63,7 +63,7 @@ $(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
 
 # T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.
 T ?= $(IN_PROCESS)
-IN_PROCESS := tests/capture tests/config tests/rewards tests/selection tests/test_docs.py tests/test_language.py tests/test_redaction.py tests/test_redaction_secrets.py tests/test_jsontext.py tests/test_logs.py tests/test_worker.py
+IN_PROCESS := tests/capture tests/config tests/rewards tests/selection tests/test_docs.py tests/test_language.py tests/test_redaction.py tests/test_redaction_secrets.py tests/test_jsontext.py tests/test_logs.py tests/stages
 
 # Without torch, mypy leaves out what imports it, and does not know the types of what it does not find.
 WITHOUT_TORCH := --ignore-missing-imports --follow-imports=silent --no-warn-unused-ignores --exclude 'embedded/|local/model|local/tuning|/tuner/' service client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from scripted import ScriptedExplorer
 from serving import until
 from starlette.responses import JSONResponse
 from stores import ON_BOTH_STORES
+
+from slipstream.stages import timers
 
 pytestmark = ON_BOTH_STORES
 
@@ -145,6 +148,20 @@ async def test_a_restarted_sidecar_ends_the_delivery_that_was_cut_off(run_loop: 
         await loop.commit()
         assert _trained(explorer) == [("t.0", 0), ("t.0", 1)]
         assert (await loop.status())["groups"] == {"delivered": 1}
+
+
+async def test_a_commit_comes_at_the_time_of_its_schedule(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute of the schedule lasts two seconds here."""
+    every = timedelta(seconds=2)
+    monkeypatch.setattr(timers, "next_time", lambda expression, timezone, after: after + every)
+    async with run_loop(runs={"repeat_time": 2}, commit={"schedule": "* * * * *", "interval": "1h"}) as loop:
+        assert (await loop.status())["next_commit"]["in_seconds"] == pytest.approx(1, abs=1.1)
+        await _group(loop, 2)
+
+        async def delivered() -> Any:
+            return (await loop.status())["last_commit"]
+
+        assert (await until(delivered))["trigger"] == "schedule"
 
 
 @pytest.mark.parametrize("answers", [["nan"], ["inf"]])

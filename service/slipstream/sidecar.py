@@ -47,12 +47,13 @@ from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
+from slipstream.stages.timers import Timers
+from slipstream.stages.worker import TICK, Worker
 from slipstream.store import commits, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
-from slipstream.worker import TICK, Worker
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +79,7 @@ class Sidecar:
         self.settings = settings
         self.board = board
         self.started = False
+        self.timers = Timers()
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(board)
         self._dropped_before = 0
@@ -94,7 +96,9 @@ class Sidecar:
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
         self._prompts = self.redactor if settings.explorer.redact else Redactor([])
-        self.capture = Capture(settings, self.database, self.redactor, self.selector, self.metrics, stored=self._stored)
+        self.capture = Capture(
+            settings, self.database, self.redactor, self.selector, self.metrics, self.timers, stored=self._stored
+        )
         self.membership = Membership(
             self.database,
             name=f"{socket.gethostname()}:{settings.listen.port}",
@@ -129,6 +133,7 @@ class Sidecar:
             self._prompts,
             self.metrics,
             self.membership,
+            self.timers,
             answered=self.rescore,
             scored=lambda: self.deliveries.worker.wake(),
         )
@@ -149,12 +154,15 @@ class Sidecar:
             clock=time.time,
             scored=lambda: self.deliveries.worker.wake(),
         )
-        self.deliveries = Deliveries(settings, self.database, self.metrics, self.membership, planned=self.runs.planned)
+        self.deliveries = Deliveries(
+            settings, self.database, self.metrics, self.membership, self.timers, planned=self.runs.planned
+        )
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         self._planning = Worker("planner", self.planner.step, TICK)
         self._scoring = Worker("scorer", self.scorer.step, TICK)
+        # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
         self._renewing = Worker("membership", self.membership.renew, renewals)
         self._workers = (
@@ -165,11 +173,11 @@ class Sidecar:
             self.deliveries.worker,
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", clock.step, CLOCK_TICK),
-            Worker("judging", self.judging.step, BUDGET_TICK),
-            Worker("watch", self.watch.step, settings.explorer.poll_interval),
-            Worker("retention", retention.step, min(_RETENTION_TICK, settings.capture.retention)),
-            Worker("outcomes", uncaptured.step, OUTCOMES_TICK),
-            Worker("memory", memory.give_back, memory.TICK),
+            self.timers.stage("judging", BUDGET_TICK, self.judging.step),
+            self.timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
+            self.timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
+            self.timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
+            self.timers.stage("memory", memory.TICK, memory.give_back),
         )
 
     async def start(self) -> None:
@@ -189,6 +197,7 @@ class Sidecar:
             raise
         if not self.settings.rewards.calculators:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
+        self.timers.start()
         for worker in (self._renewing, *self._workers):
             worker.start()
         self.deliveries.triggers.start()
@@ -197,6 +206,7 @@ class Sidecar:
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
         self.deliveries.triggers.stop()
+        self.timers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)

@@ -277,6 +277,12 @@ def test_a_variable_replaces_a_whole_section_and_a_deeper_one_changes_that(load)
     assert (settings.selection.sampling.rate, settings.selection.sampling.seed) == (0.5, 3)
 
 
+def test_a_variable_that_begins_with_a_star_is_text_and_in_the_file_it_is_to_be_quoted(load):
+    assert load("", SLIPSTREAM_COMMIT__SCHEDULE="*/5 * * * *").commit.schedule == "*/5 * * * *"
+    with pytest.raises(ConfigError, match=r":1:21: .*; put a text that begins with \* into quotation marks$"):
+        load("commit: {schedule: */5 * * * *}")
+
+
 def test_an_empty_variable_is_null(load):
     settings = load("commit: {max_pending: 5}", SLIPSTREAM_COMMIT__MAX_PENDING="", SLIPSTREAM_EXPLORER__MODEL="")
     assert settings.commit.max_pending is None

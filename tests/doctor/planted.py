@@ -183,6 +183,10 @@ MISTAKES = [
         "files.open_to_everybody", sidecar={"SLIPSTREAM_LISTEN": "0.0.0.0:8100", "SLIPSTREAM_ACCESS__INSECURE": "true"}
     ),
     Mistake("files.retention_too_short", sidecar=sidecar("capture", retention="5m")),
+    Mistake(
+        "files.retention_too_short",
+        sidecar=sidecar("capture", retention="5d") | sidecar("commit", schedule="0 3 * * 0"),
+    ),
     Mistake("files.retention_too_short", sidecar=replays(**PUBLIC) | sidecar("capture", retention="10m")),
     Mistake(
         "files.no_key_for_agents", sidecar=sidecar("access", keys=f"[{{name: x, roles: [metrics], hash: {HASH}}}]")

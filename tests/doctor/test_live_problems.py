@@ -19,6 +19,7 @@ from slipstream.doctor.live import RECENT, STALE, Moment, problems
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.metrics import Metrics
+from slipstream.settings.sidecar import Settings
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.lately import Lately, Served, lately
@@ -253,6 +254,11 @@ def test_rewards_that_no_commit_takes_are_told(fine: Moment) -> None:
     assert problems(store(late, last_delivery=NOW - interval)) == []
     assert problems(store(late, ready=0)) == [], "fewer than commit.min_experiences wait"
     assert problems(store(late, ready_since=NOW - 3 * interval)) == []
+
+    daily = Settings(commit={"schedule": "0 3 * * *"})
+    assert problems(replace(late, settings=daily)) == []
+    [found] = problems(replace(store(late, ready_since=NOW - 3 * 86400 - 1), settings=daily))
+    assert found.found == '12 experiences wait for 72 h; commit.schedule is "0 3 * * *" (UTC), there was none before'
 
 
 async def test_the_running_sidecar_tells_it_in_status_and_metrics(run_loop: RunLoop) -> None:

@@ -21,9 +21,10 @@ from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
+from slipstream.stages.timers import Timers
+from slipstream.stages.worker import TICK, Worker
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
-from slipstream.worker import TICK, Worker
 
 
 class Capture:
@@ -47,6 +48,7 @@ class Capture:
         redactor: Redactor,
         selector: Selector,
         metrics: Metrics,
+        timers: Timers,
         *,
         stored: Callable[[Added], None],
     ) -> None:
@@ -78,7 +80,7 @@ class Capture:
         self._taking = Worker("intake", self.intake.step, TICK)
         self._recording = Worker("recorder", self.recorder.step, TICK)
         self.stages = (self._taking, self._recording)
-        self.workers = (*self.stages, Worker("room", room.step, ROOM_TICK))
+        self.workers = (*self.stages, timers.stage("room", ROOM_TICK, room.step))
 
     @property
     def store_full(self) -> bool:

@@ -74,7 +74,8 @@ def parse(text: str, origin: str) -> Any:
         told = ", ".join(filter(None, (error.context, error.problem)))
         # The name of an alias or tag can be a password that begins with * or !.
         told = re.sub(r" (alias|anchor|tag|tag handle) ['\"].*", r" \1", told)
-        raise ConfigError(f"{where}: {told}") from None
+        hint = "; put a text that begins with * into quotation marks" if "alias" in told else ""
+        raise ConfigError(f"{where}: {told}{hint}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{origin}: not YAML ({getattr(error, 'reason', type(error).__name__)})") from None
     except (ValueError, AttributeError, RecursionError) as error:  # PyYAML's own, of such as 2024-13-45, with the value

@@ -13,8 +13,9 @@ from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.settings.sidecar import Settings
+from slipstream.stages.timers import Timers
+from slipstream.stages.worker import TICK, Worker
 from slipstream.store.database import Database
-from slipstream.worker import TICK, Worker
 
 
 class Deliveries:
@@ -35,6 +36,7 @@ class Deliveries:
         database: Database,
         metrics: Metrics,
         membership: Membership,
+        timers: Timers,
         *,
         planned: Callable[[], None],
     ) -> None:
@@ -66,7 +68,7 @@ class Deliveries:
             clock=time.time,
         )
         self.triggers = CommitTriggers(
-            database, self.committer, settings.commit, clock=time.time, wake=lambda: self.worker.wake()
+            database, self.committer, settings.commit, timers, clock=time.time, wake=lambda: self.worker.wake()
         )
         self.worker = Worker("committer", self.triggers.step, TICK)
 

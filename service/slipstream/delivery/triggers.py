@@ -1,6 +1,7 @@
 """Triggers of a delivery: the timer, enough ready groups, or the end of the sidecar.
 
-Sidecars that share a store have a timer each, and one interval: it begins with the last delivery of any of them.
+Sidecars that share a store have a timer each, and one interval: it begins with the last delivery of any of them. By a
+schedule they all fire at the same time, and the first one to come delivers.
 """
 
 from __future__ import annotations
@@ -14,22 +15,21 @@ from slipstream.delivery.committer import Committer
 from slipstream.delivery.delivery import Delivered
 from slipstream.errors import ExplorerError
 from slipstream.settings.sidecar import Commit
+from slipstream.stages.timers import Timer, Timers
 from slipstream.store import commits
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
 _EARLY = 0.01
-"""Seconds by which a timer may run out before the interval has: it is set in another clock's ticks."""
+"""Seconds by which a timer may run out before the interval has: it is computed in another clock's ticks."""
 
 
 class CommitTriggers:
     """Asks for commits that nobody asked for.
 
-    The timer is the event loop's, whose clock nobody sets: one by the time of day would wait for as long as the clock
-    was set back.
-
     Args:
+        timers: where its timer is.
         clock: Unix seconds.
         wake: called when the timer runs out, so that `step` is.
     """
@@ -39,6 +39,7 @@ class CommitTriggers:
         database: Database,
         committer: Committer,
         settings: Commit,
+        timers: Timers,
         *,
         clock: Callable[[], float],
         wake: Callable[[], None],
@@ -48,26 +49,29 @@ class CommitTriggers:
         self._settings = settings
         self._clock = clock
         self._wake = wake
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers = timers
+        self._timer: Timer | None = None
         self._timer_ran_out = False
         self._was_left = False
 
     def start(self) -> None:
         """Start the timer."""
-        self._set(self._settings.interval)
+        commit = self._settings
+        if commit.schedule is None:
+            self._timer = self._timers.every(commit.interval, self._on_timer)
+        else:
+            self._timer = self._timers.cron(commit.schedule, commit.timezone, self._on_timer)
 
     def stop(self) -> None:
         """Stop the timer."""
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer.remove()
             self._timer = None
 
     @property
     def next_at(self) -> float | None:
         """Return the time at which the timer runs out, in Unix seconds."""
-        if self._timer is None:
-            return None
-        return self._clock() + max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+        return None if self._timer is None else self._timer.next_at
 
     def was_left(self) -> None:
         """A sidecar that is gone has left a delivery, which is to be ended now."""
@@ -92,14 +96,19 @@ class CommitTriggers:
         return False
 
     async def _on_time(self) -> None:
+        minimum = self._settings.min_experiences
+        if self._settings.schedule is not None:
+            await self._done("schedule", self._committer.commit("schedule", minimum, wait=False))
+            return
         async with self._database.read() as session:
             last = await commits.last(session)
         now, interval = self._clock(), self._settings.interval
         # a clock that was set back by more than that says nothing of when it was
         if last is not None and abs(now - last.started_at) < interval - _EARLY:
-            self._set(min(last.started_at, now) + interval - now)
+            if self._timer is not None:
+                self._timer.fire_in(min(last.started_at, now) + interval - now)
         else:
-            await self._done("interval", self._committer.commit("interval", self._settings.min_experiences, wait=False))
+            await self._done("interval", self._committer.commit("interval", minimum, wait=False))
 
     async def last(self, seconds: float) -> None:
         """Commit because the sidecar ends, if that is wanted and done in time."""
@@ -111,13 +120,8 @@ class CommitTriggers:
         except TimeoutError:
             _log.warning("commit_left_for_the_next_start")
 
-    def _set(self, seconds: float) -> None:
-        self.stop()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
-
     def _on_timer(self) -> None:
         self._timer_ran_out = True
-        self._set(self._settings.interval)
         self._wake()
 
     async def _done(self, trigger: str, delivering: Awaitable[Delivered]) -> None:

@@ -18,7 +18,7 @@ _ENOUGH_TASKS, _ENOUGH_RUNS, _ENOUGH_GROUPS = 5, 3, 5
 _BY_DESIGN = ("undecided", "not_sampled")
 """Reasons not to select a task that need no attention: a low rate of sampling takes none of the first hundreds."""
 _INTERVALS = 3
-"""Times `commit.interval` after which a commit should have come."""
+"""Times the longest time between two commits after which one should have come."""
 _LEAST_WAIT = 60.0
 """Seconds that a commit may be late in any case."""
 
@@ -117,9 +117,10 @@ def committed(moment: Moment) -> Iterator[Finding]:
     if lately.ready < commit.min_experiences or lately.ready_since is None:
         return
     waited = moment.now - max(lately.ready_since, lately.last_delivery or 0.0)
-    if waited > max(_LEAST_WAIT, _INTERVALS * commit.interval):
+    if waited > max(_LEAST_WAIT, _INTERVALS * commit.longest_wait):
         last = "there was none before" if lately.last_delivery is None else "the last one was before"
-        found = (
-            f"{lately.ready} experiences wait for {span(waited)}; commit.interval is {span(commit.interval)}, {last}"
-        )
+        when = f"commit.interval is {span(commit.interval)}"
+        if commit.schedule is not None:
+            when = f'commit.schedule is "{commit.schedule}" ({commit.timezone})'
+        found = f"{lately.ready} experiences wait for {span(waited)}; {when}, {last}"
         yield NOT_COMMITTED.at("the Explorer", found)

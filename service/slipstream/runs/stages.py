@@ -19,8 +19,9 @@ from slipstream.runs.replay import Replays
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
 from slipstream.settings.sidecar import Settings
+from slipstream.stages.timers import Timers
+from slipstream.stages.worker import TICK, Worker
 from slipstream.store.database import Database
-from slipstream.worker import TICK, Worker
 
 
 class Runs:
@@ -47,6 +48,7 @@ class Runs:
         prompts: Redactor,
         metrics: Metrics,
         membership: Membership,
+        timers: Timers,
         *,
         answered: Callable[[], None],
         scored: Callable[[], None],
@@ -115,7 +117,7 @@ class Runs:
             *((self._telling,) if self._telling is not None else ()),
             self._calling,
             Worker("replays", self.replays.step, TICK),
-            Worker("budget", self.budget.step, BUDGET_TICK),
+            timers.stage("budget", BUDGET_TICK, self.budget.step),
         )
 
     async def take_up(self) -> None:

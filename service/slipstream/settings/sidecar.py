@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from slipstream.access.settings import Access, problem_of_exposure
+from slipstream.config.cron import CronExpression, TimeZone, longest_gap
 from slipstream.config.encryption_key import read_key
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
 from slipstream.redaction.rules import RedactRule
@@ -211,10 +212,19 @@ class Runs(_Section):
 
 
 class Commit(_Section):
+    """Settings of when ready groups are delivered. A `schedule` takes the place of the `interval`."""
+
     interval: PositiveDuration = 300.0
+    schedule: CronExpression | None = None
+    timezone: TimeZone = "UTC"
     min_experiences: int = Field(default=1, ge=1)
     max_pending: Annotated[int, Field(ge=1)] | None = None
     on_shutdown: bool = True
+
+    @property
+    def longest_wait(self) -> float:
+        """Return the longest time between two commits by the clock, in seconds."""
+        return self.interval if self.schedule is None else longest_gap(self.schedule, self.timezone)
 
 
 class Limits(_Section):

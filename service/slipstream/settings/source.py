@@ -92,8 +92,14 @@ def _override(tree: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[st
                 child = {}
                 _put(target, key, child, name, keys[:depth])
             target = child
-        _put(target, last, parse(environ[name], name), name, tuple(parents))
+        _put(target, last, _variable(environ[name], name), name, tuple(parents))
     return variables
+
+
+def _variable(text: str, name: str) -> Any:
+    """Return the value of a variable. One that begins with * is plain text, such as a cron expression or a password: an
+    alias could name nothing here."""
+    return text if text.startswith("*") else parse(text, name)
 
 
 def _child(target: Any, key: str) -> Any:

@@ -72,7 +72,7 @@ RETENTION = Problem(
     "files.retention_too_short",
     "error",
     why="What is captured is deleted after `capture.retention`. Here that is before it can be scored and committed.",
-    fix="A `capture.retention` well above capture.task_idle + rewards.grace + commit.interval.",
+    fix="A `capture.retention` well above capture.task_idle + rewards.grace + the time between two commits.",
 )
 NO_KEY = Problem(
     "files.open_to_everybody",
@@ -211,9 +211,11 @@ def no_agent_gets_in(where: str, roles: Collection[Role]) -> Iterator[Finding]:
 def retention(files: Files) -> Iterator[Finding]:
     settings = files.sidecar
     replay = settings.runs.replay_timeout if settings.runs.mode == "webhook" else 0.0
-    needed = settings.capture.task_idle + replay + settings.rewards.grace + settings.commit.interval
+    commit = settings.commit
+    needed = settings.capture.task_idle + replay + settings.rewards.grace + commit.longest_wait
     if settings.capture.retention <= needed:
-        parts = f"task_idle, {'runs.replay_timeout, ' if replay else ''}grace and commit.interval"
+        timer = "commit.interval" if commit.schedule is None else "the longest gap of commit.schedule"
+        parts = f"task_idle, {'runs.replay_timeout, ' if replay else ''}grace and {timer}"
         found = f"{settings.capture.retention:g} s; {parts} make {needed:g} s"
         yield RETENTION.at(files.in_sidecar("capture.retention"), found)
 

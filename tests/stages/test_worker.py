@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from slipstream.worker import Worker
+from slipstream.stages.worker import Worker
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, asyncio.CancelledError])

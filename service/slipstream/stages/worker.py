@@ -25,13 +25,15 @@ _LONGEST_PAUSE = 30.0
 class Worker:
     """Runs a step again and again: at once while it reports more work, when woken, and every `interval` seconds.
 
+    Its first step is at the start. A failed step is tried again after a pause that grows.
+
     Args:
         name: for logs.
         step: does some of the work; returns True when more may be waiting.
-        interval: seconds between steps when nothing wakes it.
+        interval: seconds between steps when nothing wakes it; None to wait until something does, such as a timer.
     """
 
-    def __init__(self, name: str, step: Callable[[], Awaitable[bool]], interval: float) -> None:
+    def __init__(self, name: str, step: Callable[[], Awaitable[bool]], interval: float | None = None) -> None:
         self._name = name
         self._step = step
         self._interval = interval
