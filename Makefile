@@ -199,7 +199,7 @@ chaos: $(INSTALLED)  ## break everything on purpose, on 200 seeded schedules, in
 		$(or $(ARGS),--write docs/reliability.md)
 
 soak-cluster: $(INSTALLED)  ## two sidecars on one PostgreSQL, one killed every few seconds, into docs/reliability.md: 7 minutes
-	PYTHONPATH=tests/chaos:tests/support:tests/trinity:benchmarks $(BIN)/python -m chaos.in_turns \
+	PYTHONPATH=tests/chaos:tests/support:tests/trinity:benchmarks $(BIN)/python -m chaos.alternating_kills \
 		$(or $(ARGS),--write docs/reliability.md)
 
 soak: $(INSTALLED)  ## half an hour of load with faults, into docs/reliability.md: does anything grow?

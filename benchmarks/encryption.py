@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tap import Exchange
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
@@ -58,13 +58,13 @@ async def _round(exchanges: list[Exchange], keys: list[str]) -> tuple[float, flo
         store: dict[str, Any] = {"url": f"sqlite+aiosqlite:///{folder}/slipstream.db", "encryption_key": keys}
         away = {"base_url": "http://127.0.0.1:9"}
         settings = Settings.model_validate({"store": store, "explorer": away, "selection": {"explicit_mark": {}}})
-        sidecar = Sidecar(settings, Board(1))
+        sidecar = Sidecar(settings, SharedCounters(1))
         await sidecar.start()
         cpu, wall = time.process_time(), time.perf_counter()
         for exchange in exchanges:
-            while sidecar.capture.intake.full():  # noqa: ASYNC110 - as the proxy looks
+            while sidecar.capture.writer.full():  # noqa: ASYNC110 - as the proxy looks
                 await asyncio.sleep(0.001)
-            sidecar.capture.intake.record(exchange)
+            sidecar.capture.writer.record(exchange)
         while sidecar.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         took = time.process_time() - cpu, time.perf_counter() - wall

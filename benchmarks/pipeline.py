@@ -35,7 +35,7 @@ import psutil
 import uvloop
 
 from slipstream import logs
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tap import Exchange
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
@@ -119,8 +119,8 @@ def _settings(store: str, explorer: str, options: argparse.Namespace) -> Setting
 
 async def _fill(sidecar: Sidecar, count: int) -> None:
     for number in range(count):
-        sidecar.capture.intake.record(_exchange(number))
-    while await sidecar.capture.intake.step() or await sidecar.capture.recorder.step():
+        sidecar.capture.writer.record(_exchange(number))
+    while await sidecar.capture.writer.step() or await sidecar.capture.recorder.step():
         pass
 
 
@@ -131,11 +131,11 @@ async def _delivered(sidecar: Sidecar) -> int:
 
 async def _together(settings: Settings, options: argparse.Namespace, go: Connection) -> Taken:
     """All stages at once, as `slipstream serve` runs them."""
-    filled = Sidecar(settings, Board(workers=1))
+    filled = Sidecar(settings, SharedCounters(workers=1))
     await filled.database.open()
     await _fill(filled, options.tasks)
     await filled.database.close()
-    sidecar = Sidecar(settings, Board(workers=1))
+    sidecar = Sidecar(settings, SharedCounters(workers=1))
     go.send(None)
     await asyncio.to_thread(go.recv)
     cpu, began = time.process_time(), time.time()
@@ -154,7 +154,7 @@ async def _together(settings: Settings, options: argparse.Namespace, go: Connect
 async def _one_after_the_other(settings: Settings, options: argparse.Namespace) -> Taken:
     """Each stage alone, on what the one before it has left: where the time goes."""
     stages: dict[str, float] = {}
-    sidecar = Sidecar(settings, Board(workers=1))
+    sidecar = Sidecar(settings, SharedCounters(workers=1))
     await sidecar.database.open()
     began, cpu = time.time(), time.process_time()
 

@@ -41,7 +41,7 @@ from slipstream.api import marks as marks_route
 from slipstream.api import observe
 from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
@@ -178,7 +178,7 @@ async def _open(path: Path, calls: int) -> _Store:
             "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
         }
     )
-    sidecar = Sidecar(settings, Board(1))
+    sidecar = Sidecar(settings, SharedCounters(1))
     began = time.perf_counter()
     await sidecar.database.open()
     print(f"{path.name}: opened in {time.perf_counter() - began:.2f} s", file=sys.stderr)

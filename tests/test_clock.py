@@ -12,7 +12,7 @@ from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.cluster.clock import ClockWatch
 from slipstream.store import budget, commits, replays, webhook
-from slipstream.store.ahead import bring_back
+from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.commits import CommitRow

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, OperationalError
 from stores import ON_BOTH_STORES
 from structlog.testing import capture_logs
 
-from slipstream.capture.intake import Intake
+from slipstream.capture.writer import CaptureWriter
 from slipstream.store import database as store_database
 from slipstream.store import runs
 
@@ -166,15 +166,15 @@ async def test_the_commit_happens_by_size_by_timer_and_at_shutdown(run_loop: Run
 
 
 async def test_what_is_being_captured_at_the_end_is_stored(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep, keeping = Intake._keep, threading.Event()
+    keep, keeping = CaptureWriter._pack, threading.Event()
 
-    def slowly(self: Intake, batch: Any) -> Any:
+    def slowly(self: CaptureWriter, batch: Any) -> Any:
         keeping.set()
         time.sleep(0.3)
         return keep(self, batch)
 
     with monkeypatch.context() as slow:
-        slow.setattr(Intake, "_keep", slowly)
+        slow.setattr(CaptureWriter, "_pack", slowly)
         async with run_loop() as loop:
             await loop.chat("the last words", {"x-slipstream-task-id": "last"})
             await until(keeping.is_set)

@@ -13,7 +13,7 @@ from stores import deaf
 from slipstream.cluster.membership import Membership
 from slipstream.cluster.registration import Registration
 from slipstream.store import captured, sidecars
-from slipstream.store.captured import Parcel
+from slipstream.store.captured import CaptureBatch
 from slipstream.store.database import Database
 from slipstream.store.sidecars import LeaseLost, TakenOver
 
@@ -55,7 +55,7 @@ class Member:
         return next((taken for taken in self.taken if taken is not None and taken.sidecars == dead.ids), None)
 
     async def capture(self, number: int) -> None:
-        parcel = Parcel(captured.before_first(self.membership.id) + number, 3, b"packed")
+        parcel = CaptureBatch(captured.before_first(self.membership.id) + number, 3, b"packed")
         async with self.database.write(alone=False) as session:
             await sidecars.hold(session, self.membership.id)
             await captured.add(session, self.membership.id, [parcel], again=False)
@@ -132,7 +132,7 @@ async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_re
     one, _ = two
     await one.capture(1)
     first = captured.before_first(one.membership.id)
-    both = [Parcel(first + number, 3, b"packed") for number in (1, 2)]
+    both = [CaptureBatch(first + number, 3, b"packed") for number in (1, 2)]
     with pytest.raises(LeaseLost):
         async with one.database.write() as session:
             await captured.drop(session, one.membership.id, both)

@@ -22,7 +22,7 @@ pieces = [bytes(2048) for _ in range(50_000)]
 taken = resident() - before
 kept = pieces[::100] + pieces[-1:]
 del pieces
-asyncio.run(memory.give_back())
+asyncio.run(memory.step())
 print(taken, resident() - before)
 """
 

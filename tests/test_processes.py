@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from slipstream.errors import SlipstreamError
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.serve.app import run_training
 from slipstream.serve.sockets import open_sockets
 from slipstream.settings.sidecar import Listen, Settings
@@ -445,7 +445,7 @@ async def test_a_stage_that_cannot_start_ends_the_training_side(
     )
     listen = Listen(host="127.0.0.1", port=0)
     with open_sockets(listen, 1) as sockets, pytest.raises(SlipstreamError, match="did not start"):
-        await run_training(settings, sockets, Board(1), asyncio.Event())
+        await run_training(settings, sockets, SharedCounters(1), asyncio.Event())
 
 
 def test_an_ipv6_address_is_no_ipv4_address() -> None:

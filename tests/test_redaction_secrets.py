@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from slipstream.capture.kept import Keeper, Kept
+from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule
@@ -229,7 +229,7 @@ def exchange(request: dict[str, Any], answer: bytes, headers: list[tuple[bytes, 
 
 def kept(
     content: str, *, asked: str = "hello", headers: list[tuple[bytes, bytes]] | None = None, streamed: bool = False
-) -> Kept:
+) -> RedactedExchange:
     """What is kept of a call with this answer."""
     request = {"model": "m", "messages": [{"role": "user", "content": asked}], "stream": streamed}
     body = json.dumps(answer(content)).encode()
@@ -238,8 +238,8 @@ def kept(
         delta = {**choice, "delta": choice["message"]}
         chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [delta]}
         body = b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(chunk).encode()
-    found = Keeper(REDACTOR, 2**20).keep(exchange(request, body, headers or [], streamed))
-    assert isinstance(found, Kept)
+    found = ExchangeRedactor(REDACTOR, 2**20).redact(exchange(request, body, headers or [], streamed))
+    assert isinstance(found, RedactedExchange)
     return found
 
 

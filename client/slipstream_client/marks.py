@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from slipstream_client import outbox, said
+from slipstream_client import outbox, validation
 from slipstream_client.context import Block, Context, Scope, around, current, enter, handle, inside, leave
 from slipstream_client.http import fits_header
 from slipstream_client.service import post_mark
@@ -42,10 +42,10 @@ def mark(*labels: str, task_id: str | None = None, session_id: str | None = None
     """
     return Mark(
         Context(
-            task_id=None if task_id is None else said.name("task_id", task_id),
-            session_id=None if session_id is None else said.name("session_id", session_id),
-            labels=said.labels(labels),
-            metadata=said.metadata(metadata),
+            task_id=None if task_id is None else validation.name("task_id", task_id),
+            session_id=None if session_id is None else validation.name("session_id", session_id),
+            labels=validation.labels(labels),
+            metadata=validation.metadata(metadata),
         )
     )
 
@@ -63,11 +63,11 @@ def mark_answer(*labels: str, msg_id: str | None = None, task_id: str | None = N
     """
     if (msg_id is None) == (task_id is None):
         raise ValueError("msg_id, task_id: give exactly one of them")
-    body = {"labels": list(said.labels(labels)), "metadata": said.metadata(metadata)}
+    body = {"labels": list(validation.labels(labels)), "metadata": validation.metadata(metadata)}
     if msg_id is not None:
-        body["msg_id"] = said.text("msg_id", msg_id, said.MAX_MSG_ID)
+        body["msg_id"] = validation.text("msg_id", msg_id, validation.MAX_MSG_ID)
     else:
-        body["task_id"] = said.name("task_id", task_id)
+        body["task_id"] = validation.name("task_id", task_id)
     if current().replay is None:
         outbox.put(post_mark(body))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from slipstream_client import outbox, said
+from slipstream_client import outbox, validation
 from slipstream_client.context import current
 from slipstream_client.service import AsyncService, Committed, Service, post_commit, post_feedback
 
@@ -49,26 +49,26 @@ def feedback(
     """
     body: dict[str, Any] = {}
     if msg_id is not None:
-        body["msg_id"] = said.text("msg_id", msg_id, said.MAX_MSG_ID)
+        body["msg_id"] = validation.text("msg_id", msg_id, validation.MAX_MSG_ID)
     if msg_ids is not None:
         if isinstance(msg_ids, str) or not isinstance(msg_ids, Sequence):
             raise TypeError(f"msg_ids: expected a list of text, found {msg_ids!r}")
         if not 1 <= len(msg_ids) <= MAX_MSG_IDS:
             raise ValueError(f"msg_ids: expected 1 to {MAX_MSG_IDS} of them, found {len(msg_ids)}")
-        body["msg_ids"] = [said.text("msg_ids", one, said.MAX_MSG_ID) for one in msg_ids]
+        body["msg_ids"] = [validation.text("msg_ids", one, validation.MAX_MSG_ID) for one in msg_ids]
     if task_id is not None:
-        body["task_id"] = said.name("task_id", task_id)
+        body["task_id"] = validation.name("task_id", task_id)
     if session_id is not None:
-        body["session_id"] = said.name("session_id", session_id)
+        body["session_id"] = validation.name("session_id", session_id)
     if len(body) != 1:
         raise ValueError("msg_id, msg_ids, task_id, session_id: give exactly one of them")
     body.update(_verdict(reward, rating, thumbs))
     if comment is not None:
         if not isinstance(comment, str):
             raise TypeError(f"comment: expected text, found {comment!r}")
-        body["comment"] = said.clean(comment[:MAX_COMMENT])
+        body["comment"] = validation.clean(comment[:MAX_COMMENT])
     if source is not None:
-        body["source"] = said.clean(said.text("source", source, MAX_SOURCE))
+        body["source"] = validation.clean(validation.text("source", source, MAX_SOURCE))
     if current().replay is None:
         outbox.put(post_feedback(body), passing=session_id is not None)
 

@@ -31,7 +31,7 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def give_back() -> bool:
+async def step() -> bool:
     """Trim, as a stage of the training side.
 
     Under load a third of what it had taken was such holes, and slowly more: each burst left its own.

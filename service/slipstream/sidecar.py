@@ -1,8 +1,8 @@
 """The training side, put together: what turns captured calls into delivered experiences.
 
-    Intake ─▶ Recorder ─▶ Planner ─▶ ShadowCaller ─▶ Scorer ─▶ Committer ─▶ Explorer
-       │         │           │            │             │          │
-       └─────────┴───────────┴────────────┴── Database ─┴──────────┘      ExplorerWatch, Retention beside it
+    CaptureWriter ─▶ Recorder ─▶ Planner ─▶ ShadowCaller ─▶ Scorer ─▶ Committer ─▶ Explorer
+          │             │           │            │             │          │
+          └─────────────┴───────────┴────────────┴── Database ─┴──────────┘      ExplorerWatch, Retention beside it
 
 Each stage is a worker over the store and wakes the next one.
 """
@@ -37,7 +37,7 @@ from slipstream.facade.chat import FacadeChat, Whole
 from slipstream.facade.chats import Chats
 from slipstream.facade.naming import renamed_models
 from slipstream.metrics import Metrics
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
 from slipstream.rewards import RewardModel
 from slipstream.runs.budget import TICK as BUDGET_TICK
@@ -67,7 +67,7 @@ class Sidecar:
     """Everything but the proxy: its stages, from the settings.
 
     Args:
-        board: what the proxy's workers count.
+        counters: what the proxy's workers count.
         before: the registration of the training side in whose place this one was started, if it was.
 
     Attributes:
@@ -75,15 +75,15 @@ class Sidecar:
         the other parts: for the routes.
     """
 
-    def __init__(self, settings: Settings, board: Board, before: Registration | None = None) -> None:
+    def __init__(self, settings: Settings, counters: SharedCounters, before: Registration | None = None) -> None:
         self.settings = settings
-        self.board = board
+        self.counters = counters
         self.started = False
         self.timers = Timers()
         self.metrics = Metrics(CollectorRegistry())
-        self.metrics.registry.register(board)
+        self.metrics.registry.register(counters)
         self._dropped_before = 0
-        self.outcomes = OutcomeWindow(self.metrics, board)
+        self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
         self.selector = Selector(settings.selection, time.monotonic)
@@ -177,7 +177,7 @@ class Sidecar:
             self.timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
             self.timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             self.timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
-            self.timers.stage("memory", memory.TICK, memory.give_back),
+            self.timers.stage("memory", memory.TICK, memory.step),
         )
 
     async def start(self) -> None:
@@ -226,7 +226,7 @@ class Sidecar:
             await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
             for worker in self._workers:
                 await worker.stop()
-            while await self.capture.intake.step():
+            while await self.capture.writer.step():
                 pass
             try:
                 async with asyncio.timeout(_DRAIN):
@@ -277,14 +277,14 @@ class Sidecar:
             self.metrics.experiences_ready.set(await commits.ready_experiences(session))
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
-        dropped = self.board.dropped
+        dropped = self.counters.dropped
         self.metrics.dropped.labels("capture_queue_full").inc(dropped - self._dropped_before)
         self._dropped_before = dropped
 
     @property
     def waiting(self) -> int:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
-        return self.board.waiting + self.capture.waiting
+        return self.counters.waiting + self.capture.waiting
 
     def _id(self) -> int:
         return self.membership.id

@@ -21,17 +21,17 @@ from stores import deaf
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
-from slipstream.capture.intake import Intake
-from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
+from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
-from slipstream.capture.turns import Turns
+from slipstream.capture.throttle import RecorderThrottle
+from slipstream.capture.writer import CaptureWriter
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule
 from slipstream.selection import Decision
-from slipstream.store import captured, pictures
+from slipstream.store import captured, read_models
 from slipstream.store.database import Database
 from slipstream.store.recording import Added
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
@@ -69,7 +69,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 
 class Recording:
-    """An Intake and a Recorder over a store of their own, with what they told and asked."""
+    """An CaptureWriter and a Recorder over a store of their own, with what they told and asked."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -78,12 +78,13 @@ class Recording:
         self.asked: list[Task] = []
         self.decision = Decision(False, "not_sampled")
         self.backlog = Backlog(2**20)
-        self.intake = Intake(
-            database, self.backlog, Keeper(Redactor([RedactRule(name="api_key")]), MAX_BODY), self.metrics,
+        self.writer = CaptureWriter(
+            database, self.backlog, ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY), self.metrics,
             limit_bytes=2**20, written=lambda: None, wake=lambda: None,
         )  # fmt: skip
         self.recorder = Recorder(
-            database, self.backlog, Turns(lambda: False, lambda: None), Conversations(100), Retries(100), self.metrics,
+            database, self.backlog, RecorderThrottle(lambda: False, lambda: None), Conversations(100), Retries(100),
+            self.metrics,
             decide=self._decide, rate=1.0, clock=lambda: 1_000_000.0, stored=self.stored.append,
         )  # fmt: skip
 
@@ -99,8 +100,8 @@ class Recording:
     async def take(self, *exchanges: Exchange) -> None:
         """Not as far as calls."""
         for went_by in exchanges:
-            self.intake.record(went_by)
-        while await self.intake.step():
+            self.writer.record(went_by)
+        while await self.writer.step():
             pass
 
     async def tasks(self) -> list[TaskRow]:
@@ -110,7 +111,7 @@ class Recording:
     async def calls(self) -> list[Any]:
         async with self.database.read() as session:
             ids = await session.scalars(select(CallRow.task_id).distinct().order_by(CallRow.task_id))
-            found = await pictures.tasks(session, ids.all())
+            found = await read_models.tasks(session, ids.all())
             return [call for task_id in sorted(found) for call in found[task_id].calls]
 
     async def kept(self) -> list[CapturedRow]:
@@ -204,13 +205,13 @@ async def test_a_selected_task_is_left_to_be_planned_and_not_decided_twice(recor
 
 async def test_a_batch_that_the_store_did_not_take_is_stored_later_and_decided_once(recording: Recording) -> None:
     with full_disk(recording.database):
-        recording.intake.record(exchange(asks("hi")))
-        recording.intake.record(exchange(asks("ho")))
+        recording.writer.record(exchange(asks("hi")))
+        recording.writer.record(exchange(asks("ho")))
         with pytest.raises(OSError, match="disk full"):
-            await recording.intake.step()
-        assert (recording.intake.waiting, recording.backlog.exchanges) == (2, 0)
-    await recording.intake.step()
-    assert (recording.intake.waiting, recording.backlog.exchanges) == (0, 2)
+            await recording.writer.step()
+        assert (recording.writer.waiting, recording.backlog.exchanges) == (2, 0)
+    await recording.writer.step()
+    assert (recording.writer.waiting, recording.backlog.exchanges) == (0, 2)
 
     with full_disk(recording.database), pytest.raises(OSError, match="disk full"):
         await recording.recorder.step()
@@ -223,10 +224,10 @@ async def test_a_batch_that_the_store_did_not_take_is_stored_later_and_decided_o
 
 async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(recording: Recording) -> None:
     with deaf(recording.database):
-        recording.intake.record(exchange(asks("hi")))
+        recording.writer.record(exchange(asks("hi")))
         with pytest.raises(OperationalError):
-            await recording.intake.step()
-    await recording.intake.step()
+            await recording.writer.step()
+    await recording.writer.step()
     assert recording.backlog.exchanges == 1
     with deaf(recording.database), pytest.raises(OperationalError):
         await recording.recorder.step()
@@ -239,9 +240,9 @@ async def test_a_batch_that_was_stored_though_nobody_heard_of_it_is_stored_once(
 async def test_what_may_be_written_again_is_not_read_before(recording: Recording) -> None:
     await recording.take(exchange(asks("hi")))
     with deaf(recording.database):
-        recording.intake.record(exchange(asks("ho")))
+        recording.writer.record(exchange(asks("ho")))
         with pytest.raises(OperationalError):
-            await recording.intake.step()
+            await recording.writer.step()
     await recording.recorder.step()
     await recording.backlog.recount(recording.database)
     assert recording.backlog.exchanges == 0
@@ -253,7 +254,7 @@ async def test_what_may_be_written_again_is_not_read_before(recording: Recording
 
 async def test_a_row_that_cannot_be_read_is_counted_and_keeps_nobody_waiting(recording: Recording) -> None:
     async with recording.database.write() as session:
-        await captured.add(session, 0, [captured.Parcel(1, 3, b"of another release")], again=False)
+        await captured.add(session, 0, [captured.CaptureBatch(1, 3, b"of another release")], again=False)
     await recording.backlog.open(recording.database, 0)
     await recording.record(exchange(asks("hi")))
     assert len(await recording.calls()) == 1
@@ -286,15 +287,15 @@ async def test_what_another_sidecar_left_is_counted_and_read(recording: Recordin
 async def test_a_backlog_that_is_full_takes_no_more_until_some_of_it_was_read(recording: Recording) -> None:
     long = exchange(asks("x" * 600_000))
     await recording.take(long)
-    assert not recording.intake.full()
+    assert not recording.writer.full()
     await recording.take(long)
-    assert recording.intake.full()
+    assert recording.writer.full()
     await recording.record()
-    assert not recording.intake.full()
+    assert not recording.writer.full()
 
 
 async def test_what_is_read_at_once_is_bounded(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.capture.intake._PARCEL", 1)
+    monkeypatch.setattr("slipstream.capture.writer._ROW", 1)
     monkeypatch.setattr("slipstream.capture.recorder._BATCH_BYTES", 500_000)
     long = exchange(asks("x" * 200_000))
     await recording.take(*[long] * 5, exchange(asks("x" * 700_000)), long)

@@ -65,7 +65,7 @@ async def test_calls_and_the_end_of_a_run_may_come_to_any_sidecar(new_postgres: 
 async def test_the_end_of_a_run_waits_for_an_answer_that_another_sidecar_is_sending(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.runs.calling._PATIENCE", 60)
+    monkeypatch.setattr("slipstream.runs.in_flight._PATIENCE", 60)
     explorer = ScriptedExplorer()
     explorer.pace.clear()
     async with sidecars(new_postgres(), explorer) as (one, other):

@@ -22,7 +22,7 @@ from slipstream.metrics import Metrics
 from slipstream.settings.sidecar import Settings
 from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
-from slipstream.store.lately import Lately, Served, lately
+from slipstream.store.health import Health, Served, health
 from slipstream.store.outcomes import Outcomes
 from slipstream.store.tables.commits import CommitRow
 
@@ -51,7 +51,7 @@ def fine(plant: Plant) -> Moment:
         dropped_at=None,
         waiting=3,
         store_full=False,
-        lately=Lately(
+        health=Health(
             served=Served(version=3, seen_at=NOW - 60, last_commit=7, experiences_since=32, rolled_back_from=None),
             delivered=320,
             last_delivery=NOW - 90,
@@ -70,7 +70,7 @@ def fine(plant: Plant) -> Moment:
 
 
 def store(fine: Moment, **changes: Any) -> Moment:
-    return replace(fine, lately=replace(fine.lately, **changes))
+    return replace(fine, health=replace(fine.health, **changes))
 
 
 def test_when_everything_goes_well(fine: Moment) -> None:
@@ -390,7 +390,7 @@ async def test_a_version_that_is_served_again_counts_from_then(tmp_path: Path) -
         async with database.write() as session:
             await record_version(session, version, now)
         async with database.read() as session:
-            recently = await lately(session, version, recent=now, old=now)
+            recently = await health(session, version, recent=now, old=now)
             assert recently.served is not None
             return recently.untrained, recently.served.experiences_since
 

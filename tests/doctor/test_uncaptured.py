@@ -19,7 +19,7 @@ from slipstream.capture.body import Reason
 from slipstream.capture.outcomes import WINDOW, Outcomes, OutcomeWindow
 from slipstream.doctor.uncaptured import FIXES, UncapturedLog, findings
 from slipstream.metrics import Metrics
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,11 +74,11 @@ class Counted:
 
     def __init__(self) -> None:
         self.metrics = Metrics(CollectorRegistry())
-        self.board = Board(2)
-        self.proxy = self.board.row(1)
+        self.counters = SharedCounters(2)
+        self.proxy = self.counters.row(1)
         self.proxy.uncaptured("responses")  # before the training side was there
         self.now = 100.0
-        self.window = OutcomeWindow(self.metrics, self.board, lambda: self.now)
+        self.window = OutcomeWindow(self.metrics, self.counters, lambda: self.now)
 
 
 def test_the_window_holds_ten_minutes() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place
-from slipstream.capture.kept import Keeper
+from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 
-KEEPER = Keeper(Redactor([]), 2**20)
+REDACTOR = ExchangeRedactor(Redactor([]), 2**20)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
 ARGUMENT = TEXT | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 
@@ -41,7 +41,7 @@ def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int =
         complete=True,
         error=None,
     )
-    kept = KEEPER.keep(exchange)
+    kept = REDACTOR.redact(exchange)
     assert not isinstance(kept, NotCaptured), kept
     captured = read_call(kept)
     assert not isinstance(captured, NotCaptured), captured

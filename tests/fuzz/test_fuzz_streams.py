@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipstream.capture.body import NotCaptured, Unreadable
 from slipstream.capture.completion import read_call
-from slipstream.capture.kept import Keeper
+from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.stream import assemble, events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.proxy.tap import Exchange, Recording, Room
@@ -137,7 +137,7 @@ def test_any_exchange_is_a_call_or_the_reason_why_not(
         complete=True,
         error=None,
     )
-    kept = Keeper(Redactor([RedactRule(name="email")]), 2**20).keep(exchange)
+    kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20).redact(exchange)
     if not isinstance(kept, NotCaptured):
         read_call(kept)
 

@@ -19,8 +19,8 @@ from wire import LIMIT, Peer, answer, dial, sidecar, until, upstream
 from slipstream.http.connection import Connection
 from slipstream.http.deadline import Deadline
 from slipstream.proxy import agent
-from slipstream.proxy.channel import Sender
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.capture_ipc import Sender
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tap import Recording, Room
 
 REQUESTS = 200
@@ -88,7 +88,7 @@ async def echo(peer: Peer) -> None:
 
 async def test_a_captured_exchange_is_few_calls_and_none_that_reads_or_stores_it(tmp_path: Path) -> None:
     async with upstream(echo) as up, taken(tmp_path) as path:
-        tap = Sender(path, Board(1).row(0), wanted=True, limit=1000, limit_bytes=2**26)
+        tap = Sender(path, SharedCounters(1).row(0), wanted=True, limit=1000, limit_bytes=2**26)
         with watching() as work:
             async with sidecar(up.port, tap=tap) as side, dial(side.port) as client, asyncio.timeout(LIMIT * 3):
                 for number in range(REQUESTS + 10):
@@ -98,7 +98,7 @@ async def test_a_captured_exchange_is_few_calls_and_none_that_reads_or_stores_it
                     await client.reader.readuntil(b"\r\n\r\n")
                     await client.reader.readexactly(1024)
                 calls = work.calls.copy()
-    assert calls["slipstream.proxy.channel.frame"] > REQUESTS / 2, "the exchanges were captured"
+    assert calls["slipstream.proxy.capture_ipc.frame"] > REQUESTS / 2, "the exchanges were captured"
     assert calls.total() / REQUESTS < MOST_CALLS, calls.most_common(40)
     assert not [name for name in calls if name.startswith(ELSEWHERE)]
 

@@ -11,7 +11,7 @@ from wire import Peer, answer, ask, post, sidecar, upstream
 
 from slipstream.errors import ConfigError
 from slipstream.http.connect import Connector
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.upstreams import production_route
 from slipstream.settings.sidecar import Production
 
@@ -125,7 +125,7 @@ async def test_tls_with_a_trusted_certificate(self_signed, monkeypatch: pytest.M
 
 async def test_key_that_is_no_header_is_refused_at_start() -> None:
     with pytest.raises(ConfigError, match=r"production\.api_key"):
-        production_route(Production(api_key="sk-with-newline\n"), {}, Board(1).row(0))
+        production_route(Production(api_key="sk-with-newline\n"), {}, SharedCounters(1).row(0))
 
 
 async def test_production_is_untouched_by_other_requests_failing() -> None:

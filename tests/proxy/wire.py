@@ -21,10 +21,10 @@ from peer import Peer, Request, Script
 from prometheus_client import CollectorRegistry
 
 from slipstream.http.pool import Pool
-from slipstream.proxy.channel import Sender
+from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.server import serve_agents
 from slipstream.proxy.tap import Exchange, Recording
 from slipstream.proxy.upstreams import control_route, production_route
@@ -148,9 +148,9 @@ async def sidecar(
 ) -> AsyncIterator[Sidecar]:
     """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below."""
     tap = tap or ListTap()
-    board, registry = Board(1), CollectorRegistry()
-    registry.register(board)
-    metrics = board.row(0)
+    counters, registry = SharedCounters(1), CollectorRegistry()
+    registry.register(counters)
+    metrics = counters.row(0)
     settings = Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production})
     route = production_route(settings, os.environ, metrics)
     listener = socket.create_server(("127.0.0.1", 0))

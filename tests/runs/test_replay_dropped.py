@@ -133,7 +133,7 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
 async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.runs.calling._PATIENCE", 60)
+    monkeypatch.setattr("slipstream.runs.in_flight._PATIENCE", 60)
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
         loop.explorer.pace.clear()
@@ -152,7 +152,7 @@ async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_
 async def test_a_run_that_ends_amid_an_answer_is_dropped_whole(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.runs.calling._PATIENCE", 0.05)
+    monkeypatch.setattr("slipstream.runs.in_flight._PATIENCE", 0.05)
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
         async with sdk(loop, run) as client:

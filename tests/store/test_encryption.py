@@ -22,7 +22,7 @@ from stores import ON_BOTH_STORES, stored_rows
 from slipstream.config.encryption_key import read_key
 from slipstream.errors import ConfigError
 from slipstream.store import captured, feedback
-from slipstream.store.captured import Parcel
+from slipstream.store.captured import CaptureBatch
 from slipstream.store.cipher import Cipher, Sealed, fingerprint
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
@@ -142,7 +142,7 @@ async def test_what_is_not_read_yet_needs_its_key_too(store_url: str) -> None:
     database = Database(store_url, Cipher([read_key(KEY)]))
     await database.open()
     async with database.write() as session:
-        await captured.add(session, 1, [Parcel(captured.before_first(1) + 1, 1, MARKER.encode())], again=False)
+        await captured.add(session, 1, [CaptureBatch(captured.before_first(1) + 1, 1, MARKER.encode())], again=False)
     await database.close()
     for given, needed in (([], True), ([OTHER], True), ([OTHER, KEY], False)):
         database = Database(store_url, Cipher([read_key(key) for key in given]) if given else None)

@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.capture import completion as reading
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall
-from slipstream.capture.kept import Keeper
+from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 
@@ -77,7 +77,7 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
 
 def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
     """What is read of what is kept of it; nothing is redacted."""
-    kept = Keeper(Redactor([]), max_body).keep(went_by)
+    kept = ExchangeRedactor(Redactor([]), max_body).redact(went_by)
     return kept if isinstance(kept, NotCaptured) else reading.read_call(kept)
 
 

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Connection
 
-from slipstream.capture import kept
+from slipstream.capture import redacted
 from slipstream.redaction import redactor
 from slipstream.redaction.suspects import Suspects
 from slipstream.store import database
@@ -32,7 +32,7 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_upgrade", _migrated_once())
         patch.setattr(httpx._transports.default, "create_ssl_context", _tls_context)
-        for module in (redactor, kept):
+        for module in (redactor, redacted):
             patch.setattr(module, "Suspects", _suspects)
         yield
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.serve.app import run_training, run_worker
 from slipstream.serve.sockets import open_sockets
 from slipstream.settings.sidecar import Listen, Settings
@@ -58,10 +58,10 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
 @asynccontextmanager
 async def sidecar(settings: Settings) -> AsyncIterator[str]:
     """The whole sidecar on a free port, its processes' work in the test's own event loop; yields its URL."""
-    board, stop_worker, stop_training = Board(1), asyncio.Event(), asyncio.Event()
+    counters, stop_worker, stop_training = SharedCounters(1), asyncio.Event(), asyncio.Event()
     with open_sockets(Listen(host="127.0.0.1", port=0), 1) as sockets:
-        training = asyncio.create_task(run_training(settings, sockets, board, stop_training))
-        worker = asyncio.create_task(run_worker(settings, sockets, 0, board.row(0), {}, stop_worker, grace=2))
+        training = asyncio.create_task(run_training(settings, sockets, counters, stop_training))
+        worker = asyncio.create_task(run_worker(settings, sockets, 0, counters.row(0), {}, stop_worker, grace=2))
         url = f"http://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
         try:
             async with httpx.AsyncClient(base_url=url, timeout=15) as client:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from replaying import BODY
 from starlette.types import Message, Receive
 
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
 
@@ -19,7 +19,7 @@ from slipstream.sidecar import Sidecar
 async def training_side(store_url: str, explorer_url: str) -> AsyncIterator[Sidecar]:
     """The sidecar without its servers."""
     sections = {"store": {"url": store_url}, "explorer": {"base_url": explorer_url}}
-    sidecar = Sidecar(Settings.model_validate(sections), Board(1))
+    sidecar = Sidecar(Settings.model_validate(sections), SharedCounters(1))
     await sidecar.start()
     try:
         yield sidecar

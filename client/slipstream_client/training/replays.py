@@ -12,9 +12,9 @@ from slipstream_client.config import Settings
 from slipstream_client.errors import SidecarAway, SidecarRefused
 from slipstream_client.service import AsyncService, open_runs, post_commit
 from slipstream_client.side_effects.recording import GuardedReplay
-from slipstream_client.training.conduct import Conductor, Dropped
 from slipstream_client.training.execution import Execution, GivenUp, Loop, Slot
 from slipstream_client.training.rewards import RewardFunction
+from slipstream_client.training.run_executor import Dropped, RunExecutor
 from slipstream_client.training.tally import Tally
 from slipstream_client.training.tasks import Limits, Task
 
@@ -96,7 +96,7 @@ class Replays:
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         execution = Execution(lambda: self._agents or self._own_loop.get(), self._given_up)
         async with AsyncService(self._at) as self._service:
-            self._conductor = Conductor(self._service, execution, self._reward, self._limits.timeout, self._given_up)
+            self._executor = RunExecutor(self._service, execution, self._reward, self._limits.timeout, self._given_up)
             background = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._commit_in_turn())]
             self._ready.set()
             drained = asyncio.create_task(self._drained())
@@ -187,9 +187,9 @@ class Replays:
     async def _run(self, task: Task, replay: GuardedReplay, slot: Slot | None) -> None:
         try:
             slot = slot or await self._unless_given_up(self._slot())
-            problem = await self._conductor.run(task, replay, slot)
+            problem = await self._executor.run(task, replay, slot)
         except GivenUp:
-            problem = await self._conductor.drop(replay, Dropped("stopped", "the runner stopped"))
+            problem = await self._executor.drop(replay, Dropped("stopped", "the runner stopped"))
         finally:
             if slot is not None:
                 slot.release()

@@ -48,13 +48,13 @@ async def delete_data(
     rows: Counter[str] = Counter()
     async with sidecar.database.write() as session:
         ref = await reference(session, scope, kind, stored_id(sidecar, session_id or task_id or ""))
-        parcels = await erasure.unread(session)
+        batches = await erasure.unread(session)
         found = await erasure.erase(session, kind, ref, at)
     undelivered = found.undelivered
     rows.update(found.rows)
     while True:
         async with sidecar.database.read() as session:
-            unread = await erasure.still_unread(session, parcels)
+            unread = await erasure.still_unread(session, batches)
         if not (found.pending_groups or unread) or time.monotonic() > until:
             break
         await asyncio.sleep(_LOOK)

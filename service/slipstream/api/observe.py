@@ -20,7 +20,7 @@ from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
-from slipstream.store.lately import Lately, lately
+from slipstream.store.health import Health, health
 from slipstream.store.overview import overview
 
 router = APIRouter(tags=["operations"])
@@ -94,10 +94,10 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
 
 async def _look(
     sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
-) -> tuple[Lately, list[Finding]]:
+) -> tuple[Health, list[Finding]]:
     """Read the recent past from the store, and find what is wrong."""
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
-    recently = await lately(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
+    recently = await health(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
     moment = live.Moment(
         now=now,
         settings=sidecar.settings,
@@ -109,10 +109,10 @@ async def _look(
         webhook_error=None if webhook is None else webhook.error,
         versions=(version, watch.newest),
         apart_since=watch.apart_since,
-        dropped_at=sidecar.board.dropped_at,
+        dropped_at=sidecar.counters.dropped_at,
         waiting=sidecar.waiting,
         store_full=sidecar.capture.store_full,
-        lately=recently,
+        health=recently,
         outcomes=sidecar.outcomes.outcomes(),
     )
     return recently, live.problems(moment)

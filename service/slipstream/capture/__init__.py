@@ -1,6 +1,7 @@
-"""From what passed through the proxy to calls, tasks and sessions, off the hot path.
+"""From the proxy's tap to tasks and calls in the store, off the hot path.
 
-The Intake writes what is to be kept of an exchange, as `kept.Keeper` says, at once. The Recorder reads it when there is
-time, as `turns.Turns` says: `completion.read_call` makes one call out of it, `retries.Retries` recognises what was
-captured before, and `conversations.Conversations` says which task and session the call belongs to.
+`writer.CaptureWriter` writes exchanges in batches at once, as `redacted.ExchangeRedactor` makes them. The Recorder
+reads them when there is CPU time, which `throttle.RecorderThrottle` says: `completion.read_call` makes one call out of
+an exchange, `retries.Retries` recognises what was captured before, and `conversations.Conversations` finds the task
+and the session of a call.
 """

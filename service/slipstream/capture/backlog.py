@@ -1,11 +1,11 @@
-"""Counter of exchanges that the intake has written and the recorder has not read: the bound between them."""
+"""Counter of exchanges that the writer has written and the recorder has not read: the bound between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from slipstream.store import captured
-from slipstream.store.captured import Parcel
+from slipstream.store.captured import CaptureBatch
 from slipstream.store.database import Database
 
 
@@ -19,8 +19,8 @@ class Backlog:
     Attributes:
         exchanges: that wait.
         size: their bytes.
-        owner: the id of this sidecar; those of its parcels, and of those that it takes over.
-        last_id: the newest parcel's that it knows to be written, or what would be before the first.
+        owner: the id of this sidecar; those of its batches, and of those that it takes over.
+        last_id: the newest batch's that it knows to be written, or what would be before the first.
         counted: nothing came but what is counted.
     """
 
@@ -59,19 +59,19 @@ class Backlog:
         """Return whether enough exchanges wait."""
         return self.size >= self._limit_bytes
 
-    def added(self, owner: int, parcels: Sequence[Parcel]) -> None:
+    def added(self, owner: int, batches: Sequence[CaptureBatch]) -> None:
         """These were written, after all others."""
         if owner == self.owner:
-            self.last_id = parcels[-1].id
-            self.exchanges += sum(parcel.exchanges for parcel in parcels)
-            self.size += sum(len(parcel.packed) for parcel in parcels)
+            self.last_id = batches[-1].id
+            self.exchanges += sum(batch.exchanges for batch in batches)
+            self.size += sum(len(batch.packed) for batch in batches)
 
     def adopted(self) -> None:
         """Some of another sidecar's are to be read here, or may be."""
         self.counted = False
 
-    def taken(self, owner: int, parcels: Sequence[Parcel]) -> None:
+    def taken(self, owner: int, batches: Sequence[CaptureBatch]) -> None:
         """These were read, and are gone."""
         if owner == self.owner:
-            self.exchanges -= sum(parcel.exchanges for parcel in parcels)
-            self.size -= sum(len(parcel.packed) for parcel in parcels)
+            self.exchanges -= sum(batch.exchanges for batch in batches)
+            self.size -= sum(len(batch.packed) for batch in batches)

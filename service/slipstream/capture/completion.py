@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from slipstream.capture.body import NotCaptured, Unreadable, read_json
-from slipstream.capture.kept import Kept, identity_of
+from slipstream.capture.redacted import RedactedExchange, identity_of
 from slipstream.jsontext import from_json, to_json
 from slipstream.tenants import qualified
 
@@ -60,7 +60,7 @@ class CapturedCall(NamedTuple):
 _NO_LABELS: frozenset[str] = frozenset()
 
 
-def read_call(kept: Kept) -> CapturedCall | NotCaptured:
+def read_call(kept: RedactedExchange) -> CapturedCall | NotCaptured:
     """Read what was kept of one exchange."""
     try:
         return _read(kept)
@@ -68,7 +68,7 @@ def read_call(kept: Kept) -> CapturedCall | NotCaptured:
         return NotCaptured(error.reason)
 
 
-def _read(kept: Kept) -> CapturedCall:
+def _read(kept: RedactedExchange) -> CapturedCall:
     request, request_plain = read_json(kept.request)
     if not isinstance(request, dict) or not is_conversation(request.get("messages")):
         raise Unreadable("not_a_chat")
@@ -95,7 +95,7 @@ def _read(kept: Kept) -> CapturedCall:
     )
 
 
-def _digest(principal: bytes, kept: Kept) -> bytes:
+def _digest(principal: bytes, kept: RedactedExchange) -> bytes:
     names = repr((kept.route, kept.session_id, kept.task_id)).encode("utf-8", "replace")
     return xxhash.xxh3_128_digest(principal + names + kept.request, _SEED)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import prometheus_client
 
 from slipstream.metrics import Metrics
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.metrics import SharedCounters
 
 WINDOW = 600.0
 """Seconds."""
@@ -43,12 +43,14 @@ class OutcomeWindow:
     """The outcomes of the last ten minutes, of this process's time.
 
     Args:
-        board: what the proxy's workers count; what it holds by now is of before.
+        shared: counters of the proxy's workers; what they hold by now is of before.
     """
 
-    def __init__(self, metrics: Metrics, board: Board, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, metrics: Metrics, shared: SharedCounters, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._metrics = metrics
-        self._board = board
+        self._shared = shared
         self._monotonic = monotonic
         self._looks = deque([(monotonic(), self._counters())])
 
@@ -69,12 +71,12 @@ class OutcomeWindow:
         return Outcomes(counted["captured", ""], groups["reason"], groups["route"])
 
     def _counters(self) -> Counter[tuple[str, str]]:
-        metrics, board = self._metrics, self._board
+        metrics, shared = self._metrics, self._shared
         counters = Counter({("captured", ""): int(_values(metrics.captured).get("", 0))})
         counters.update({("reason", reason): int(calls) for reason, calls in _values(metrics.not_captured).items()})
         counters["reason", "lease_lost"] = int(_values(metrics.dropped).get("lease_lost", 0))
-        counters["reason", "capture_queue_full"] = board.dropped
-        counters.update({("route", route): calls for route, calls in board.uncaptured.items()})
+        counters["reason", "capture_queue_full"] = shared.dropped
+        counters.update({("route", route): calls for route, calls in shared.uncaptured.items()})
         return counters
 
 

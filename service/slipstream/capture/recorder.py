@@ -13,15 +13,15 @@ from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place, completes
-from slipstream.capture.kept import Kept, unpack_kept
+from slipstream.capture.redacted import RedactedExchange, unpack_exchanges
 from slipstream.capture.retries import Retries
-from slipstream.capture.turns import Turns
+from slipstream.capture.throttle import RecorderThrottle
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
 from slipstream.store import captured
 from slipstream.store.bodies import pack
-from slipstream.store.captured import Parcel
+from slipstream.store.captured import CaptureBatch
 from slipstream.store.database import Database
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.tenants import name_of, qualified
@@ -39,18 +39,18 @@ _LOOK = 0.1
 """Seconds between two looks whether it is this stage's turn."""
 
 
-class _Batch(NamedTuple):
-    """Parcels that were read in the name of this sidecar, and the calls that they gave."""
+class _Unwritten(NamedTuple):
+    """Batches that were read in the name of this sidecar, and the calls that they gave."""
 
     owner: int
-    parcels: list[Parcel]
+    batches: list[CaptureBatch]
     calls: list[NewCall]
 
 
 class Recorder:
-    """Reads what the Intake wrote, and stores the calls in its place.
+    """Reads what the CaptureWriter wrote, and stores the calls in its place.
 
-    A parcel leaves in the transaction that stores its calls: a kill loses none and stores none twice. What was read is
+    A batch leaves in the transaction that stores its calls: a kill loses none and stores none twice. What was read is
     remembered until that has come to its end, because no call is placed twice.
 
     Args:
@@ -65,7 +65,7 @@ class Recorder:
         self,
         database: Database,
         backlog: Backlog,
-        turns: Turns,
+        throttle: RecorderThrottle,
         conversations: Conversations,
         retries: Retries,
         metrics: Metrics,
@@ -77,7 +77,7 @@ class Recorder:
     ) -> None:
         self._database = database
         self._backlog = backlog
-        self._turns = turns
+        self._throttle = throttle
         self._conversations = conversations
         self._retries = retries
         self._metrics = metrics
@@ -85,7 +85,7 @@ class Recorder:
         self._rate = rate
         self._clock = clock
         self._stored = stored
-        self._unwritten: _Batch | None = None
+        self._unwritten: _Unwritten | None = None
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
@@ -93,51 +93,51 @@ class Recorder:
             await self._backlog.recount(self._database)
         if not self._backlog.exchanges:
             return False
-        if pause := self._turns.pause():
+        if pause := self._throttle.pause():
             await asyncio.sleep(min(pause, _LOOK))
             return True
-        self._turns.begins()
+        self._throttle.begins()
         try:
             await self._store()
         finally:
-            self._turns.ends()
+            self._throttle.ends()
         return self._backlog.exchanges > 0
 
     async def _store(self) -> None:
-        batch, owner = self._unwritten, self._backlog.owner
-        if batch is None or batch.owner != owner:  # what was another registration's is another sidecar's to read
+        read, owner = self._unwritten, self._backlog.owner
+        if read is None or read.owner != owner:  # what was another registration's is another sidecar's to read
             async with self._database.read() as session:
-                parcels = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES, up_to=self._backlog.last_id)
-            if not parcels:  # somebody else took them out
+                batches = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES, up_to=self._backlog.last_id)
+            if not batches:  # somebody else took them out
                 await self._backlog.recount(self._database)
                 return
             # parsing and packing are the costly part, and the control API shares this event loop
-            batch = self._unwritten = _Batch(owner, parcels, await asyncio.to_thread(self._read, parcels))
+            read = self._unwritten = _Unwritten(owner, batches, await asyncio.to_thread(self._read, batches))
         async with self._database.write() as session:
             # an earlier try may have come to its end, though nobody heard of it
             added = Added(undecided=True, rescore=True)
-            if await captured.drop(session, owner, batch.parcels) and batch.calls:
-                added = await add_calls(session, batch.calls, self._clock())
+            if await captured.drop(session, owner, read.batches) and read.calls:
+                added = await add_calls(session, read.calls, self._clock())
         self._unwritten = None
-        self._backlog.taken(owner, batch.parcels)
-        self._metrics.captured.inc(len(batch.calls))
-        tally(self._metrics, [(call.task_id, call.decision) for call in batch.calls if call.decision is not None])
-        if batch.calls:
+        self._backlog.taken(owner, read.batches)
+        self._metrics.captured.inc(len(read.calls))
+        tally(self._metrics, [(call.task_id, call.decision) for call in read.calls if call.decision is not None])
+        if read.calls:
             self._stored(added)
 
-    def _read(self, parcels: Sequence[Parcel]) -> list[NewCall]:
+    def _read(self, batches: Sequence[CaptureBatch]) -> list[NewCall]:
         calls = []
-        for parcel in parcels:
+        for batch in batches:
             try:
-                kept = unpack_kept(parcel.packed)
+                kept = unpack_exchanges(batch.packed)
             except msgspec.MsgspecError:
-                _log.exception("capture_unreadable", exchanges=parcel.exchanges)
-                self._metrics.not_captured.labels("unreadable").inc(parcel.exchanges)
+                _log.exception("capture_unreadable", exchanges=batch.exchanges)
+                self._metrics.not_captured.labels("unreadable").inc(batch.exchanges)
                 continue
             calls += [call for one in kept if (call := self._call(one)) is not None]
         return calls
 
-    def _call(self, kept: Kept) -> NewCall | None:
+    def _call(self, kept: RedactedExchange) -> NewCall | None:
         for problem in kept.problems:
             self._metrics.header_problems.labels(problem).inc()
         try:

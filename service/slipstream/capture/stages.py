@@ -1,6 +1,6 @@
 """Capture, put together: from what the proxy tells of to calls in the store.
 
-Intake ─▶ Recorder      and between them a backlog, which bounds what is written and not read yet
+CaptureWriter ─▶ Recorder      and between them a backlog, which bounds what is written and not read yet
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
-from slipstream.capture.intake import Intake
-from slipstream.capture.kept import Keeper
 from slipstream.capture.recorder import Recorder
+from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
 from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
-from slipstream.capture.turns import Turns, waited_for_cpu
+from slipstream.capture.throttle import RecorderThrottle, waited_for_cpu
+from slipstream.capture.writer import CaptureWriter
 from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.selection import Selector
@@ -35,7 +35,7 @@ class Capture:
         stored: told what was stored.
 
     Attributes:
-        intake: what the proxy tells of each exchange.
+        writer: what the proxy tells of each exchange.
         recorder: makes calls of what is kept.
         stages: their loops.
         workers: all loops.
@@ -55,10 +55,10 @@ class Capture:
         self._database = database
         self._backlog = Backlog(settings.capture.backlog_bytes)
         self._room = room = StoreRoom(database, metrics, settings.limits.store_bytes)
-        self.intake = Intake(
+        self.writer = CaptureWriter(
             database,
             self._backlog,
-            Keeper(redactor, settings.capture.max_body, settings.access.identity_headers),
+            ExchangeRedactor(redactor, settings.capture.max_body, settings.access.identity_headers),
             metrics,
             store_full=lambda: room.full,
             limit_bytes=settings.capture.queue_bytes,
@@ -68,7 +68,7 @@ class Capture:
         self.recorder = Recorder(
             database,
             self._backlog,
-            Turns(self.intake.behind, waited_for_cpu),
+            RecorderThrottle(self.writer.behind, waited_for_cpu),
             Conversations(settings.capture.chains),
             Retries(settings.capture.chains),
             metrics,
@@ -77,7 +77,7 @@ class Capture:
             clock=time.time,
             stored=stored,
         )
-        self._taking = Worker("intake", self.intake.step, TICK)
+        self._taking = Worker("writer", self.writer.step, TICK)
         self._recording = Worker("recorder", self.recorder.step, TICK)
         self.stages = (self._taking, self._recording)
         self.workers = (*self.stages, timers.stage("room", ROOM_TICK, room.step))
@@ -90,7 +90,7 @@ class Capture:
     @property
     def waiting(self) -> int:
         """Exchanges that came here and are not stored as calls yet."""
-        return self.intake.waiting + self._backlog.exchanges
+        return self.writer.waiting + self._backlog.exchanges
 
     async def registered(self, sidecar: int) -> None:
         """From here on it writes in the name of this sidecar."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slipstream.store.ahead import bring_back
+from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)

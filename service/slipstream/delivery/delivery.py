@@ -38,7 +38,7 @@ from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.store import commits
-from slipstream.store.commits import GivenBack
+from slipstream.store.commits import Requeued
 from slipstream.store.database import Database
 from slipstream.store.experiences import ReadyGroup
 from slipstream.store.tables.commits import CommitRow
@@ -117,7 +117,7 @@ class Delivery:
         self._metrics = metrics
         self._membership = membership
         self._history = history
-        self._give_back = partial(commits.give_back, limit=max_generations, webhook_runs=webhook_runs)
+        self._requeue = partial(commits.requeue, limit=max_generations, webhook_runs=webhook_runs)
         self._clock = clock
         self._planned = planned
 
@@ -213,15 +213,15 @@ class Delivery:
             await commits.drop(session, in_part, "the Explorer knew a part of it only", now)
             await commits.drop(session, parted, "another commit came amid its feedback, and may have taken a part", now)
             reason = "the Explorer does not know its answers"
-            given_back = await self._give_back(session, unknown, reason, now, repaired=False)
+            requeued = await self._requeue(session, unknown, reason, now, repaired=False)
             await commits.ask(session, row.id, counters.step)
         if in_part:
             _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in in_part])
         if parted:
             _log.error("groups_parted_by_another_commit", commit=row.id, groups=[group.id for group in parted])
         self._metrics.groups.labels("dropped").inc(len(in_part) + len(parted))
-        self._given_back(given_back)
-        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
+        self._requeued(requeued)
+        return Delivered(row.id, run_again=requeued.run_again, lost=requeued.lost)
 
     async def _commit(
         self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
@@ -287,19 +287,19 @@ class Delivery:
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, row)
-            given_back = await self._give_back(session, groups, reason, now, repaired=repaired)
+            requeued = await self._requeue(session, groups, reason, now, repaired=repaired)
             await commits.end(session, row.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
-        self._given_back(given_back)
+        self._requeued(requeued)
         _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
-        return Delivered(row.id, run_again=given_back.run_again, lost=given_back.lost)
+        return Delivered(row.id, run_again=requeued.run_again, lost=requeued.lost)
 
     async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
         """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
         lost = [experience.msg_id for group in groups if not group.repeatable for experience in group.experiences]
         return self._history is not None and bool(lost) and await self._history.release(lost)
 
-    def _given_back(self, groups: GivenBack) -> None:
+    def _requeued(self, groups: Requeued) -> None:
         self._metrics.groups.labels("run_again").inc(groups.run_again)
         self._metrics.groups.labels("dropped").inc(groups.dropped)
         self._metrics.groups.labels("repaired").inc(groups.repaired)

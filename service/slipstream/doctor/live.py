@@ -9,7 +9,7 @@ from slipstream.capture.outcomes import Outcomes
 from slipstream.doctor import live_results, uncaptured
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.settings.sidecar import Settings
-from slipstream.store.lately import Lately
+from slipstream.store.health import Health
 from slipstream.terminal.spans import span
 
 RECENT = 3600.0
@@ -146,7 +146,7 @@ class Moment:
     dropped_at: float | None
     waiting: int
     store_full: bool
-    lately: Lately
+    health: Health
     outcomes: Outcomes = field(default_factory=Outcomes)
 
     @property
@@ -175,30 +175,30 @@ def _explorer(moment: Moment) -> Iterator[Finding]:
 
 
 def _trainer(moment: Moment) -> Iterator[Finding]:
-    lately, served, given = moment.lately, moment.lately.served, moment.settings.explorer.train_batch_size
+    health, served, given = moment.health, moment.health.served, moment.settings.explorer.train_batch_size
     batch = f"a batch is {given}" if given else f"a batch of {_ASSUMED_BATCH} is assumed (explorer.train_batch_size)"
     if served is not None and moment.now - served.seen_at >= STALE:
         since = served.experiences_since
-        if since >= 2 * moment.batch and lately.untrained >= moment.batch:
+        if since >= 2 * moment.batch and health.untrained >= moment.batch:
             found = f"{since} experiences were delivered since version {served.version} appeared "
-            found += f"{span(moment.now - served.seen_at)} ago, {lately.untrained} of them more than "
+            found += f"{span(moment.now - served.seen_at)} ago, {health.untrained} of them more than "
             yield NOT_CONSUMING.at("the Trainer", f"{found}{span(STALE)} ago; {batch}")
             return
-    last, left = lately.last_delivery, lately.delivered % moment.batch
+    last, left = health.last_delivery, health.delivered % moment.batch
     if given and left and last is not None and moment.now - last >= _DAY:
         found = f"about {left} experiences; {batch}, and the last commit was {span(moment.now - last)} ago"
         yield LEFTOVERS.at("the Trainer", found)
 
 
 def _lost(moment: Moment) -> Iterator[Finding]:
-    lately, when = moment.lately, f"in the last {span(RECENT)}"
-    if lately.commits_lost:
-        yield COMMITS_LOST.at("the Explorer", f"commits lost {when}: {lately.commits_lost}")
-    if lately.groups_dropped:
-        yield GROUPS_DROPPED.at("the Explorer", f"groups given up {when}: {lately.groups_dropped}")
-    if lately.facade_lost:
+    health, when = moment.health, f"in the last {span(RECENT)}"
+    if health.commits_lost:
+        yield COMMITS_LOST.at("the Explorer", f"commits lost {when}: {health.commits_lost}")
+    if health.groups_dropped:
+        yield GROUPS_DROPPED.at("the Explorer", f"groups given up {when}: {health.groups_dropped}")
+    if health.facade_lost:
         yield FACADE_LOST.at(
-            "the facade", f"groups lost {when}: {lately.facade_lost}; the newest because: {lately.facade_reason}"
+            "the facade", f"groups lost {when}: {health.facade_lost}; the newest because: {health.facade_reason}"
         )
 
 
@@ -210,7 +210,7 @@ def _queues(moment: Moment) -> Iterator[Finding]:
     if moment.waiting > (limit := moment.settings.capture.queue) // 2:
         found = f"{moment.waiting} exchanges wait to be stored; capture.queue is {limit}"
         yield STORE_BEHIND.at("store.url", found)
-    waiting, settings = moment.lately.runs_pending, moment.settings.runs
+    waiting, settings = moment.health.runs_pending, moment.settings.runs
     if waiting + settings.repeat_time > settings.queue:
         yield RUNS_QUEUE_FULL.at("runs.queue", f"{waiting} runs wait, and {settings.queue} may")
 

@@ -76,7 +76,7 @@ PROBLEMS = (
 
 
 def selected(moment: Moment) -> Iterator[Finding]:
-    passed_over = moment.lately.passed_over
+    passed_over = moment.health.passed_over
     reasons = {reason: count for reason, count in passed_over.items() if reason not in _BY_DESIGN}
     if sum(reasons.values()) >= _ENOUGH_TASKS:
         commonest = max(reasons, key=lambda reason: reasons[reason])
@@ -85,7 +85,7 @@ def selected(moment: Moment) -> Iterator[Finding]:
 
 
 def runs(moment: Moment) -> Iterator[Finding]:
-    seen = moment.lately.outcomes
+    seen = moment.health.outcomes
     if not seen.failed + seen.unscored:
         return
     if seen.failed == seen.runs >= _ENOUGH_RUNS:
@@ -99,7 +99,7 @@ def runs(moment: Moment) -> Iterator[Finding]:
 
 
 def groups(moment: Moment) -> Iterator[Finding]:
-    seen, explorer = moment.lately.outcomes, moment.settings.explorer
+    seen, explorer = moment.health.outcomes, moment.settings.explorer
     algorithm = explorer.algorithm_type or "grpo"
     if algorithm not in COMPARING:
         return
@@ -113,14 +113,14 @@ def groups(moment: Moment) -> Iterator[Finding]:
 
 
 def committed(moment: Moment) -> Iterator[Finding]:
-    lately, commit = moment.lately, moment.settings.commit
-    if lately.ready < commit.min_experiences or lately.ready_since is None:
+    health, commit = moment.health, moment.settings.commit
+    if health.ready < commit.min_experiences or health.ready_since is None:
         return
-    waited = moment.now - max(lately.ready_since, lately.last_delivery or 0.0)
+    waited = moment.now - max(health.ready_since, health.last_delivery or 0.0)
     if waited > max(_LEAST_WAIT, _INTERVALS * commit.longest_wait):
-        last = "there was none before" if lately.last_delivery is None else "the last one was before"
+        last = "there was none before" if health.last_delivery is None else "the last one was before"
         when = f"commit.interval is {span(commit.interval)}"
         if commit.schedule is not None:
             when = f'commit.schedule is "{commit.schedule}" ({commit.timezone})'
-        found = f"{lately.ready} experiences wait for {span(waited)}; {when}, {last}"
+        found = f"{health.ready} experiences wait for {span(waited)}; {when}, {last}"
         yield NOT_COMMITTED.at("the Explorer", found)

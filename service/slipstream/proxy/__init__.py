@@ -6,5 +6,5 @@
 
 An agent's connection reads by `reader.RequestReader`, and answers what it does not pass on with a `refusal.Refusal`.
 `gateway.Gateway` is what the connections of one worker share, `upstreams` says where its two routes lead,
-`metrics.Board` counts for all workers.
+`metrics.SharedCounters` counts for all workers.
 """

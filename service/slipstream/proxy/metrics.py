@@ -53,7 +53,7 @@ class ProxyMetrics:
     """One worker's counters.
 
     Args:
-        cells: its row of a `Board`.
+        cells: its row of a `SharedCounters`.
     """
 
     __slots__ = ("_cells",)
@@ -125,7 +125,7 @@ class ProxyMetrics:
         self._cells[_TASKS] = count
 
 
-class Board(Collector):
+class SharedCounters(Collector):
     """The counters of all workers, in memory shared with the processes that are forked after it was made."""
 
     def __init__(self, workers: int) -> None:

@@ -19,7 +19,7 @@ from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import request_fields
 from slipstream.http.pool import Pool
 from slipstream.proxy.gateway import PRODUCTIONS, ROOT, Route
-from slipstream.proxy.metrics import Board, ProxyMetrics
+from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
 from slipstream.proxy.request import Request
 from slipstream.settings.sidecar import Production
 
@@ -114,7 +114,7 @@ def control_route(path: Path) -> Route:
         return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
     pool = Pool(_UnixConnector(path), limits.idle_timeout)
-    return Route("The control API", pool, limits, head, Board(1).row(0), tapped=False, own=_OWN)
+    return Route("The control API", pool, limits, head, SharedCounters(1).row(0), tapped=False, own=_OWN)
 
 
 class _UnixConnector:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
-from slipstream.store import pictures, runs, tasks, webhook
+from slipstream.store import read_models, runs, tasks, webhook
 from slipstream.store.database import Database
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
@@ -85,7 +85,7 @@ class Planner:
     async def _decide(self, task_ids: Sequence[str]) -> dict[str, Decision]:
         """Ask the strategies."""
         async with self._database.read() as session:
-            found = await pictures.tasks(session, task_ids)
+            found = await read_models.tasks(session, task_ids)
         # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
         return await asyncio.to_thread(
             lambda: {name: self._decision(found[name]) for name in task_ids if name in found}

@@ -17,7 +17,7 @@ from slipstream.facade.chats import Chats
 from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
-from slipstream.runs.calling import Call, CallsUnderWay
+from slipstream.runs.in_flight import Call, InFlightCalls
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.store import replays
 from slipstream.store.database import Database
@@ -91,7 +91,7 @@ class Replays:
         self._clock = clock
         self._answered = answered
         self._scored = scored
-        self._under_way = CallsUnderWay(database, membership)
+        self._under_way = InFlightCalls(database, membership)
         self._broken: set[int] = set()
         self._began = 0.0
 

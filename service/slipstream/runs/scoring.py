@@ -12,10 +12,10 @@ from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
-from slipstream.store import pictures, runs, sidecars
+from slipstream.store import read_models, runs, sidecars
 from slipstream.store.database import Database
 from slipstream.store.outcomes import SCORING
-from slipstream.store.pictures import DueRun
+from slipstream.store.read_models import DueRun
 from slipstream.store.runs import Ended
 from slipstream.trajectory import Run
 
@@ -72,7 +72,7 @@ class Scorer:
                 await sidecars.hold(session, owner)
                 await runs.claim_answers(session, owner, _BATCH, now)
         async with self._database.read() as session:
-            due = await pictures.due_runs(session, owner, _BATCH, now)
+            due = await read_models.due_runs(session, owner, _BATCH, now)
         due = due[: await self._affordable(len(due), now)]
         under_way = {asyncio.create_task(self._end(one)): one for one in due}
         errors: list[BaseException] = []

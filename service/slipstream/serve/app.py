@@ -29,11 +29,11 @@ from slipstream import memory
 from slipstream.access.ledger import Book, KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.proxy import open_files
-from slipstream.proxy.channel import Receivers, Sender
+from slipstream.proxy.capture_ipc import Receivers, Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import guard_for
 from slipstream.proxy.limits import AgentLimits
-from slipstream.proxy.metrics import Board, ProxyMetrics
+from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
 from slipstream.proxy.server import GRACE, serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
 from slipstream.serve import prefork
@@ -83,13 +83,13 @@ def serve(settings: Settings) -> int:
     open_files.raise_limit()
     _warn_of_few_open_files(settings)
     with open_sockets(settings.listen, workers) as sockets:  # first: a second sidecar must not touch the store
-        board = Board(workers)
-        production_route(settings.production, os.environ, board.row(0))  # what is wrong with it is said once, here
+        counters = SharedCounters(workers)
+        production_route(settings.production, os.environ, counters.row(0))  # what is wrong with it is said once, here
         guard_for(settings, Book(sockets.ledger, 0))
         proxy = [
             Program(
                 name=f"proxy-{number}",
-                main=partial(_worker, settings, sockets, board, number, pulse),
+                main=partial(_worker, settings, sockets, counters, number, pulse),
                 grace=GRACE + _HAND_OVER + 1,
                 longest_delay=_WORKER_AGAIN,
                 pulse=pulse,
@@ -98,7 +98,7 @@ def serve(settings: Settings) -> int:
         ]
         training = Program(
             name="training",
-            main=partial(_training, settings, sockets, board),
+            main=partial(_training, settings, sockets, counters),
             grace=_DRAIN,
             longest_delay=_TRAINING_AGAIN,
         )
@@ -128,7 +128,7 @@ async def run_worker(
     """One worker of the proxy, until `stop` is set.
 
     Args:
-        metrics: its row of the board.
+        metrics: its row of the counters.
         grace: seconds for answers that are under way at the end.
     """
     capture = settings.capture
@@ -161,7 +161,7 @@ async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
     while True:
         metrics.tasks(len(asyncio.all_tasks()))
         if tap.relieved():
-            await memory.give_back()
+            await memory.step()
         await asyncio.sleep(_KEPT_EACH)
 
 
@@ -171,7 +171,7 @@ async def _beat(pulse: Pulse) -> None:
         await asyncio.sleep(_BEAT)
 
 
-async def run_training(settings: Settings, sockets: Sockets, board: Board, stop: asyncio.Event) -> None:
+async def run_training(settings: Settings, sockets: Sockets, counters: SharedCounters, stop: asyncio.Event) -> None:
     """The stages and the control API, until `stop` is set.
 
     Where the store is away it is waited for, and whoever asks is told so.
@@ -185,10 +185,10 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
     from slipstream.api.control import create_control
     from slipstream.sidecar import Sidecar
 
-    sidecar = Sidecar(settings, board, sockets.registered)
+    sidecar = Sidecar(settings, counters, sockets.registered)
     sidecar.metrics.registry.register(KeyUse(sockets.ledger))
 
-    receivers = Receivers(sidecar.capture.intake.record, sidecar.capture.intake.full)
+    receivers = Receivers(sidecar.capture.writer.record, sidecar.capture.writer.full)
     captures = contextlib.ExitStack()
 
     async def take_captures() -> None:
@@ -243,7 +243,9 @@ async def run_training(settings: Settings, sockets: Sockets, board: Board, stop:
         raise start.failure
 
 
-def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, pulse: Pulse, parent: int) -> None:
+def _worker(
+    settings: Settings, sockets: Sockets, counters: SharedCounters, number: int, pulse: Pulse, parent: int
+) -> None:
     for other in (*sockets.agents[:number], *sockets.agents[number + 1 :], sockets.control, sockets.captures):
         other.close()
 
@@ -256,13 +258,13 @@ def _worker(settings: Settings, sockets: Sockets, board: Board, number: int, pul
     async def main() -> None:
         stop = _stops_on(parent, lambda: None)
         beating = asyncio.create_task(_beat(pulse))
-        await run_worker(fitting, sockets, number, board.row(number), os.environ, stop)
+        await run_worker(fitting, sockets, number, counters.row(number), os.environ, stop)
         beating.cancel()
 
     uvloop.run(main())
 
 
-def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -> None:
+def _training(settings: Settings, sockets: Sockets, counters: SharedCounters, parent: int) -> None:
     sockets.refuse_agents()
 
     def orphaned() -> None:
@@ -279,7 +281,7 @@ def _training(settings: Settings, sockets: Sockets, board: Board, parent: int) -
 
     async def main() -> None:
         stop = _stops_on(parent, orphaned)
-        await run_training(settings, sockets, board, stop)
+        await run_training(settings, sockets, counters, stop)
 
     uvloop.run(main())
 

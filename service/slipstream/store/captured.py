@@ -21,7 +21,7 @@ NUMBERS = 2**32
 sidecars."""
 
 
-class Parcel(NamedTuple):
+class CaptureBatch(NamedTuple):
     """One row: some exchanges that were captured one after the other.
 
     Attributes:
@@ -71,21 +71,21 @@ async def waiting(session: AsyncSession, sidecar: int, *, up_to: int | None = No
     return Waiting(up_to, int(exchanges or 0), int(size or 0))
 
 
-async def add(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel], *, again: bool) -> None:
-    """Write parcels, whose ids are beyond all others of this sidecar.
+async def add(session: AsyncSession, sidecar: int, batches: Sequence[CaptureBatch], *, again: bool) -> None:
+    """Write batches, whose ids are beyond all others of this sidecar.
 
     Args:
         again: they may be there already, because it is not known how an earlier try ended.
     """
     if again:
-        there = CapturedRow.id.between(parcels[0].id, parcels[-1].id)
+        there = CapturedRow.id.between(batches[0].id, batches[-1].id)
         await session.execute(delete(CapturedRow).where(there))
-    rows = [(parcel.id, sidecar, parcel.exchanges, parcel.packed) for parcel in parcels]
+    rows = [(batch.id, sidecar, batch.exchanges, batch.packed) for batch in batches]
     await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
 
 
-async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int, *, up_to: int) -> list[Parcel]:
-    """The oldest parcels of a sidecar: the first, and those after it with which it stays within so many exchanges and
+async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int, *, up_to: int) -> list[CaptureBatch]:
+    """The oldest batches of a sidecar: the first, and those after it with which it stays within so many exchanges and
     bytes.
 
     Args:
@@ -103,19 +103,19 @@ async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int,
         return []
     taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed)
     taken = taken.where(CapturedRow.id.in_(ids))
-    return [Parcel(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
+    return [CaptureBatch(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
 
 
-async def drop(session: AsyncSession, sidecar: int, parcels: Sequence[Parcel]) -> bool:
-    """Delete the oldest parcels of a sidecar; returns whether they were there.
+async def drop(session: AsyncSession, sidecar: int, batches: Sequence[CaptureBatch]) -> bool:
+    """Delete the oldest batches of a sidecar; returns whether they were there.
 
     Raises:
         LeaseLost: some of them were: others are another's by now.
     """
     # by name: between those of its own and those that it took over, others are written meanwhile
-    theirs = CapturedRow.owner == sidecar, CapturedRow.id.in_([parcel.id for parcel in parcels])
+    theirs = CapturedRow.owner == sidecar, CapturedRow.id.in_([batch.id for batch in batches])
     gone = (await session.scalars(delete(CapturedRow).where(*theirs).returning(CapturedRow.id))).all()
-    if gone and len(gone) != len(parcels):
+    if gone and len(gone) != len(batches):
         raise LeaseLost
     return bool(gone)
 

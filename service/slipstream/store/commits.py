@@ -19,7 +19,7 @@ _UNFINISHED = ("sending", "asked")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class Requeued:
     """Result for groups that the Explorer had lost."""
 
     run_again: int = 0
@@ -144,7 +144,7 @@ async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str,
             row.state, row.updated_at = "dropped", now
 
 
-async def give_back(
+async def requeue(
     session: AsyncSession,
     groups: Sequence[ReadyGroup],
     reason: str,
@@ -153,7 +153,7 @@ async def give_back(
     limit: int,
     webhook_runs: bool,
     repaired: bool,
-) -> GivenBack:
+) -> Requeued:
     """The Explorer lost these groups: plan each anew, at most `limit` times over.
 
     Args:
@@ -163,12 +163,12 @@ async def give_back(
     run_again = again = dropped = 0
     for group in groups:
         if group.run_by == "facade":
-            again += await facade.give_back(session, group.id, reason, limit if repaired else None, now)
+            again += await facade.requeue(session, group.id, reason, limit if repaired else None, now)
             continue
         row = await session.get_one(GroupRow, group.id)
         row.updated_at = now
         if row.by_client:
-            again += replay_deliveries.give_back(row, limit if repaired else None)
+            again += replay_deliveries.requeue(row, limit if repaired else None)
         elif row.generation + 1 >= limit or (row.kind == KIND and not webhook_runs):
             row.state = "dropped"
             dropped += 1
@@ -176,7 +176,7 @@ async def give_back(
             row.state = "rerun"
             run_again += 1
             await (webhook if row.kind == KIND else runs).plan_again(session, row, now)
-    return GivenBack(run_again, again, dropped, len(groups) - run_again - again - dropped)
+    return Requeued(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 
 async def delivered_experiences(session: AsyncSession, before: float | None = None) -> int:

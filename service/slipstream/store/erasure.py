@@ -107,16 +107,16 @@ def _named(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def unread(session: AsyncSession) -> list[tuple[int, int]]:
-    """The parcels that wait to be read at this moment: the first and the last number of each sidecar."""
+    """The batches that wait to be read at this moment: the first and the last number of each sidecar."""
     ends = select(func.min(CapturedRow.id), func.max(CapturedRow.id))
     return [(first, last) for first, last in await session.execute(ends.group_by(CapturedRow.id // NUMBERS))]
 
 
-async def still_unread(session: AsyncSession, parcels: Sequence[tuple[int, int]]) -> int:
-    """Exchanges in those of these parcels that still wait."""
-    if not parcels:
+async def still_unread(session: AsyncSession, batches: Sequence[tuple[int, int]]) -> int:
+    """Exchanges in those of these batches that still wait."""
+    if not batches:
         return 0
-    among = or_(*(CapturedRow.id.between(first, last) for first, last in parcels))
+    among = or_(*(CapturedRow.id.between(first, last) for first, last in batches))
     return int(await session.scalar(select(func.sum(CapturedRow.exchanges)).where(among)) or 0)
 
 

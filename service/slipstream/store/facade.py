@@ -134,7 +134,7 @@ async def drop(session: AsyncSession, name: str, reason: str, now: float) -> Non
     group.state, group.reason, group.updated_at = "dropped", reason, now
 
 
-async def give_back(session: AsyncSession, name: str, reason: str, limit: int | None, now: float) -> bool:
+async def requeue(session: AsyncSession, name: str, reason: str, limit: int | None, now: float) -> bool:
     """The Explorer lost this group. With a limit it takes it again: it waits for the next commit, unless so many have
     tried. Returns whether it does."""
     group = await session.get_one(FacadeGroupRow, name)

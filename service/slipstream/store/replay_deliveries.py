@@ -41,7 +41,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     ]
 
 
-def give_back(group: GroupRow, limit: int | None) -> bool:
+def requeue(group: GroupRow, limit: int | None) -> bool:
     """The Explorer lost a client's group. With a limit it takes it again, so many times. Returns whether it does."""
     if limit is None or group.generation + 1 >= limit:
         group.state = "lost"

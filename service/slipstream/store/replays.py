@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import calling, feedback, tasks
+from slipstream.store import feedback, in_flight, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.runs import end_groups, suffixed
 from slipstream.store.tables.capture import TaskRow
@@ -212,7 +212,7 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
         if ending.reward is not None:
             run.state, run.reward, run.breakdown = "scored", ending.reward, dict(ending.breakdown)
     await session.flush()
-    await calling.end_of_runs(session, [pk])
+    await in_flight.end_of_runs(session, [pk])
     await end_groups(session, [run.group_id], now)
     return Ended(run.state, tuple(call.msg_id for call in made), run.policy_version)
 
@@ -233,14 +233,14 @@ async def fail(
     failed = update(RunRow).where(RunRow.id.in_([pk for pk, _ in found]))
     failed = failed.values(state="failed", owner=None, due_at=now, reason=reason, updated_at=now)
     await session.execute(failed.execution_options(synchronize_session=False))
-    await calling.end_of_runs(session, [pk for pk, _ in found])
+    await in_flight.end_of_runs(session, [pk for pk, _ in found])
     await end_groups(session, {group for _, group in found}, now)
     return len(found)
 
 
 async def interrupt(session: AsyncSession, sidecars: Collection[int], now: float) -> int:
     """Give up the open runs that these sidecars, which are gone, may have cut a call of. Returns how many."""
-    left = await calling.left_by(session, sidecars)
+    left = await in_flight.left_by(session, sidecars)
     batches = (left[at : at + _BATCH] for at in range(0, len(left), _BATCH))
     return sum([await fail(session, batch, _INTERRUPTED, now) for batch in batches])
 
@@ -248,7 +248,7 @@ async def interrupt(session: AsyncSession, sidecars: Collection[int], now: float
 async def due(session: AsyncSession, limit: int, now: float, sidecar: int) -> list[int]:
     """Open runs that nothing was heard of for too long, the longest first, without those that another sidecar than this
     one has a call of."""
-    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now, ~calling.elsewhere(sidecar))
+    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now, ~in_flight.elsewhere(sidecar))
     return list(await session.scalars(query.order_by(RunRow.due_at).limit(limit)))
 
 

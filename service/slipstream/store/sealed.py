@@ -77,7 +77,7 @@ class SealedType(TypeDecorator[Any]):
 
 
 class SealedBytes(SealedType):
-    """Bytes that are packed: see `bodies` and `capture.kept`."""
+    """Bytes that are packed: see `bodies` and `capture.redacted`."""
 
     impl = LargeBinary
     cache_ok = True

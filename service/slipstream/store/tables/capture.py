@@ -31,7 +31,7 @@ class CapturedRow(Base):
     exchanges: Mapped[int]
     """Number of exchanges in this row."""
     packed: Mapped[bytes] = mapped_column(SealedBytes)
-    """As `capture.kept` packs them."""
+    """As `capture.redacted` packs them."""
 
 
 class TaskRow(Base):

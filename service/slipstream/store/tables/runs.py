@@ -93,8 +93,8 @@ class RunCallRow(Base):
     started_at: Mapped[float]
 
 
-class CallUnderWayRow(Base):
-    """A call of an agent replay that may not have reached its agent yet: see `calling`."""
+class InFlightCallRow(Base):
+    """A call of an agent replay that may not have reached its agent yet: see `in_flight`."""
 
     __tablename__ = "calls_under_way"
 

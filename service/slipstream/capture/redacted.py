@@ -36,7 +36,7 @@ _IDENTITY_HEADERS = (b"authorization", b"api-key", b"x-api-key", b"x-goog-api-ke
 _IDENTITY_FIELDS = ("user", "safety_identifier")
 
 
-class Kept(msgspec.Struct, array_like=True):
+class RedactedExchange(msgspec.Struct, array_like=True):
     """An exchange as it waits to be read.
 
     Attributes:
@@ -72,14 +72,14 @@ class Kept(msgspec.Struct, array_like=True):
     tenant: str = DEFAULT
 
 
-pack_kept = msgspec.msgpack.Encoder().encode
-"""Several `Kept`, as one text of bytes."""
+pack_exchanges = msgspec.msgpack.Encoder().encode
+"""Several `RedactedExchange`, as one text of bytes."""
 
-unpack_kept = msgspec.msgpack.Decoder(list[Kept]).decode
-"""The `Kept` that were packed. Raises msgspec.MsgspecError where another release packed them."""
+unpack_exchanges = msgspec.msgpack.Decoder(list[RedactedExchange]).decode
+"""The `RedactedExchange` that were packed. Raises msgspec.MsgspecError where another release packed them."""
 
 
-class Keeper:
+class ExchangeRedactor:
     """Says what is to be kept of an exchange.
 
     Args:
@@ -95,10 +95,10 @@ class Keeper:
         # what says `"store": false` is not to be kept at all
         self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',)})
 
-    def keep(self, exchange: Exchange) -> Kept | NotCaptured:
+    def redact(self, exchange: Exchange) -> RedactedExchange | NotCaptured:
         """Return the exchange as it may be stored, or why it is not captured; takes any bodies."""
         try:
-            return self._keep(exchange)
+            return self._redacted(exchange)
         except (Unreadable, Undecodable) as error:
             if not exchange.complete and error.reason not in _WHATEVER_CAME:
                 return NotCaptured("incomplete")  # what is wrong with a part of an answer says nothing
@@ -106,7 +106,7 @@ class Keeper:
         except RedactionFailed:
             return NotCaptured("redaction_failed")
 
-    def _keep(self, exchange: Exchange) -> Kept:
+    def _redacted(self, exchange: Exchange) -> RedactedExchange:
         if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
             raise Unreadable("not_a_chat")
         fields = header_fields(exchange.request_headers)
@@ -134,7 +134,7 @@ class Keeper:
             answer = self._redacted_answer(plain, _choices_asked(asked), streamed, whole, redacted is not asked)
 
         retry = fields.get(b"x-stainless-retry-count", b"").strip()
-        kept = Kept(
+        kept = RedactedExchange(
             request=request,
             answer=answer,
             credentials=self._credentials(exchange, fields),

@@ -1,6 +1,6 @@
 """Several sidecars on one PostgreSQL, under load, one of them killed every few seconds and started again at once.
 
-    python -m chaos.in_turns --minutes 5
+    python -m chaos.alternating_kills --minutes 5
 
 The agents of the other schedules, but persistent: what fails because of a kill they ask again, of the other sidecar.
 """
@@ -123,7 +123,7 @@ def table(verdict: Verdict, minutes: float, command: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m chaos.in_turns", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m chaos.alternating_kills", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="of load and kills (default: %(default)s)")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills (default: %(default)s)")
     parser.add_argument("--agents", type=int, default=8, help="at once (default: %(default)s)")

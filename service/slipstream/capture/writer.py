@@ -1,6 +1,6 @@
-"""From the proxy's tap to the store, as little as can be done to a call: what is done with it comes when there is time.
+"""Write captured exchanges to the store in batches, redacted and otherwise as they came; the recorder reads them later.
 
-record ─▶ queue ─▶ kept: checked by its head, redacted ─▶ the table `captured` ─▶ Recorder
+record ─▶ queue ─▶ checked by its head, redacted ─▶ the table `captured` ─▶ Recorder
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import structlog
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
-from slipstream.capture.kept import Keeper, Kept, pack_kept
+from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.store import captured, sidecars
-from slipstream.store.captured import Parcel
+from slipstream.store.captured import CaptureBatch
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -26,10 +26,10 @@ _log = structlog.get_logger(__name__)
 _BATCH = 1000
 """Exchanges written in one transaction: enough to share its cost, few enough to keep feedback's writes prompt."""
 
-_PARCEL = 250
+_ROW = 250
 """Exchanges in one row of the store, ..."""
 
-_PARCEL_BYTES = 16 * 1024**2
+_ROW_BYTES = 16 * 1024**2
 """... and bytes of their bodies, where it is more than one: far below what a row can hold."""
 
 _GATHER = 0.05
@@ -37,7 +37,7 @@ _GATHER = 0.05
 is said of an answer in the meantime waits for it."""
 
 
-class Intake:
+class CaptureWriter:
     """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them.
 
     Args:
@@ -51,7 +51,7 @@ class Intake:
         self,
         database: Database,
         backlog: Backlog,
-        keeper: Keeper,
+        redactor: ExchangeRedactor,
         metrics: Metrics,
         *,
         store_full: Callable[[], bool] = lambda: False,
@@ -61,7 +61,7 @@ class Intake:
     ) -> None:
         self._database = database
         self._backlog = backlog
-        self._keeper = keeper
+        self._redactor = redactor
         self._metrics = metrics
         self._store_full = store_full
         self._limit_bytes = limit_bytes
@@ -103,10 +103,10 @@ class Intake:
                 self._enough.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._enough.wait(), _GATHER)
-            batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
-            self._bytes -= sum(map(_size, batch))
+            exchanges = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+            self._bytes -= sum(map(_size, exchanges))
             # the control API shares this event loop
-            self._unwritten = await asyncio.to_thread(self._keep, batch)
+            self._unwritten = await asyncio.to_thread(self._pack, exchanges)
         if self._unwritten:
             await self._write(self._backlog.owner)
         return bool(self._queue)
@@ -121,40 +121,40 @@ class Intake:
             self._metrics.dropped.labels("lease_lost").inc(exchanges)
         else:
             first = self._backlog.last_id + 1
-            parcels = [Parcel(first + at, *some) for at, some in enumerate(self._unwritten)]
+            batches = [CaptureBatch(first + at, *some) for at, some in enumerate(self._unwritten)]
             async with self._database.write(alone=False) as session:
                 await sidecars.hold(session, owner)
-                await captured.add(session, owner, parcels, again=self._tried is not None)
+                await captured.add(session, owner, batches, again=self._tried is not None)
                 self._tried = owner  # from here on it may come to its end, and nobody hear of it
-            self._backlog.added(owner, parcels)
+            self._backlog.added(owner, batches)
             self._written()
         self._unwritten, self._tried = [], None
 
-    def _keep(self, batch: Sequence[Exchange]) -> list[tuple[int, bytes]]:
-        parcels: list[tuple[int, bytes]] = []
-        some: list[Kept] = []
+    def _pack(self, exchanges: Sequence[Exchange]) -> list[tuple[int, bytes]]:
+        packed: list[tuple[int, bytes]] = []
+        some: list[RedactedExchange] = []
         size = 0
-        for exchange in batch:
-            if (kept := self._kept(exchange)) is not None:
-                more = len(kept.request) + len(kept.answer)
-                if some and (len(some) == _PARCEL or size + more > _PARCEL_BYTES):
-                    parcels.append((len(some), pack_kept(some)))
+        for exchange in exchanges:
+            if (redacted := self._redacted(exchange)) is not None:
+                more = len(redacted.request) + len(redacted.answer)
+                if some and (len(some) == _ROW or size + more > _ROW_BYTES):
+                    packed.append((len(some), pack_exchanges(some)))
                     some, size = [], 0
-                some.append(kept)
+                some.append(redacted)
                 size += more
-        return [*parcels, (len(some), pack_kept(some))] if some else parcels
+        return [*packed, (len(some), pack_exchanges(some))] if some else packed
 
-    def _kept(self, exchange: Exchange) -> Kept | None:
-        kept: Kept | NotCaptured
+    def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
+        redacted: RedactedExchange | NotCaptured
         try:
-            kept = NotCaptured("store_full") if self._store_full() else self._keeper.keep(exchange)
+            redacted = NotCaptured("store_full") if self._store_full() else self._redactor.redact(exchange)
         except Exception:  # noqa: BLE001 - the others of its batch are kept all the same
             _log.exception("capture_unreadable")
-            kept = NotCaptured("unreadable")
-        if isinstance(kept, NotCaptured):
-            self._metrics.not_captured.labels(kept.reason).inc()
+            redacted = NotCaptured("unreadable")
+        if isinstance(redacted, NotCaptured):
+            self._metrics.not_captured.labels(redacted.reason).inc()
             return None
-        return kept
+        return redacted
 
 
 def _size(exchange: Exchange) -> int:

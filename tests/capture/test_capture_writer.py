@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import delete, select
 
 from slipstream.capture.backlog import Backlog
-from slipstream.capture.intake import Intake
-from slipstream.capture.kept import Keeper, Kept, unpack_kept
+from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, unpack_exchanges
+from slipstream.capture.writer import CaptureWriter
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
@@ -44,26 +44,26 @@ Body = Callable[[Any], bytes]
 
 
 class Written:
-    """An Intake over a store of its own."""
+    """An CaptureWriter over a store of its own."""
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
         self.database = database
         self.metrics = Metrics(CollectorRegistry())
 
-    async def take(self, *exchanges: Exchange, rules: tuple[Any, ...] = KINDS) -> list[Kept]:
+    async def take(self, *exchanges: Exchange, rules: tuple[Any, ...] = KINDS) -> list[RedactedExchange]:
         """What is written of them."""
         redactor = Redactor([RedactRule.model_validate(rule) for rule in rules])
-        intake = Intake(
-            self.database, Backlog(2**30), Keeper(redactor, MAX_BODY), self.metrics,
+        writer = CaptureWriter(
+            self.database, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY), self.metrics,
             limit_bytes=2**30, written=lambda: None, wake=lambda: None,
         )  # fmt: skip
         for went_by in exchanges:
-            intake.record(went_by)
-        while await intake.step():
+            writer.record(went_by)
+        while await writer.step():
             pass
         async with self.database.read() as session:
-            return [kept for row in await session.scalars(select(CapturedRow)) for kept in unpack_kept(row.packed)]
+            return [kept for row in await session.scalars(select(CapturedRow)) for kept in unpack_exchanges(row.packed)]
 
     def holds(self, text: str) -> bool:
         files = b"".join(file.read_bytes() for file in self.folder.iterdir())
@@ -199,14 +199,14 @@ async def test_two_users_are_told_apart_though_their_names_are_redacted(written:
 async def test_one_exchange_that_fails_takes_no_other_with_it(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = Keeper.keep
+    keep = ExchangeRedactor.redact
 
-    def fails_once(self: Keeper, went_by: Exchange) -> Any:
+    def fails_once(self: ExchangeRedactor, went_by: Exchange) -> Any:
         if went_by.started_at == 1.0:
             raise ZeroDivisionError
         return keep(self, went_by)
 
-    monkeypatch.setattr(Keeper, "keep", fails_once)
+    monkeypatch.setattr(ExchangeRedactor, "redact", fails_once)
     assert len(await written.take(exchange(), exchange(started_at=1.0), exchange())) == 2
     reason = {"reason": "unreadable"}
     assert written.metrics.registry.get_sample_value("slipstream_calls_not_captured_total", reason) == 1

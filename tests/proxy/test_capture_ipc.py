@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from serving import until
 
-from slipstream.proxy.channel import Receivers, Sender, frame
-from slipstream.proxy.metrics import Board
+from slipstream.proxy.capture_ipc import Receivers, Sender, frame
+from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tap import Exchange, Recording, Room
 
 MB = 1024 * 1024
@@ -58,7 +58,7 @@ class Training:
         return [number(exchange) for exchange in self.taken]
 
 
-NewSender = Callable[..., tuple[Sender, Board]]
+NewSender = Callable[..., tuple[Sender, SharedCounters]]
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ async def training(tmp_path: Path) -> AsyncIterator[Training]:
 async def new_sender(training: Training) -> AsyncIterator[NewSender]:
     senders = []
 
-    def new(*, limit: int = 20_000, limit_bytes: int = 64 * MB) -> tuple[Sender, Board]:
-        board = Board(1)
-        senders.append(Sender(training.path, board.row(0), wanted=True, limit=limit, limit_bytes=limit_bytes))
-        return senders[-1], board
+    def new(*, limit: int = 20_000, limit_bytes: int = 64 * MB) -> tuple[Sender, SharedCounters]:
+        counters = SharedCounters(1)
+        senders.append(Sender(training.path, counters.row(0), wanted=True, limit=limit, limit_bytes=limit_bytes))
+        return senders[-1], counters
 
     yield new
     for sender in senders:
@@ -109,11 +109,11 @@ async def test_frames_are_read_however_they_are_split(size: int) -> None:
 
 async def test_a_stream_of_many_events_arrives_whole(training: Training, new_sender: NewSender) -> None:
     events = [b"%0100d" % event for event in range(10_000)]
-    sender, board = new_sender()
+    sender, counters = new_sender()
     sender.record(recording(1, answer=events))
     await until(lambda: training.taken)
     assert training.taken[0].response_body == b"".join(events)
-    assert board.dropped == 0
+    assert counters.dropped == 0
 
 
 async def test_the_longest_bodies_arrive_whole(training: Training, new_sender: NewSender) -> None:
@@ -127,14 +127,14 @@ async def test_the_longest_bodies_arrive_whole(training: Training, new_sender: N
 
 
 async def test_a_backlog_that_is_gone_is_told_once(training: Training, new_sender: NewSender) -> None:
-    sender, board = new_sender()
+    sender, counters = new_sender()
     sender.record(recording(0))
     await until(lambda: training.taken)
     assert not sender.relieved(), "there was none"
     training.full = True
     for one in range(200):
         sender.record(recording(one, request=[b"x" * 100_000]))
-    await until(lambda: 0 < board.waiting < 200)
+    await until(lambda: 0 < counters.waiting < 200)
     assert not sender.relieved(), "it is still there"
     training.full = False
     await until(lambda: len(training.taken) == 201)
@@ -146,31 +146,31 @@ async def test_a_backlog_that_is_gone_is_told_once(training: Training, new_sende
 async def test_what_a_slow_training_side_does_not_take_is_dropped_and_counted_exactly(
     training: Training, new_sender: NewSender, bounds: dict[str, int]
 ) -> None:
-    sender, board = new_sender(**bounds)
+    sender, counters = new_sender(**bounds)
     training.full = True
     body, told = [b"x" * 10_000], 1000
     for one in range(told):
         sender.record(recording(one, request=body, answer=body))
         if one % 10 == 0:
             await asyncio.sleep(0)
-        assert board.waiting <= 50
-    assert board.dropped > told / 2
+        assert counters.waiting <= 50
+    assert counters.dropped > told / 2
     training.full = False
-    await until(lambda: len(training.taken) + board.dropped == told)
+    await until(lambda: len(training.taken) + counters.dropped == told)
     assert training.numbers == sorted(training.numbers)
-    assert board.waiting == 0
-    assert board.dropped_at is not None
+    assert counters.waiting == 0
+    assert counters.dropped_at is not None
 
 
 async def test_what_waits_for_the_kernel_is_bounded_in_bytes(training: Training, new_sender: NewSender) -> None:
     """What is handed to the transport is counted nowhere, so it must not be much."""
-    sender, board = new_sender()
+    sender, counters = new_sender()
     training.full = True
     body = [b"x" * MB]
     for one in range(30):
         sender.record(recording(one, request=body, answer=body))
     await asyncio.sleep(0.1)
-    assert board.waiting >= 27
+    assert counters.waiting >= 27
     training.full = False
     await until(lambda: len(training.taken) == 30)
 
@@ -178,11 +178,11 @@ async def test_what_waits_for_the_kernel_is_bounded_in_bytes(training: Training,
 async def test_nothing_is_lost_while_the_training_side_is_not_there(training: Training, new_sender: NewSender) -> None:
     training.stop()
     training.path.unlink()
-    sender, board = new_sender()
+    sender, counters = new_sender()
     for one in range(100):
         sender.record(recording(one))
     await asyncio.sleep(0.05)
-    assert board.waiting == 100
+    assert counters.waiting == 100
     await training.start()
     await until(lambda: training.numbers == list(range(100)))
 
@@ -200,7 +200,7 @@ async def test_a_frame_that_is_cut_by_the_receivers_end_is_no_exchange_and_the_r
 
     training.path.unlink()
     dying = await asyncio.start_unix_server(dies_in_mid_frame, str(training.path))
-    sender, board = new_sender()
+    sender, counters = new_sender()
     sender.record(recording(0, answer=[os.urandom(4 * MB)]))
     await cut.wait()
     dying.close()
@@ -208,7 +208,7 @@ async def test_a_frame_that_is_cut_by_the_receivers_end_is_no_exchange_and_the_r
         sender.record(recording(one))
     await training.start()
     await until(lambda: training.numbers == list(range(1, 20)))
-    assert board.dropped == 0
+    assert counters.dropped == 0
 
 
 async def test_a_worker_that_dies_in_mid_frame_leaves_nothing(training: Training) -> None:
@@ -224,11 +224,11 @@ async def test_a_worker_that_dies_in_mid_frame_leaves_nothing(training: Training
 
 async def test_at_the_end_everything_is_handed_over(training: Training, new_sender: NewSender) -> None:
     """Also what is already out of the queue and still in this process's buffers."""
-    sender, board = new_sender()
+    sender, counters = new_sender()
     training.full = True
     for one in range(20):
         sender.record(recording(one, answer=[os.urandom(100_000)]))
-    await until(lambda: board.waiting < 20)
+    await until(lambda: counters.waiting < 20)
     draining = asyncio.create_task(sender.drain(10))
     for _ in range(20):
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Reading what was captured waits for production and the intake, and never for ever."""
+"""Reading what was captured waits for production and the writer, and never for ever."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from slipstream.capture.turns import LONGEST, Turns, waited_for_cpu
+from slipstream.capture.throttle import LONGEST, RecorderThrottle, waited_for_cpu
 
 
 class Machine:
-    """A clock, a CPU that others want too, and an intake."""
+    """A clock, a CPU that others want too, and an writer."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.waited: float | None = 5.0
         self.behind = False
-        self.turns = Turns(lambda: self.behind, lambda: self.waited, lambda: self.now)
+        self.turns = RecorderThrottle(lambda: self.behind, lambda: self.waited, lambda: self.now)
 
     def passes(self, seconds: float, waiting: float = 0.0) -> None:
         """Time passes, of which this process waits for the CPU for a part."""

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 def test_nothing_acknowledged_is_lost_and_nothing_is_delivered_twice_or_in_part() -> None:
     folders = (TESTS / "chaos", TESTS / "support", TESTS / "trinity", TESTS.parent / "benchmarks")
     ended = subprocess.run(
-        [sys.executable, "-m", "chaos.in_turns", "--minutes", "0.25", "--agents", "3"],
+        [sys.executable, "-m", "chaos.alternating_kills", "--minutes", "0.25", "--agents", "3"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
         capture_output=True,
         text=True,

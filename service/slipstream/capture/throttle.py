@@ -1,4 +1,4 @@
-"""The throttle of the recorder: if CPU time is short, production and the intake go first."""
+"""The throttle of the recorder: if CPU time is short, production and the writer go first."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NANOSECOND = 1e-9
 _TASKS = Path("/proc/self/task")
 
 
-class Turns:
+class RecorderThrottle:
     """Says how long the next turn is to be put off.
 
     Args:
-        behind: whether the Intake has more to do than it gets done.
+        behind: whether the CaptureWriter has more to do than it gets done.
         waited: seconds that this process has waited for a CPU so far, None where the system does not tell.
         clock: seconds, monotonic.
     """

@@ -1,7 +1,7 @@
 """Calls of agent replays that are under way: what the end of a run has to know of them.
 
 A run's calls and its end may come to different sidecars. What is known of the calls is in the store where there can be
-others (`store.calling`), and in memory where there are none.
+others (`store.in_flight`), and in memory where there are none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.cluster.membership import Membership
-from slipstream.store import calling, sidecars
+from slipstream.store import in_flight, sidecars
 from slipstream.store.database import Database
 from slipstream.store.replays import Known
 
@@ -47,7 +47,7 @@ class Call:
     sent: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class CallsUnderWay:
+class InFlightCalls:
     """The calls from before they are sent to the Explorer until their agent has the whole answer.
 
     Args:
@@ -73,7 +73,7 @@ class CallsUnderWay:
         if self._database.shared or not run.called:
             async with self._database.write(alone=False) as session:
                 await sidecars.hold(session, self._membership.id)
-                row = await calling.begin(session, run.pk, self._membership.id)
+                row = await in_flight.begin(session, run.pk, self._membership.id)
             if row is None:
                 return None
         call = Call(run.pk, row if self._database.shared else None)
@@ -90,7 +90,7 @@ class CallsUnderWay:
     async def tell_read(self, session: AsyncSession, call: Call) -> None:
         """Have the store say, with what else this transaction writes, that the agent is about to have a part of it."""
         if call.row is not None:
-            await calling.note_reading(session, call.row)
+            await in_flight.note_reading(session, call.row)
             call.told = True
 
     def end(self, call: Call) -> None:
@@ -113,7 +113,7 @@ class CallsUnderWay:
         """Have the store forget the calls of which nothing is left to be told."""
         if over := list(self._over):
             async with self._database.write(alone=False) as session:
-                await calling.end(session, over)
+                await in_flight.end(session, over)
             self._over.difference_update(over)
 
     async def read_to_the_end(self, run_pk: int) -> bool:
@@ -131,7 +131,7 @@ class CallsUnderWay:
 
     async def read_elsewhere(self, session: AsyncSession, run_pk: int) -> bool:
         """Return whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
-        return await calling.read_elsewhere(session, run_pk, self._membership.id)
+        return await in_flight.read_elsewhere(session, run_pk, self._membership.id)
 
     async def _others_send(self, run_pk: int) -> bool:
         async with self._database.read() as session:

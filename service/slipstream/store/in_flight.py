@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlalchemy import ColumnElement, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.tables.runs import CallUnderWayRow, RunRow
+from slipstream.store.tables.runs import InFlightCallRow, RunRow
 
 
 async def begin(session: AsyncSession, run_pk: int, sidecar: int) -> int | None:
@@ -21,7 +21,7 @@ async def begin(session: AsyncSession, run_pk: int, sidecar: int) -> int | None:
     begun = update(RunRow).where(RunRow.id == run_pk, RunRow.state == "open").values(called=True)
     if not (await session.execute(begun)).rowcount:  # type: ignore[attr-defined]
         return None
-    row = CallUnderWayRow(run_pk=run_pk, owner=sidecar, reading=False)
+    row = InFlightCallRow(run_pk=run_pk, owner=sidecar, reading=False)
     session.add(row)
     await session.flush()
     return row.id
@@ -29,33 +29,33 @@ async def begin(session: AsyncSession, run_pk: int, sidecar: int) -> int | None:
 
 async def note_reading(session: AsyncSession, pk: int) -> None:
     """The agent is about to have a part of the answer."""
-    await session.execute(update(CallUnderWayRow).where(CallUnderWayRow.id == pk).values(reading=True))
+    await session.execute(update(InFlightCallRow).where(InFlightCallRow.id == pk).values(reading=True))
 
 
 async def end(session: AsyncSession, pks: Collection[int]) -> None:
     """Nothing is left to be told of these calls."""
-    await session.execute(delete(CallUnderWayRow).where(CallUnderWayRow.id.in_(pks)))
+    await session.execute(delete(InFlightCallRow).where(InFlightCallRow.id.in_(pks)))
 
 
 async def end_of_runs(session: AsyncSession, run_pks: Collection[int]) -> None:
     """Runs have ended: whatever is under way for them is nobody's."""
-    await session.execute(delete(CallUnderWayRow).where(CallUnderWayRow.run_pk.in_(run_pks)))
+    await session.execute(delete(InFlightCallRow).where(InFlightCallRow.run_pk.in_(run_pks)))
 
 
 async def read_elsewhere(session: AsyncSession, run_pk: int, sidecar: int) -> bool:
     """Return whether another sidecar has sent the run's agent a part of an answer, and not yet all of it."""
-    theirs = exists().where(CallUnderWayRow.run_pk == run_pk, CallUnderWayRow.owner != sidecar, CallUnderWayRow.reading)
+    theirs = exists().where(InFlightCallRow.run_pk == run_pk, InFlightCallRow.owner != sidecar, InFlightCallRow.reading)
     return bool(await session.scalar(select(theirs)))
 
 
 def elsewhere(sidecar: int) -> ColumnElement[bool]:
     """Return the condition that another sidecar has a call of a `RunRow` under way."""
-    return exists().where(CallUnderWayRow.run_pk == RunRow.id, CallUnderWayRow.owner != sidecar)
+    return exists().where(InFlightCallRow.run_pk == RunRow.id, InFlightCallRow.owner != sidecar)
 
 
 async def left_by(session: AsyncSession, sidecars: Collection[int]) -> list[int]:
     """The open runs that these sidecars had begun a call of, whose answer may not have reached its agent, or whose
     endpoint they waited for, so that its agent's end reaches nobody."""
-    theirs = exists().where(CallUnderWayRow.run_pk == RunRow.id, CallUnderWayRow.owner.in_(sidecars))
+    theirs = exists().where(InFlightCallRow.run_pk == RunRow.id, InFlightCallRow.owner.in_(sidecars))
     waited_for = RunRow.called & RunRow.owner.in_(sidecars)
     return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", theirs | waited_for)))

@@ -30,7 +30,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class Health:
     """
     Attributes:
         served: None where no version is known.
@@ -63,9 +63,9 @@ class Lately:
     ready_since: float | None
 
 
-async def lately(
+async def health(
     session: AsyncSession, served: int | None, *, recent: float, old: float, tenant: str | None = None
-) -> Lately:
+) -> Health:
     """
     Args:
         served: the policy version that the Explorer serves.
@@ -84,7 +84,7 @@ async def lately(
     newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)
     pending = select(func.count()).where(RunRow.state == "pending")
     waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_(("ready", "committing")))
-    return Lately(
+    return Health(
         served=None
         if version is None
         else Served(

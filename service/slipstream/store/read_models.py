@@ -64,14 +64,14 @@ async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) ->
         .limit(limit)
     )
     rows = (await session.execute(query)).all()
-    pictures = await tasks(session, {task_id for _, task_id, _, _ in rows})
+    read_models = await tasks(session, {task_id for _, task_id, _, _ in rows})
     about_runs = await feedback.about_runs(session, {run.id for run, *_ in rows})
     about_calls = await feedback.about_calls(session, {call for _, _, call, _ in rows if call is not None})
     replayed = await _replayed(session, {run.id for run, _, call, _ in rows if call is None})
     made = await asyncio.to_thread(_policy_calls, [replayed.get(run.id, (run,)) for run, *_ in rows])
     due = []
     for (run, task_id, call, position), calls in zip(rows, made, strict=True):
-        task, replay = pictures[task_id], call is None
+        task, replay = read_models[task_id], call is None
         ending = run.ending or {}
         said = ending.get("metadata")
         picture = Run(

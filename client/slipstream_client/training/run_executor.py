@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from slipstream_client import said
+from slipstream_client import validation
 from slipstream_client.context import Context, Scope, enter
 from slipstream_client.errors import SidecarAway, SlipstreamError
 from slipstream_client.service import AsyncService, Request, T, finish_run, get_run
@@ -39,7 +39,7 @@ class Dropped(Exception):
         self.reason = reason
 
 
-class Conductor:
+class RunExecutor:
     """Conducts runs.
 
     Args:
@@ -77,7 +77,7 @@ class Conductor:
     async def drop(self, replay: GuardedReplay, problem: Dropped) -> Dropped:
         """Tell the sidecar why a run is dropped, where it does not know already or is away. Returns the problem."""
         if problem.reason not in ENDED:
-            why = said.clean(str(problem))[:MAX_ERROR]
+            why = validation.clean(str(problem))[:MAX_ERROR]
             with suppress(Dropped):  # where it does not arrive, the sidecar closes the run after a time
                 await self._send(finish_run(replay, error=why, side_effects=_told(replay)))
         return problem
