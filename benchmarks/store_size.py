@@ -47,7 +47,7 @@ from slipstream.sidecar import Sidecar
 from slipstream.store import commits, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
-from slipstream.store.tables.commits import CommitRow
+from slipstream.store.states import CommitState
 
 _BYTES_A_CALL = 800
 _BATCH = 500
@@ -120,18 +120,18 @@ async def _round(store: _Store, rng: random.Random) -> None:
         await runs.answer(session, answers, now)
     async with store.timed(f"scoring step, {_RUNS} runs"):
         await sidecar.scorer.step()
-    commit = CommitRow(
-        trigger="interval", groups=0, experiences=0, explorer_ready=0, explorer_total=0, explorer_step=0,
-        started_at=time.time(),
-    )  # fmt: skip
     async with store.timed("begin a commit"), sidecar.database.write() as session:
         before = await commits.last(session)
-        begun = await commits.begin(session, commit, None if before is None else before.id)
+        begun = await commits.begin(
+            session, "interval", 0, time.time(), ready=0, total=0, step=0, after=None if before is None else before[0]
+        )
         assert begun is not None, "nobody else delivers"
+        commit, groups = begun
+        await commits.ask(session, commit.id, 0)
     async with store.timed("end a commit"), sidecar.database.write() as session:
         await commits.deliver(session, commit.id, time.time())
-        taken = sum(group.size for group in begun)
-        await commits.end(session, commit.id, "delivered", time.time(), experiences=taken)
+        taken = sum(group.size for group in groups)
+        await commits.end(session, commit.id, CommitState.DELIVERED, time.time(), experiences=taken)
     async with store.timed("GET /metrics"):
         await observe.metrics(sidecar)
     async with store.timed("GET /status"):

@@ -14,8 +14,8 @@ from slipstream.cluster.clock import ClockWatch
 from slipstream.store import budget, commits, replays, webhook
 from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
+from slipstream.store.states import CommitState
 from slipstream.store.tables.capture import TaskRow
-from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
@@ -155,12 +155,15 @@ async def test_what_was_delivered_is_added_up_in_its_order_and_not_by_its_dates(
     await database.open()
     for experiences, ended_at in ((5, NOW), (7, NOW + HALF_AN_HOUR), (2, NOW + 1), (3, NOW + 2)):
         async with database.write() as session:
-            row = CommitRow(
-                trigger="interval", groups=1, experiences=experiences, explorer_ready=0, explorer_total=0,
-                explorer_step=0, started_at=ended_at,
-            )  # fmt: skip
-            assert await commits.begin(session, row, after=(await commits.last(session) or row).id) == []
-            await commits.end(session, row.id, "delivered", ended_at, experiences=experiences)
+            last = await commits.last(session)
+            begun = await commits.begin(
+                session, "interval", 1, ended_at, ready=0, total=0, step=0, after=None if last is None else last[0]
+            )
+            assert begun is not None
+            commit, groups = begun
+            assert groups == []
+            await commits.ask(session, commit.id, 0)
+            await commits.end(session, commit.id, CommitState.DELIVERED, ended_at, experiences=experiences)
     async with database.read() as session:
         assert await commits.delivered_experiences(session) == 17
     await database.close()

@@ -5,6 +5,7 @@ Configuration keys, strategies, calculators, and capture's headers and reasons h
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -295,3 +296,15 @@ def test_every_decision_is_in_the_list_and_fits_on_a_page() -> None:
             "Decision",
             "Consequences",
         ], page
+
+
+def test_the_ways_through_the_code_name_what_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| .+ \| `([\w/]+\.py)` `([\w.]+)` \|$", page, re.M)
+    assert len(steps) > 10
+    for file, name in steps:
+        body = ast.parse((ROOT / "service" / "slipstream" / file).read_text(encoding="utf-8")).body
+        for part in name.split("."):
+            found = [each for each in body if getattr(each, "name", None) == part]
+            assert found, f"{file} has no {name}"
+            body = getattr(found[0], "body", [])

@@ -110,16 +110,15 @@ async def test_a_batch_that_was_stored_after_all_can_be_tried_again(database: Da
 
 
 async def test_marks_that_waited_are_applied(database: Database) -> None:
-    def mark(name: str, **fields: Any) -> MarkRow:
-        expires = fields.pop("expires_at", NOW + 60)
-        return MarkRow(id=name, labels=[name], meta={name: 1}, created_at=NOW, expires_at=expires, **fields)
+    def mark(name: str, task_id: str | None = None, msg_id: str | None = None, ttl: float = 60) -> tasks.NewMark:
+        return tasks.NewMark(name, task_id, msg_id, [name], {name: 1}, ttl)
 
     async with database.write() as session:
         for waiting in (
-            mark("by_task", task_id="t"), mark("by_answer", msg_id="m2"), mark("late", task_id="t", expires_at=NOW),
+            mark("by_task", task_id="t"), mark("by_answer", msg_id="m2"), mark("late", task_id="t", ttl=0),
             mark("elsewhere", task_id="u"), mark("again", task_id="t"),
         ):  # fmt: skip
-            await tasks.add_mark(session, waiting)
+            await tasks.add_mark(session, waiting, NOW)
     left = await add(
         database,
         new("t", "m1", new_task=True, decision=LEFT),

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES
 
 from slipstream.store.database import Database
-from slipstream.store.tables.base import ID_LENGTH, REF_LENGTH
+from slipstream.store.lengths import ID_LENGTH, REF_LENGTH
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tenancy import tenants, with_one_named
 from slipstream.tenants import DEFAULT, NAME, name_of, qualified, split, tenant_of

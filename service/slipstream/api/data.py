@@ -15,7 +15,7 @@ from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
 from slipstream.store import erasure
 from slipstream.store.erasure import Kind
-from slipstream.store.tables.base import ID_LENGTH
+from slipstream.store.lengths import ID_LENGTH
 
 router = APIRouter(tags=["privacy"])
 

@@ -13,7 +13,6 @@ from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.http.body import Body, MsgId, Name
 from slipstream.store import tasks
-from slipstream.store.tables.feedback import MarkRow
 
 router = APIRouter(tags=["marks"])
 
@@ -35,22 +34,17 @@ class MarkBody(Body):
 @router.post("/marks", status_code=202)
 async def post_mark(body: MarkBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, str]:
     """Store a mark. It is `applied` where its task is stored, else `waiting` until the ttl of `explicit_mark`."""
-    now = time.time()
-    mark = MarkRow(
-        id=uuid.uuid4().hex,
-        labels=sidecar.redactor.redact(body.labels),
-        meta=sidecar.redactor.redact(body.metadata),
-        state="waiting",
-        created_at=now,
-        expires_at=now + sidecar.settings.selection.mark_ttl(),
-    )
+    name = uuid.uuid4().hex
+    labels, metadata = sidecar.redactor.redact(body.labels), sidecar.redactor.redact(body.metadata)
     async with sidecar.database.write() as session:
+        task_id = msg_id = None
         if body.task_id is not None:
-            mark.task_id = await reference(session, scope, "task_id", stored_id(sidecar, body.task_id))
+            task_id = await reference(session, scope, "task_id", stored_id(sidecar, body.task_id))
         elif body.msg_id is not None:
-            mark.msg_id = await reference(session, scope, "msg_id", body.msg_id)
-        rescore = await tasks.add_mark(session, mark)
+            msg_id = await reference(session, scope, "msg_id", body.msg_id)
+        new = tasks.NewMark(name, task_id, msg_id, labels, metadata, sidecar.settings.selection.mark_ttl())
+        added = await tasks.add_mark(session, new, time.time())
     sidecar.decide()
-    if rescore:
+    if added.rescore:
         sidecar.rescore()
-    return {"id": mark.id, "state": mark.state}
+    return {"id": name, "state": added.state}

@@ -18,9 +18,9 @@ from slipstream.errors import ExplorerError
 from slipstream.explorer.handover import Handover
 from slipstream.metrics import Metrics
 from slipstream.store import commits, facade, sidecars
+from slipstream.store.commits import Commit
 from slipstream.store.database import Database
 from slipstream.store.sidecars import LeaseLost
-from slipstream.store.tables.commits import CommitRow
 
 _log = structlog.get_logger(__name__)
 
@@ -111,7 +111,7 @@ class Committer:
                 elif trigger is None or ready < max(1, minimum):
                     return ended
                 else:
-                    done = await self._begin(trigger, None if newest is None else newest.id)
+                    done = await self._begin(trigger, None if newest is None else newest[0])
             except (TakenOver, LeaseLost) as error:
                 _log.warning("delivery_taken_over", reason=str(error))
             if done is not None:
@@ -132,40 +132,39 @@ class Committer:
             _log.warning("facade_groups_of_one_run_dropped", groups=dropped)
             self._metrics.groups.labels("dropped").inc(dropped)
 
-    async def _end(self, unfinished: CommitRow) -> Delivered | None:
+    async def _end(self, unfinished: Commit) -> Delivered | None:
         """End a delivery that was cut off; None where another sidecar is at it."""
         if unfinished.owner not in (None, self._membership.id) or not self._delivery.may_send:
             return None
         self._holding = True
         async with self._database.write() as session:
             await sidecars.hold(session, self._membership.id)
-            row = await commits.take(session, unfinished.id, self._membership.id)
-        if row is None:
+            taken = await commits.take(session, unfinished.id, self._membership.id)
+        if taken is None:
             return None
-        return self._over(await self._delivery.resume(row))
+        return self._over(await self._delivery.resume(taken))
 
     async def _begin(self, trigger: str, last: int | None) -> Delivered | None:
         """Deliver what is ready; None where another sidecar came first."""
         if not self._delivery.may_send:
             return None
-        before = await self._explorer.counters()
-        row = CommitRow(
-            trigger=trigger,
-            groups=0,
-            experiences=0,
-            explorer_ready=before.ready,
-            explorer_total=before.total,
-            explorer_step=before.step,
-            owner=self._membership.id,
-            started_at=self._clock(),
-        )
+        before, owner = await self._explorer.counters(), self._membership.id
         self._holding = True
         async with self._database.write() as session:
-            await sidecars.hold(session, self._membership.id)
-            groups = await commits.begin(session, row, after=last)
-        if groups is None:
+            await sidecars.hold(session, owner)
+            begun = await commits.begin(
+                session,
+                trigger,
+                owner,
+                self._clock(),
+                ready=before.ready,
+                total=before.total,
+                step=before.step,
+                after=last,
+            )
+        if begun is None:
             return None
-        return self._over(await self._delivery.send(row, groups, before))
+        return self._over(await self._delivery.send(*begun, before))
 
     def _over(self, delivered: Delivered) -> Delivered:
         self._holding = False

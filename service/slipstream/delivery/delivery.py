@@ -38,10 +38,10 @@ from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
 from slipstream.metrics import Metrics
 from slipstream.store import commits
-from slipstream.store.commits import Requeued
+from slipstream.store.commits import Commit, Requeued
 from slipstream.store.database import Database
 from slipstream.store.experiences import ReadyGroup
-from slipstream.store.tables.commits import CommitRow
+from slipstream.store.states import CommitState
 
 _log = structlog.get_logger(__name__)
 
@@ -126,39 +126,40 @@ class Delivery:
         """Return whether this sidecar's lease lasts long enough to send something."""
         return self._membership.left >= _MARGIN
 
-    async def resume(self, row: CommitRow) -> Delivered:
+    async def resume(self, commit: Commit) -> Delivered:
         """End a delivery whose end was cut off."""
         async with self._database.read() as session:
-            groups = await commits.of_commit(session, row.id)
+            groups = await commits.of_commit(session, commit.id)
         now = await self._explorer.counters()
-        _log.info("commit_resumed", commit=row.id, groups=len(groups))
-        if now.restarted_since(row.explorer_ready, row.explorer_total, row.explorer_step):
+        _log.info("commit_resumed", commit=commit.id, groups=len(groups))
+        if now.restarted_since(commit.explorer_ready, commit.explorer_total, commit.explorer_step):
             reason = "the Explorer restarted before the commit"
-            return await self._lost(row, groups, "lost", reason, untaken=row.state == "sending" and now.ready == 0)
-        if row.state == "asked" and now.step > row.explorer_step:
-            return await self._delivered(row, groups)
-        return await self.send(row, groups, now)
+            untaken = commit.state == CommitState.SENDING and now.ready == 0
+            return await self._lost(commit, groups, CommitState.LOST, reason, untaken=untaken)
+        if commit.state == CommitState.ASKED and now.step > commit.explorer_step:
+            return await self._delivered(commit, groups)
+        return await self.send(commit, groups, now)
 
-    async def send(self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
+    async def send(self, commit: Commit, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
         """Feed back each group and commit.
 
-        `counters` are the Explorer's at this moment: later than those in `row` when a delivery is resumed.
+        `counters` are the Explorer's at this moment: later than those in `commit` when a delivery is resumed.
         """
-        untaken = row.state == "sending"  # no commit was asked for that could have taken these groups
+        untaken = commit.state == CommitState.SENDING  # no commit was asked for that could have taken these groups
         unknown: list[ReadyGroup] = []
         in_part: list[ReadyGroup] = []
         parted: list[ReadyGroup] = []
-        fresh = counters.ready == row.explorer_ready  # else some of this had its effect before a cut
-        before_ours = not fresh and counters.step > row.explorer_step  # a commit that nobody here asked for: see above
+        fresh = counters.ready == commit.explorer_ready  # else some of this had its effect before a cut
+        before_ours = not fresh and counters.step > commit.explorer_step  # a commit of nobody here: see above
         reason = "the Explorer restarted during the feedback"
         for group in groups:
             try:
-                after = await self._feed_back(row, group, counters if fresh else None)
+                after = await self._feed_back(commit, group, counters if fresh else None)
             except ExplorerRestarted:
-                return await self._lost(row, groups, "lost", reason, untaken=untaken)
+                return await self._lost(commit, groups, CommitState.LOST, reason, untaken=untaken)
             if after.restarted_since(counters.ready, counters.total, counters.step):
                 # behind a gateway the new process may have taken the last ones, and its next commit would
-                return await self._lost(row, groups, "lost", reason, untaken=untaken and after.ready == 0)
+                return await self._lost(commit, groups, CommitState.LOST, reason, untaken=untaken and after.ready == 0)
             taken = after.ready - counters.ready
             if (taken and after.step > counters.step) or (before_ours and taken < group.size):
                 parted.append(group)
@@ -167,16 +168,16 @@ class Delivery:
             elif taken < group.size:
                 in_part.append(group)
             elif taken > group.size:
-                _log.error("more_had_effect_than_was_told", commit=row.id, group_id=group.id)
+                _log.error("more_had_effect_than_was_told", commit=commit.id, group_id=group.id)
             counters = after
-        if counters.ready - row.explorer_ready >= sum(group.size for group in groups):
+        if counters.ready - commit.explorer_ready >= sum(group.size for group in groups):
             unknown, in_part = [], []  # a resumed delivery: what had no effect now had it before the cut
-        settled = await self._settle(row, counters, unknown, in_part, parted)
+        settled = await self._settle(commit, counters, unknown, in_part, parted)
         left_out = {group.id for group in (*unknown, *in_part, *parted)}
         groups = [group for group in groups if group.id not in left_out]
-        return (await self._commit(row, groups, counters, untaken=untaken)).after(settled)
+        return (await self._commit(commit, groups, counters, untaken=untaken)).after(settled)
 
-    async def _feed_back(self, row: CommitRow, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
+    async def _feed_back(self, commit: Commit, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
         """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
         that one: what it has not forgotten of the others is not to be trained without it."""
         for number, experience in enumerate(group.experiences):
@@ -184,14 +185,14 @@ class Delivery:
                 after = await self._explorer.counters()
                 if after.ready <= before.ready:
                     return after
-            await self._check(row)
+            await self._check(commit)
             try:
                 await self._explorer.feedback(
                     msg_id=experience.msg_id,
                     reward=experience.reward,
                     task_id=group.id,
                     run_id=experience.run_id,
-                    allowed=partial(self._allow, row),
+                    allowed=partial(self._allow, commit),
                 )
             except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
                 _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
@@ -199,7 +200,7 @@ class Delivery:
 
     async def _settle(
         self,
-        row: CommitRow,
+        commit: Commit,
         counters: ExplorerCounters,
         unknown: Sequence[ReadyGroup],
         in_part: Sequence[ReadyGroup],
@@ -209,41 +210,41 @@ class Delivery:
         finds it so. What the Explorer did not know is given back; what it knew in part cannot be."""
         now = self._clock()
         async with self._database.write() as session:
-            await self._hold(session, row)
+            await self._hold(session, commit)
             await commits.drop(session, in_part, "the Explorer knew a part of it only", now)
             await commits.drop(session, parted, "another commit came amid its feedback, and may have taken a part", now)
             reason = "the Explorer does not know its answers"
             requeued = await self._requeue(session, unknown, reason, now, repaired=False)
-            await commits.ask(session, row.id, counters.step)
+            await commits.ask(session, commit.id, counters.step)
         if in_part:
-            _log.error("groups_known_in_part", commit=row.id, groups=[group.id for group in in_part])
+            _log.error("groups_known_in_part", commit=commit.id, groups=[group.id for group in in_part])
         if parted:
-            _log.error("groups_parted_by_another_commit", commit=row.id, groups=[group.id for group in parted])
+            _log.error("groups_parted_by_another_commit", commit=commit.id, groups=[group.id for group in parted])
         self._metrics.groups.labels("dropped").inc(len(in_part) + len(parted))
         self._requeued(requeued)
-        return Delivered(row.id, run_again=requeued.run_again, lost=requeued.lost)
+        return Delivered(commit.id, run_again=requeued.run_again, lost=requeued.lost)
 
     async def _commit(
-        self, row: CommitRow, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
+        self, commit: Commit, groups: Sequence[ReadyGroup], counters: ExplorerCounters, *, untaken: bool
     ) -> Delivered:
         """Have the Explorer commit what it was told, and find out whether it did."""
         restarted = "the Explorer restarted right before the commit"
         try:
-            await self._explorer.commit(allowed=partial(self._allow, row))
+            await self._explorer.commit(allowed=partial(self._allow, commit))
         except ExplorerRestarted:
-            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
+            return await self._lost(commit, groups, CommitState.LOST, restarted, untaken=untaken)
         except ExplorerUnavailable as error:
             if error.status != 500:
                 raise  # whether it was carried out is not known; the step number will tell
             now = await self._counters_now()
             if now is not None and now.step > counters.step:  # it failed behind that: at what it logs of it
-                return await self._delivered(row, groups)
+                return await self._delivered(commit, groups)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
-            return await self._lost(row, groups, "failed", reason, untaken=untaken and now is not None)
+            return await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
-            return await self._lost(row, groups, "lost", restarted, untaken=untaken)
-        return await self._delivered(row, groups)
+            return await self._lost(commit, groups, CommitState.LOST, restarted, untaken=untaken)
+        return await self._delivered(commit, groups)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Return whether a new process carried out the commit, on an empty queue. A process that restarted after it has
@@ -260,39 +261,39 @@ class Delivery:
         except ExplorerError:
             return None
 
-    async def _delivered(self, row: CommitRow, groups: Sequence[ReadyGroup]) -> Delivered:
+    async def _delivered(self, commit: Commit, groups: Sequence[ReadyGroup]) -> Delivered:
         """The commit was carried out, and has taken these groups."""
         experiences = sum(group.size for group in groups)
         now = self._clock()
         async with self._database.write() as session:
-            await self._hold(session, row)
-            await commits.deliver(session, row.id, now)
-            await commits.end(session, row.id, "delivered", now, experiences=experiences)
+            await self._hold(session, commit)
+            await commits.deliver(session, commit.id, now)
+            await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences)
         self._metrics.groups.labels("delivered").inc(len(groups))
         self._metrics.experiences.inc(experiences)
         self._metrics.commits.labels("delivered").inc()
-        _log.info("commit_delivered", commit=row.id, groups=len(groups), experiences=experiences)
-        return Delivered(row.id, len(groups), experiences)
+        _log.info("commit_delivered", commit=commit.id, groups=len(groups), experiences=experiences)
+        return Delivered(commit.id, len(groups), experiences)
 
     async def _lost(
-        self, row: CommitRow, groups: Sequence[ReadyGroup], state: str, reason: str, *, untaken: bool
+        self, commit: Commit, groups: Sequence[ReadyGroup], state: CommitState, reason: str, *, untaken: bool
     ) -> Delivered:
         """The Explorer has forgotten what it was told: the groups are run again, or repaired, where that is possible.
 
         Args:
             untaken: no commit has taken them. Else a repair could have them trained on twice.
         """
-        await self._check(row)
+        await self._check(commit)
         repaired = untaken and await self._repair(groups)
         now = self._clock()
         async with self._database.write() as session:
-            await self._hold(session, row)
+            await self._hold(session, commit)
             requeued = await self._requeue(session, groups, reason, now, repaired=repaired)
-            await commits.end(session, row.id, state, now, reason=reason, experiences=0)
+            await commits.end(session, commit.id, state, now, reason=reason, experiences=0)
         self._metrics.commits.labels(state).inc()
         self._requeued(requeued)
-        _log.warning("commit_lost", commit=row.id, groups=len(groups), reason=reason)
-        return Delivered(row.id, run_again=requeued.run_again, lost=requeued.lost)
+        _log.warning("commit_lost", commit=commit.id, groups=len(groups), reason=reason)
+        return Delivered(commit.id, run_again=requeued.run_again, lost=requeued.lost)
 
     async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
         """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
@@ -307,16 +308,16 @@ class Delivery:
         if groups.run_again:
             self._planned()
 
-    async def _check(self, row: CommitRow) -> None:
+    async def _check(self, commit: Commit) -> None:
         """Look whether the delivery is still this sidecar's: by the store, which knows who took it over."""
         async with self._database.read() as session:
-            await self._hold(session, row)
+            await self._hold(session, commit)
 
-    async def _hold(self, session: AsyncSession, row: CommitRow) -> None:
-        if not await commits.held(session, row.id, self._membership.id):
-            raise TakenOver(f"the delivery {row.id} is another sidecar's")
+    async def _hold(self, session: AsyncSession, commit: Commit) -> None:
+        if not await commits.held(session, commit.id, self._membership.id):
+            raise TakenOver(f"the delivery {commit.id} is another sidecar's")
 
-    def _allow(self, row: CommitRow) -> None:
+    def _allow(self, commit: Commit) -> None:
         """Look again, at the last moment: by the clock, which goes on while a process is stopped."""
-        if row.owner != self._membership.id or not self.may_send:
-            raise TakenOver(f"the delivery {row.id} may be another sidecar's: the lease runs out")
+        if commit.owner != self._membership.id or not self.may_send:
+            raise TakenOver(f"the delivery {commit.id} may be another sidecar's: the lease runs out")

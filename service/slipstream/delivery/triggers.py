@@ -104,9 +104,9 @@ class CommitTriggers:
             last = await commits.last(session)
         now, interval = self._clock(), self._settings.interval
         # a clock that was set back by more than that says nothing of when it was
-        if last is not None and abs(now - last.started_at) < interval - _EARLY:
+        if last is not None and abs(now - last[1]) < interval - _EARLY:
             if self._timer is not None:
-                self._timer.fire_in(min(last.started_at, now) + interval - now)
+                self._timer.fire_in(min(last[1], now) + interval - now)
         else:
             await self._done("interval", self._committer.commit("interval", minimum, wait=False))
 

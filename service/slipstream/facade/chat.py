@@ -18,7 +18,6 @@ from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.store import facade
 from slipstream.store.database import Database
-from slipstream.store.tables.facade import FacadeAnswerRow
 
 LONG_BODY = 64 * 1024
 """Bytes. A shorter request is read and written in less time than a thread takes to be woken."""
@@ -148,16 +147,9 @@ class FacadeChat:
         self._metrics.facade_answers.labels("not_whole" if answer.flaw else "whole").inc()
         if answer.msg_id is None:
             return  # nobody can name it
-        row = FacadeAnswerRow(
-            msg_id=answer.msg_id,
-            tenant=self._tenant,
-            choices=answer.choices,
-            flaw=answer.flaw,
-            policy_version=version,
-            created_at=self._clock(),
-        )
+        new = facade.NewAnswer(answer.msg_id, self._tenant, answer.choices, answer.flaw, version)
         async with self._database.write() as session:
-            await facade.add_answer(session, row)
+            await facade.add_answer(session, new, self._clock())
 
     async def broken_off(self, answer: Answer) -> None:
         await self.answered(answer, None)

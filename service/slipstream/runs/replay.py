@@ -22,6 +22,7 @@ from slipstream.runs.replay_chat import ReplayChat
 from slipstream.store import replays
 from slipstream.store.database import Database
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
+from slipstream.store.states import RunState
 from slipstream.tenants import name_of
 
 _log = structlog.get_logger(__name__)
@@ -153,7 +154,7 @@ class Replays:
                 raise RequestError(text, param="runs", status=429, code="too_many_open")
             await replays.note_task(session, task_id, session_id, labels, metadata, now)
             group = await replays.open_runs(
-                session, task_id, runs, now, state="open", by_client=True, due_at=now + self._timeout
+                session, task_id, runs, now, state=RunState.OPEN, by_client=True, due_at=now + self._timeout
             )
         self._metrics.replays.labels("opened").inc(runs)
         _log.info("replay_opened", task_id=task_id, group_id=group.id, runs=runs)
@@ -178,12 +179,12 @@ class Replays:
         if ended is None:
             raise _closed(await self._known(task_id, run_id), status=409)
         _log.debug("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))
-        if ended.state == "failed":
+        if ended.state == RunState.FAILED:
             self._failed(1)
         else:
             self._metrics.runs.labels(ended.state).inc()
-            (self._answered if ended.state == "answered" else self._scored)()
-        if ended.state == "scored" and ending.reward is not None:
+            (self._answered if ended.state == RunState.ANSWERED else self._scored)()
+        if ended.state == RunState.SCORED and ending.reward is not None:
             self._metrics.rewards.observe(ending.reward)
         return ended
 
@@ -194,7 +195,7 @@ class Replays:
             RequestError: 404, there is none; 410, it has ended.
         """
         run = await self._known(task_id, run_id)
-        if run.state != "open":
+        if run.state != RunState.OPEN:
             self._metrics.replay_calls.labels("straggler").inc()
             raise _closed(run, status=410)
         return run

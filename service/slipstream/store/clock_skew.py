@@ -11,6 +11,7 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import budget
+from slipstream.store.states import RUNS_UNDER_WAY, FacadeGroupState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import RunRow
@@ -24,11 +25,13 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     """
     latest = now + tolerated
     await budget.bring_back(session, now, latest)
-    waiting = RunRow.state.in_(("pending", "running", "answered", "open"))
+    waiting = RunRow.state.in_(RUNS_UNDER_WAY)
     runs = update(RunRow).where(waiting, RunRow.updated_at > latest)
     runs = runs.values(due_at=RunRow.due_at - (RunRow.updated_at - now), updated_at=now)
-    tasks = update(TaskRow).where(TaskRow.state == "open", TaskRow.updated_at > latest).values(updated_at=now)
-    groups = update(FacadeGroupRow).where(FacadeGroupRow.state == "open", FacadeGroupRow.updated_at > latest)
+    tasks = update(TaskRow).where(TaskRow.state == TaskState.OPEN, TaskRow.updated_at > latest).values(updated_at=now)
+    groups = update(FacadeGroupRow).where(
+        FacadeGroupRow.state == FacadeGroupState.OPEN, FacadeGroupRow.updated_at > latest
+    )
     moved = 0
     for statement in (runs, tasks, groups.values(updated_at=now)):
         moved += (await session.execute(statement)).rowcount  # type: ignore[attr-defined]

@@ -11,11 +11,28 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import facade, replay_deliveries, runs, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
+from slipstream.store.states import UNFINISHED_COMMITS, CommitState, FacadeGroupState, GroupState, move
 from slipstream.store.tables.commits import CommitRow, VersionRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
-_UNFINISHED = ("sending", "asked")
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A delivery, as it was when it was read.
+
+    Attributes:
+        owner: the sidecar that is at it.
+        explorer_ready, explorer_total, explorer_step: the Explorer's counters before the first feedback, and its step
+            once more before the commit.
+    """
+
+    id: int
+    state: CommitState
+    owner: int | None
+    explorer_ready: int
+    explorer_total: int
+    explorer_step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,65 +50,97 @@ async def ready_experiences(session: AsyncSession) -> int:
     complete groups."""
     query = (
         select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(GroupRow.state == "ready", GroupRow.kind == "shadow_call")
+        .where(GroupRow.state == GroupState.READY, GroupRow.kind == "shadow_call")
         .where(RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     )  # fmt: skip
     shadow = await session.scalar(query) or 0
-    return shadow + await replay_deliveries.ready_experiences(session) + await facade.experiences(session, "ready")
+    return (
+        shadow
+        + await replay_deliveries.ready_experiences(session)
+        + await facade.experiences(session, FacadeGroupState.READY)
+    )
 
 
-async def unfinished(session: AsyncSession) -> CommitRow | None:
+async def unfinished(session: AsyncSession) -> Commit | None:
     """The delivery that was begun and whose end is not known, if there is one."""
-    begun = select(CommitRow).where(CommitRow.state.in_(_UNFINISHED))
-    return await session.scalar(begun.order_by(CommitRow.id))
+    begun = select(CommitRow).where(CommitRow.state.in_(UNFINISHED_COMMITS))
+    row = await session.scalar(begun.order_by(CommitRow.id))
+    return None if row is None else _commit(row)
 
 
-async def last(session: AsyncSession) -> CommitRow | None:
-    """The delivery that was begun last, if there was one."""
-    return await session.scalar(select(CommitRow).order_by(CommitRow.id.desc()).limit(1))
+async def last(session: AsyncSession) -> tuple[int, float] | None:
+    """The number of the delivery that was begun last, and when, in Unix seconds; None if there was none."""
+    newest = select(CommitRow.id, CommitRow.started_at).order_by(CommitRow.id.desc()).limit(1)
+    row = (await session.execute(newest)).one_or_none()
+    return None if row is None else (row.id, row.started_at)
 
 
-async def take(session: AsyncSession, commit_id: int, sidecar: int) -> CommitRow | None:
+async def take(session: AsyncSession, commit_id: int, sidecar: int) -> Commit | None:
     """Take an unfinished delivery, so that this sidecar ends it; None where another is at it, or has ended it."""
     commit = await session.get_one(CommitRow, commit_id, populate_existing=True)
-    if commit.state not in _UNFINISHED or commit.owner not in (None, sidecar):
+    if commit.state not in UNFINISHED_COMMITS or commit.owner not in (None, sidecar):
         return None
     commit.owner = sidecar
-    return commit
+    return _commit(commit)
 
 
 async def held(session: AsyncSession, commit_id: int, sidecar: int) -> bool:
     """Return whether this sidecar holds the unfinished delivery."""
     query = select(CommitRow.id).where(CommitRow.id == commit_id, CommitRow.owner == sidecar)
-    return await session.scalar(query.where(CommitRow.state.in_(_UNFINISHED))) is not None
+    return await session.scalar(query.where(CommitRow.state.in_(UNFINISHED_COMMITS))) is not None
 
 
 async def let_go(session: AsyncSession, *sidecars: int) -> int:
     """Leave the unfinished delivery of these sidecars, if there is one, to whoever is next. Returns how many it is."""
-    theirs = update(CommitRow).where(CommitRow.state.in_(_UNFINISHED), CommitRow.owner.in_(sidecars))
+    theirs = update(CommitRow).where(CommitRow.state.in_(UNFINISHED_COMMITS), CommitRow.owner.in_(sidecars))
     left = await session.execute(theirs.values(owner=None).execution_options(synchronize_session=False))
     return left.rowcount  # type: ignore[attr-defined,no-any-return]
 
 
-async def begin(session: AsyncSession, commit: CommitRow, after: int | None) -> list[ReadyGroup] | None:
-    """Take every ready group into a commit: from here on their rewards do not change.
+async def begin(
+    session: AsyncSession,
+    trigger: str,
+    owner: int,
+    now: float,
+    *,
+    ready: int,
+    total: int,
+    step: int,
+    after: int | None,
+) -> tuple[Commit, list[ReadyGroup]] | None:
+    """Take every ready group into a new commit: from here on their rewards do not change.
 
     Args:
-        after: the last commit when the Explorer's counters were read. None is begun where another came since, for they
-            say nothing then.
+        trigger: why it is begun.
+        ready, total, step: the Explorer's counters.
+        after: the last commit when they were read. None is begun if another came since, because they say nothing then.
     """
     if await session.scalar(select(func.max(CommitRow.id))) != after:
         return None
+    commit = CommitRow(
+        trigger=trigger,
+        owner=owner,
+        groups=0,
+        experiences=0,
+        explorer_ready=ready,
+        explorer_total=total,
+        explorer_step=step,
+        started_at=now,
+    )
     session.add(commit)
     await session.flush()
-    for group in (await session.scalars(select(GroupRow).where(GroupRow.state == "ready"))).all():
-        group.state, group.commit_id = "committing", commit.id
+    for group in (await session.scalars(select(GroupRow).where(GroupRow.state == GroupState.READY))).all():
+        group.state, group.commit_id = move(group.state, GroupState.COMMITTING), commit.id
     await session.flush()
     await facade.take_ready(session, commit.id)
     groups = await of_commit(session, commit.id)
     commit.groups = len(groups)
     commit.experiences = sum(group.size for group in groups)
-    return groups
+    return _commit(commit), groups
+
+
+def _commit(row: CommitRow) -> Commit:
+    return Commit(row.id, row.state, row.owner, row.explorer_ready, row.explorer_total, row.explorer_step)
 
 
 async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
@@ -99,7 +148,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     query = (
         select(GroupRow.id, RunRow.msg_id, RunRow.reward, RunRow.run_id)
         .join(RunRow, RunRow.group_id == GroupRow.id)
-        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", GroupRow.kind == "shadow_call")
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == GroupState.COMMITTING, GroupRow.kind == "shadow_call")
         .where(RunRow.reward.is_not(None))
         .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id)
     )
@@ -115,23 +164,34 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
 async def ask(session: AsyncSession, commit_id: int, step: int) -> None:
     """The Explorer, at this step number, is about to be asked to commit: from here on it may have done so."""
     commit = await session.get_one(CommitRow, commit_id)
-    commit.state, commit.explorer_step = "asked", step
+    commit.state, commit.explorer_step = move(commit.state, CommitState.ASKED), step
 
 
 async def end(
-    session: AsyncSession, commit_id: int, state: str, now: float, *, experiences: int, reason: str | None = None
+    session: AsyncSession,
+    commit_id: int,
+    state: CommitState,
+    now: float,
+    *,
+    experiences: int,
+    reason: str | None = None,
 ) -> None:
     """A commit is over: delivered (so many experiences, with effect), failed or lost."""
     commit = await session.get_one(CommitRow, commit_id)
     commit.delivered = await delivered_experiences(session) + experiences
-    commit.state, commit.experiences, commit.reason, commit.ended_at = state, experiences, reason, now
+    commit.state, commit.experiences = move(commit.state, state), experiences
+    commit.reason, commit.ended_at = reason, now
 
 
 async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
     """Mark the groups that this commit still holds as delivered."""
-    for table in (GroupRow, FacadeGroupRow):
-        groups = update(table).where(table.commit_id == commit_id, table.state == "committing")
-        await session.execute(groups.values(state="delivered", updated_at=now))
+    own = update(GroupRow).where(GroupRow.commit_id == commit_id, GroupRow.state == GroupState.COMMITTING)
+    delivered = move(GroupState.COMMITTING, GroupState.DELIVERED)
+    await session.execute(own.values(state=delivered, updated_at=now))
+    clients = update(FacadeGroupRow).where(FacadeGroupRow.commit_id == commit_id)
+    clients = clients.where(FacadeGroupRow.state == FacadeGroupState.COMMITTING)
+    theirs = move(FacadeGroupState.COMMITTING, FacadeGroupState.DELIVERED)
+    await session.execute(clients.values(state=theirs, updated_at=now))
 
 
 async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str, now: float) -> None:
@@ -141,7 +201,7 @@ async def drop(session: AsyncSession, groups: Sequence[ReadyGroup], reason: str,
             await facade.drop(session, group.id, reason, now)
         else:
             row = await session.get_one(GroupRow, group.id)
-            row.state, row.updated_at = "dropped", now
+            row.state, row.updated_at = move(row.state, GroupState.DROPPED), now
 
 
 async def requeue(
@@ -170,10 +230,10 @@ async def requeue(
         if row.by_client:
             again += replay_deliveries.requeue(row, limit if repaired else None)
         elif row.generation + 1 >= limit or (row.kind == KIND and not webhook_runs):
-            row.state = "dropped"
+            row.state = move(row.state, GroupState.DROPPED)
             dropped += 1
         else:
-            row.state = "rerun"
+            row.state = move(row.state, GroupState.RERUN)
             run_again += 1
             await (webhook if row.kind == KIND else runs).plan_again(session, row, now)
     return Requeued(run_again, again, dropped, len(groups) - run_again - again - dropped)
@@ -185,7 +245,7 @@ async def delivered_experiences(session: AsyncSession, before: float | None = No
     if before is None:  # by its number: an earlier one may have been dated by a clock that was ahead
         last = last.where(CommitRow.delivered.is_not(None)).order_by(CommitRow.id.desc())
     else:
-        last = last.where(CommitRow.state == "delivered", CommitRow.ended_at < before)
+        last = last.where(CommitRow.state == CommitState.DELIVERED, CommitRow.ended_at < before)
         last = last.order_by(CommitRow.ended_at.desc(), CommitRow.id.desc())
     return await session.scalar(last.limit(1)) or 0
 
@@ -201,7 +261,7 @@ async def record_version(session: AsyncSession, version: int, now: float) -> int
     before = await session.scalar(latest)
     if before == version:
         return before
-    newest = select(CommitRow.id).where(CommitRow.state == "delivered").order_by(CommitRow.id.desc())
+    newest = select(CommitRow.id).where(CommitRow.state == CommitState.DELIVERED).order_by(CommitRow.id.desc())
     last = await session.scalar(newest.limit(1))
     experiences = await delivered_experiences(session)
     known = await session.get(VersionRow, version)

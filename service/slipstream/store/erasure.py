@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.captured import NUMBERS
 from slipstream.store.replays import KIND
+from slipstream.store.states import UNDELIVERED_GROUPS, FacadeGroupState, FeedbackState, GroupState, MarkState
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.store.tables.commits import VersionRow
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
@@ -122,7 +123,7 @@ async def still_unread(session: AsyncSession, batches: Sequence[tuple[int, int]]
 
 async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     named = _names(row) & (TaskRow.created_at <= row.at)
-    own, clients = GroupRow.state == "committing", FacadeGroupRow.state == "committing"
+    own, clients = GroupRow.state == GroupState.COMMITTING, FacadeGroupRow.state == FacadeGroupState.COMMITTING
     tasks = select(TaskRow.id).where(named)
     pending = await _count(session, select(func.count()).where(GroupRow.task_id.in_(tasks), own))
     of_clients = _is(row, "task_id", FacadeGroupRow.task_id, tasks)
@@ -132,7 +133,7 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
         tasks = tasks.where(TaskRow.id.not_in(union_all(select(GroupRow.task_id).where(own), given)))
 
     row.told = await _with_what_was_told(session, row, tasks)
-    undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(("running", "ready")))
+    undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(UNDELIVERED_GROUPS))
     lost = await _count(session, undelivered)
     counts = {
         "calls": await _count(session, select(func.count()).where(CallRow.task_id.in_(tasks))),
@@ -203,7 +204,7 @@ async def _with_what_was_told(session: AsyncSession, row: ErasureRow, tasks: Sel
                 recorded.append(msg_id)
                 continue
             group = {"group_id": group_id, "task_id": task_id, "commit": commit_id, "msg_ids": []}
-            taken = delivered if state == "delivered" else uncertain
+            taken = delivered if state == GroupState.DELIVERED else uncertain
             taken.setdefault(group_id, group)["msg_ids"].append(msg_id)
     return {
         "delivered": [*row.told["delivered"], *delivered.values()],
@@ -238,9 +239,11 @@ async def forget_waiting(session: AsyncSession, msg_ids: Sequence[str], task_ids
     """Delete feedback that waits for answers which were deleted before they were stored."""
     for kind, marked, names in (("msg_id", MarkRow.msg_id, msg_ids), ("task_id", MarkRow.task_id, task_ids)):
         for some in _batches(names):
-            await _done(session, delete(MarkRow).where(marked.in_(some), MarkRow.state == "waiting"))
+            await _done(session, delete(MarkRow).where(marked.in_(some), MarkRow.state == MarkState.WAITING))
             waiting = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id).where(
-                FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref.in_(some), FeedbackTargetRow.state == "waiting"
+                FeedbackTargetRow.kind == kind,
+                FeedbackTargetRow.ref.in_(some),
+                FeedbackTargetRow.state == FeedbackState.WAITING,
             )
             said = (await session.execute(waiting)).all()
             await _forget(session, {target for target, _ in said}, {post for _, post in said})

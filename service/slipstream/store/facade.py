@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store.counts import by_state, newest
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.runs import suffixed
+from slipstream.store.states import FAILED_FACADE_GROUPS, WAITING_FACADE_GROUPS, FacadeGroupState, GroupState, move
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow
 from slipstream.tenants import qualified, tenant_of
@@ -23,8 +24,18 @@ LARGEST_RUN_ID = 2**31 - 1
 _LOOKED_AT = 100
 """Number of newest failures that are searched for those of one tenant."""
 
-_WAITING = ("open", "ready")
 """The states in which a group still takes runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewAnswer:
+    """An answer that the facade passed on. `flaw`: why it is not whole, None if it is."""
+
+    msg_id: str
+    tenant: str
+    choices: int
+    flaw: str | None
+    policy_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +68,19 @@ class Receipt:
     unknown: tuple[str, ...]
 
 
-async def add_answer(session: AsyncSession, row: FacadeAnswerRow) -> None:
+async def add_answer(session: AsyncSession, new: NewAnswer, now: float) -> None:
     """Remember an answer. A second one of the same id changes nothing: that id has its owner."""
-    if await session.get(FacadeAnswerRow, row.msg_id) is None:
-        session.add(row)
+    if await session.get(FacadeAnswerRow, new.msg_id) is None:
+        session.add(
+            FacadeAnswerRow(
+                msg_id=new.msg_id,
+                tenant=new.tenant,
+                choices=new.choices,
+                flaw=new.flaw,
+                policy_version=new.policy_version,
+                created_at=now,
+            )
+        )
 
 
 async def add_reward(session: AsyncSession, given: Reward, default_size: int, now: float) -> Receipt:
@@ -81,7 +101,7 @@ async def add_reward(session: AsyncSession, given: Reward, default_size: int, no
         group.size = given.group_size or group.size
         group_size = group.size or default_size
         if await _runs(session, group.id) >= group_size:
-            group.state = "ready"
+            group.state = move(group.state, FacadeGroupState.READY)
     rejected = tuple(row.msg_id for row in named if row.flaw is not None)
     return Receipt(
         accepted=len(fresh),
@@ -94,10 +114,12 @@ async def add_reward(session: AsyncSession, given: Reward, default_size: int, no
 async def end_waiting(session: AsyncSession, before: float, default_size: int, now: float) -> int:
     """Groups without a new run since this time are complete as they are. Returns how many were dropped: one run has
     nothing to be compared with, and group algorithms would take its bare reward for an advantage."""
-    query = select(FacadeGroupRow).where(FacadeGroupRow.state == "open", FacadeGroupRow.updated_at <= before)
+    query = select(FacadeGroupRow).where(
+        FacadeGroupRow.state == FacadeGroupState.OPEN, FacadeGroupRow.updated_at <= before
+    )
     dropped = 0
     for group in (await session.scalars(query)).all():
-        group.state = "ready"
+        group.state = move(group.state, FacadeGroupState.READY)
         group_size = group.size or default_size
         if group_size > 1 and await _runs(session, group.id) == 1:
             await drop(session, group.id, f"one run came, of {group_size} that are compared", now)
@@ -107,9 +129,12 @@ async def end_waiting(session: AsyncSession, before: float, default_size: int, n
 
 async def take_ready(session: AsyncSession, commit_id: int) -> None:
     """Take the complete groups into a commit; one that is called like another group in it waits for the next."""
-    others = select(GroupRow.id).where(GroupRow.commit_id == commit_id, GroupRow.state == "committing")
-    ready = update(FacadeGroupRow).where(FacadeGroupRow.state == "ready", FacadeGroupRow.id.not_in(others))
-    await session.execute(ready.values(state="committing", commit_id=commit_id, attempts=FacadeGroupRow.attempts + 1))
+    others = select(GroupRow.id).where(GroupRow.commit_id == commit_id, GroupRow.state == GroupState.COMMITTING)
+    ready = update(FacadeGroupRow).where(
+        FacadeGroupRow.state == FacadeGroupState.READY, FacadeGroupRow.id.not_in(others)
+    )
+    taken = move(FacadeGroupState.READY, FacadeGroupState.COMMITTING)
+    await session.execute(ready.values(state=taken, commit_id=commit_id, attempts=FacadeGroupRow.attempts + 1))
 
 
 async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
@@ -117,7 +142,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
     query = (
         select(FacadeGroupRow.id, FacadeAnswerRow)
         .join(FacadeAnswerRow, FacadeAnswerRow.group_id == FacadeGroupRow.id)
-        .where(FacadeGroupRow.commit_id == commit_id, FacadeGroupRow.state == "committing")
+        .where(FacadeGroupRow.commit_id == commit_id, FacadeGroupRow.state == FacadeGroupState.COMMITTING)
         .order_by(FacadeGroupRow.updated_at, FacadeGroupRow.id, FacadeAnswerRow.run_id, FacadeAnswerRow.msg_id)
     )
     groups: dict[str, list[Experience]] = {}
@@ -131,7 +156,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
 async def drop(session: AsyncSession, name: str, reason: str, now: float) -> None:
     """A group has come to nothing."""
     group = await session.get_one(FacadeGroupRow, name)
-    group.state, group.reason, group.updated_at = "dropped", reason, now
+    group.state, group.reason, group.updated_at = move(group.state, FacadeGroupState.DROPPED), reason, now
 
 
 async def requeue(session: AsyncSession, name: str, reason: str, limit: int | None, now: float) -> bool:
@@ -139,13 +164,13 @@ async def requeue(session: AsyncSession, name: str, reason: str, limit: int | No
     tried. Returns whether it does."""
     group = await session.get_one(FacadeGroupRow, name)
     if limit is None or group.attempts >= limit:
-        group.state, group.reason, group.updated_at = "lost", reason, now
+        group.state, group.reason, group.updated_at = move(group.state, FacadeGroupState.LOST), reason, now
         return False
-    group.state, group.commit_id = "ready", None
+    group.state, group.commit_id = move(group.state, FacadeGroupState.READY), None
     return True
 
 
-async def experiences(session: AsyncSession, *states: str) -> int:
+async def experiences(session: AsyncSession, *states: FacadeGroupState) -> int:
     """Rewarded experiences of the groups in these states."""
     query = (
         select(func.sum(FacadeAnswerRow.choices))
@@ -157,7 +182,7 @@ async def experiences(session: AsyncSession, *states: str) -> int:
 
 async def waiting(session: AsyncSession) -> int:
     """Rewarded experiences that no commit has taken yet."""
-    return await experiences(session, *_WAITING)
+    return await experiences(session, *WAITING_FACADE_GROUPS)
 
 
 async def overview(session: AsyncSession, tenant: str | None) -> dict[str, Any]:
@@ -171,7 +196,7 @@ async def overview(session: AsyncSession, tenant: str | None) -> dict[str, Any]:
     recent = newest(FacadeAnswerRow.created_at, whole.label("whole"), rewarded.label("rewarded")).subquery()
     counted = select(func.count(), func.count().filter(recent.c.whole), func.count().filter(recent.c.rewarded))
     answers, whole_ones, rewarded_ones = (await session.execute(counted.select_from(recent))).one()
-    under_way = FacadeGroupRow.state.in_((*_WAITING, "committing"))
+    under_way = FacadeGroupRow.state.in_((*WAITING_FACADE_GROUPS, FacadeGroupState.COMMITTING))
     return {
         "answers": {"whole": whole_ones, "not_whole": answers - whole_ones},
         "rewarded": rewarded_ones,
@@ -183,7 +208,7 @@ async def overview(session: AsyncSession, tenant: str | None) -> dict[str, Any]:
 
 async def _newest_failures(session: AsyncSession, tenant: str | None) -> list[dict[str, Any]]:
     found: list[FacadeGroupRow] = []
-    for state in ("lost", "dropped"):  # one by one, each by the index; together they would be sorted
+    for state in FAILED_FACADE_GROUPS:  # one by one, each by the index; together they would be sorted
         query = select(FacadeGroupRow).where(FacadeGroupRow.state == state)
         newest_first = query.order_by(FacadeGroupRow.updated_at.desc()).limit(5 if tenant is None else _LOOKED_AT)
         failed = await session.scalars(newest_first)
@@ -199,9 +224,11 @@ async def delete_older(session: AsyncSession, before: float, limit: int, now: fl
     Returns:
         How many rows were dealt with, and how many of them were groups that are dropped.
     """
-    due = select(FacadeGroupRow).where(FacadeGroupRow.updated_at < before, FacadeGroupRow.state != "committing")
+    due = select(FacadeGroupRow).where(
+        FacadeGroupRow.updated_at < before, FacadeGroupRow.state != FacadeGroupState.COMMITTING
+    )
     groups = (await session.scalars(due.order_by(FacadeGroupRow.updated_at).limit(limit))).all()
-    waiting = [group for group in groups if group.state in _WAITING]
+    waiting = [group for group in groups if group.state in WAITING_FACADE_GROUPS]
     for group in waiting:
         await drop(session, group.id, "not delivered within capture.retention", now)
     ended = [group.id for group in groups if group not in waiting]
@@ -217,7 +244,7 @@ async def _waiting_group(session: AsyncSession, given: Reward, tenant: str, now:
     task_id = None if given.task_id is None else qualified(tenant, given.task_id)
     if task_id is not None:
         query = select(FacadeGroupRow).where(FacadeGroupRow.task_id == task_id)
-        group = await session.scalar(query.where(FacadeGroupRow.state.in_(_WAITING)))
+        group = await session.scalar(query.where(FacadeGroupRow.state.in_(WAITING_FACADE_GROUPS)))
         if group is not None:
             return group
     first = task_id or given.name
@@ -226,7 +253,7 @@ async def _waiting_group(session: AsyncSession, given: Reward, tenant: str, now:
         if await session.get(FacadeGroupRow, name) is None:
             break
         name = suffixed(first, f"~{generation}")
-    group = FacadeGroupRow(id=name, task_id=task_id, state="open", updated_at=now)
+    group = FacadeGroupRow(id=name, task_id=task_id, state=FacadeGroupState.OPEN, updated_at=now)
     session.add(group)
     await session.flush()
     return group

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.store.msg_ids import newest_call
+from slipstream.store.states import FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
@@ -25,7 +26,7 @@ Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
 """A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
 
-_OPEN_GROUPS = ("running", "ready", "dropped")
+_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY, GroupState.DROPPED)
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
 not be scored comes back with what is known now."""
 
@@ -67,7 +68,7 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
     await session.flush()
     rescore = False
     for ref in dict.fromkeys(new.refs):
-        target = FeedbackTargetRow(feedback_id=new.id, kind=new.kind, ref=ref, state="waiting")
+        target = FeedbackTargetRow(feedback_id=new.id, kind=new.kind, ref=ref, state=FeedbackState.WAITING)
         session.add(target)
         await session.flush()
         rescore |= await _match(session, target, now)
@@ -99,7 +100,7 @@ async def awaited(session: AsyncSession, refs: Iterable[Ref], since: float) -> s
 
 
 def _waiting() -> ColumnElement[bool]:
-    return FeedbackTargetRow.state == "waiting"
+    return FeedbackTargetRow.state == FeedbackState.WAITING
 
 
 def _recent(since: float) -> ColumnElement[bool]:
@@ -115,7 +116,7 @@ async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, 
     """
     rescore = False
     for kind, ref in refs:
-        due = FeedbackTargetRow.state == "waiting"
+        due = FeedbackTargetRow.state == FeedbackState.WAITING
         if ended_at is not None and kind != "msg_id":
             due |= (FeedbackTargetRow.matched_to == "production") & (FeedbackRow.created_at >= ended_at)
         query = select(FeedbackTargetRow).join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
@@ -131,8 +132,8 @@ async def give_up_waiting(session: AsyncSession, before: float) -> None:
     old = exists().where(FeedbackRow.id == FeedbackTargetRow.feedback_id, FeedbackRow.created_at < before)
     await session.execute(
         update(FeedbackTargetRow)
-        .where(FeedbackTargetRow.state == "waiting", old)
-        .values(state="unknown")
+        .where(FeedbackTargetRow.state == FeedbackState.WAITING, old)
+        .values(state=move(FeedbackState.WAITING, FeedbackState.UNKNOWN))
         .execution_options(synchronize_session=False)
     )
 
@@ -201,7 +202,7 @@ async def _about(
     query = (
         select(named, FeedbackRow)
         .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
-        .where(named.in_(pks), FeedbackTargetRow.state != "late")
+        .where(named.in_(pks), FeedbackTargetRow.state != FeedbackState.LATE)
         .order_by(FeedbackTargetRow.id)
     )
     about: dict[int, dict[str, Feedback]] = {}  # by the post, for one may name each answer of a replay
@@ -225,7 +226,8 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         runs += await _open_runs(session, target.call_pk)
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call_pk)
-    target.call_pk, target.matched_to, target.state = call_pk, "production", "matched"
+    target.call_pk, target.matched_to = call_pk, "production"
+    target.state = move(target.state, FeedbackState.MATCHED)
     return await _score_again(session, runs)
 
 
@@ -246,12 +248,12 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     target.run_pk, target.matched_to = run.id, "policy"
     group = await session.get_one(GroupRow, run.group_id)
     if group.state not in _OPEN_GROUPS:
-        target.state = "late"
+        target.state = move(target.state, FeedbackState.LATE)
         return False
     earlier = FeedbackTargetRow.feedback_id != target.feedback_id  # one may name each answer of a replay
     await _supersede(session, FeedbackTargetRow.run_pk == run.id, earlier)
-    target.state = "matched"
-    if run.state == "open":
+    target.state = move(target.state, FeedbackState.MATCHED)
+    if run.state == RunState.OPEN:
         return False
     run.due_at = run.updated_at = now  # what the grace was for is here; feedback on production's answer does not end it
     return await _score_again(session, [run])
@@ -281,8 +283,8 @@ async def score_task_again(session: AsyncSession, task_id: str) -> bool:
 async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
     await session.execute(
         update(FeedbackTargetRow)
-        .where(*conditions, FeedbackTargetRow.state == "matched")
-        .values(state="superseded")
+        .where(*conditions, FeedbackTargetRow.state == FeedbackState.MATCHED)
+        .values(state=move(FeedbackState.MATCHED, FeedbackState.SUPERSEDED))
         .execution_options(synchronize_session="fetch")
     )
 
@@ -294,7 +296,7 @@ async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
     )
     newest = await session.scalar(query.order_by(FeedbackTargetRow.id.desc()).limit(1))
     if newest is not None:
-        newest.state = "matched"
+        newest.state = move(newest.state, FeedbackState.MATCHED)
 
 
 async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
@@ -306,8 +308,9 @@ async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due."""
     answered = [run for run in runs if run.msg_id is not None]
     for run in answered:
-        run.state, run.reward, run.breakdown, run.reason = "answered", None, None, None
+        run.state = move(run.state, RunState.ANSWERED)
+        run.reward = run.breakdown = run.reason = None
         run.revision += 1
         group = await session.get_one(GroupRow, run.group_id)
-        group.state = "running"
+        group.state = move(group.state, GroupState.RUNNING)
     return bool(answered)

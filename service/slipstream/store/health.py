@@ -12,6 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import commits
 from slipstream.store.outcomes import Outcomes, outcomes
 from slipstream.store.overview import decisions
+from slipstream.store.states import (
+    FAILED_FACADE_GROUPS,
+    LOST_COMMITS,
+    CommitState,
+    GroupState,
+    RunState,
+)
 from slipstream.store.tables.commits import CommitRow, VersionRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -75,15 +82,20 @@ async def health(
     version = None if served is None else await session.get(VersionRow, served)
     delivered = await commits.delivered_experiences(session)
     before = 0 if version is None else version.experiences
-    ended = select(func.max(CommitRow.ended_at)).where(CommitRow.state == "delivered")
-    lost = select(func.count()).where(CommitRow.state.in_(("lost", "failed")), CommitRow.ended_at > recent)
+    ended = select(func.max(CommitRow.ended_at)).where(CommitRow.state == CommitState.DELIVERED)
+    lost = select(func.count()).where(CommitRow.state.in_(LOST_COMMITS), CommitRow.ended_at > recent)
     dropped = select(func.count()).where(
-        GroupRow.state.in_(("dropped", "lost")), GroupRow.commit_id.is_not(None), GroupRow.updated_at > recent
+        GroupRow.state.in_((GroupState.DROPPED, GroupState.LOST)),
+        GroupRow.commit_id.is_not(None),
+        GroupRow.updated_at > recent,
     )
-    facade = (FacadeGroupRow.state.in_(("lost", "dropped")), FacadeGroupRow.updated_at > recent)
+    facade = (
+        FacadeGroupRow.state.in_(FAILED_FACADE_GROUPS),
+        FacadeGroupRow.updated_at > recent,
+    )
     newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)
-    pending = select(func.count()).where(RunRow.state == "pending")
-    waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_(("ready", "committing")))
+    pending = select(func.count()).where(RunRow.state == RunState.PENDING)
+    waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_((GroupState.READY, GroupState.COMMITTING)))
     return Health(
         served=None
         if version is None

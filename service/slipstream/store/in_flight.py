@@ -13,12 +13,13 @@ from collections.abc import Collection
 from sqlalchemy import ColumnElement, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.states import RunState
 from slipstream.store.tables.runs import InFlightCallRow, RunRow
 
 
 async def begin(session: AsyncSession, run_pk: int, sidecar: int) -> int | None:
     """A run begins a call. Returns the row's number, or None where the run is not open."""
-    begun = update(RunRow).where(RunRow.id == run_pk, RunRow.state == "open").values(called=True)
+    begun = update(RunRow).where(RunRow.id == run_pk, RunRow.state == RunState.OPEN).values(called=True)
     if not (await session.execute(begun)).rowcount:  # type: ignore[attr-defined]
         return None
     row = InFlightCallRow(run_pk=run_pk, owner=sidecar, reading=False)
@@ -58,4 +59,4 @@ async def left_by(session: AsyncSession, sidecars: Collection[int]) -> list[int]
     endpoint they waited for, so that its agent's end reaches nobody."""
     theirs = exists().where(InFlightCallRow.run_pk == RunRow.id, InFlightCallRow.owner.in_(sidecars))
     waited_for = RunRow.called & RunRow.owner.in_(sidecars)
-    return list(await session.scalars(select(RunRow.id).where(RunRow.state == "open", theirs | waited_for)))
+    return list(await session.scalars(select(RunRow.id).where(RunRow.state == RunState.OPEN, theirs | waited_for)))

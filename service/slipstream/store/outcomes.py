@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.states import RunState
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.tenants import tenant_of
 
@@ -61,13 +62,13 @@ async def outcomes(session: AsyncSession, since: float, tenant: str | None = Non
     unscored: list[str] = []
     failed: list[str] = []
     for row in rows:
-        if row.state == "failed":
+        if row.state == RunState.FAILED:
             reason = row.reason or "unknown"
             told = reason.removeprefix(SCORING) if tenant in (None, tenant_of(row.task_id)) else _OF_OTHERS
             (unscored if reason.startswith(SCORING) else failed).append(told)
     rewards: dict[str, list[float]] = {}
     for row in rows:
-        if row.state == "scored" and row.reward is not None:
+        if row.state == RunState.SCORED and row.reward is not None:
             rewards.setdefault(row.group_id, []).append(row.reward)
     return Outcomes(
         runs=len(rows),

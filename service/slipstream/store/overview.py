@@ -9,6 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import commits, facade, replays
 from slipstream.store.counts import by_state, newest
+from slipstream.store.states import (
+    GROUPS_UNDER_WAY,
+    RUNS_UNDER_WAY,
+    UNFINISHED_COMMITS,
+    FeedbackState,
+    RunState,
+)
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
@@ -17,8 +24,6 @@ from slipstream.tenants import name_of, tenant_of
 
 _LOOKED_AT = 100
 """Number of newest failures that are searched for those of one tenant."""
-
-_RUNS_UNDER_WAY = ("pending", "running", "open", "answered")
 
 
 async def overview(session: AsyncSession, tenant: str | None = None) -> dict[str, Any]:
@@ -32,15 +37,18 @@ async def overview(session: AsyncSession, tenant: str | None = None) -> dict[str
         "tasks": await by_state(session, TaskRow.state, TaskRow.updated_at, TaskRow.decided.is_(False)),
         "selection": await decisions(session),
         "groups": await by_state(
-            session, GroupRow.state, GroupRow.updated_at, GroupRow.state.in_(("running", "ready", "committing"))
+            session,
+            GroupRow.state,
+            GroupRow.updated_at,
+            GroupRow.state.in_(GROUPS_UNDER_WAY),
         ),
-        "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(_RUNS_UNDER_WAY)),
+        "runs": await by_state(session, RunRow.state, RunRow.id, RunRow.state.in_(RUNS_UNDER_WAY)),
         "failed_runs": await _newest_failures(session, tenant),
         "rewards": await _rewards(session),
         "feedback": await by_state(
-            session, FeedbackTargetRow.state, FeedbackTargetRow.id, FeedbackTargetRow.state == "waiting"
+            session, FeedbackTargetRow.state, FeedbackTargetRow.id, FeedbackTargetRow.state == FeedbackState.WAITING
         ),
-        "commits": await by_state(session, CommitRow.state, CommitRow.id, CommitRow.state.in_(("sending", "asked"))),
+        "commits": await by_state(session, CommitRow.state, CommitRow.id, CommitRow.state.in_(UNFINISHED_COMMITS)),
         "last_commit": None
         if last is None
         else {
@@ -101,7 +109,7 @@ async def replay_overview(session: AsyncSession, task_id: str) -> dict[str, Any]
 
 async def _newest_failures(session: AsyncSession, tenant: str | None) -> list[dict[str, Any]]:
     query = select(RunRow.group_id, RunRow.run_id, RunRow.reason, GroupRow.task_id)
-    query = query.join(GroupRow, GroupRow.id == RunRow.group_id).where(RunRow.state == "failed")
+    query = query.join(GroupRow, GroupRow.id == RunRow.group_id).where(RunRow.state == RunState.FAILED)
     rows = await session.execute(query.order_by(RunRow.due_at.desc()).limit(5 if tenant is None else _LOOKED_AT))
     failed = [row for row in rows if tenant in (None, tenant_of(row.task_id))]
     return [{"group_id": row.group_id, "run_id": row.run_id, "reason": row.reason} for row in failed[:5]]

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback
 from slipstream.store.bodies import unpack
+from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import name_of
@@ -59,7 +60,7 @@ async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) ->
         select(RunRow, GroupRow.task_id, CallRow.id, CallRow.position)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .outerjoin(CallRow, CallRow.id == GroupRow.call_id)
-        .where(RunRow.state == "answered", RunRow.due_at <= now, RunRow.owner == owner)
+        .where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, RunRow.owner == owner)
         .order_by(RunRow.due_at)
         .limit(limit)
     )

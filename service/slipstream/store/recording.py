@@ -14,6 +14,7 @@ from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.store import erasure, feedback
 from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.states import MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
@@ -81,7 +82,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         rows.append(_call_row(call, task.calls))
         task.calls += 1
-        task.state = "complete" if call.completes else "open"
+        task.state = move(task.state, TaskState.COMPLETE if call.completes else TaskState.OPEN)
         note(task, call.marked, call.labels, call.metadata)
         if call.decision is not None and task.revision == 1:
             decide(task, call.decision)
@@ -97,7 +98,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
         rows, rescore = await _match_feedback(session, calls, rows, refs, awaited, now)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
-    undecided = any(task.state == "complete" and not task.decided for task in pending.values())
+    undecided = any(task.state == TaskState.COMPLETE and not task.decided for task in pending.values())
     return Added(undecided, rescore)
 
 
@@ -185,7 +186,7 @@ def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float]) -> bool:
 
 
 def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
-    return MarkRow.state == "waiting", MarkRow.expires_at > now
+    return MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
 
 
 def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
+from slipstream.store.states import GroupState, move
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 
 
@@ -16,7 +17,7 @@ async def ready_experiences(session: AsyncSession) -> int:
         select(func.sum(RunCallRow.choices))
         .join(RunRow, RunRow.id == RunCallRow.run_pk)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(GroupRow.state == "ready", GroupRow.kind == KIND, RunRow.reward.is_not(None))
+        .where(GroupRow.state == GroupState.READY, GroupRow.kind == KIND, RunRow.reward.is_not(None))
     )
     return await session.scalar(query) or 0
 
@@ -27,7 +28,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
         select(GroupRow.id, GroupRow.by_client, RunCallRow.msg_id, RunRow.reward, RunRow.run_id, RunCallRow.choices)
         .join(RunRow, RunRow.group_id == GroupRow.id)
         .join(RunCallRow, RunCallRow.run_pk == RunRow.id)
-        .where(GroupRow.commit_id == commit_id, GroupRow.state == "committing", GroupRow.kind == KIND)
+        .where(GroupRow.commit_id == commit_id, GroupRow.state == GroupState.COMMITTING, GroupRow.kind == KIND)
         .where(RunRow.reward.is_not(None))
         .order_by(GroupRow.updated_at, GroupRow.id, RunRow.run_id, RunCallRow.started_at, RunCallRow.id)
     )
@@ -44,8 +45,8 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
 def requeue(group: GroupRow, limit: int | None) -> bool:
     """The Explorer lost a client's group. With a limit it takes it again, so many times. Returns whether it does."""
     if limit is None or group.generation + 1 >= limit:
-        group.state = "lost"
+        group.state = move(group.state, GroupState.LOST)
         return False
-    group.state, group.commit_id = "ready", None
+    group.state, group.commit_id = move(group.state, GroupState.READY), None
     group.generation += 1
     return True

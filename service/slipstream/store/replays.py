@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import feedback, in_flight, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.runs import end_groups, suffixed
+from slipstream.store.states import GROUPS_UNDER_WAY, GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import qualified, tenant_of
@@ -26,7 +27,6 @@ _INTERRUPTED = "the sidecar was started again amid the run: an answer of it may 
 _BATCH = 200
 """Runs given up by one statement."""
 
-UNDER_WAY = ("running", "ready", "committing")
 """The states of a group in which another one of its task must not be opened."""
 
 
@@ -92,7 +92,7 @@ class Ending:
 class Ended:
     """Result of a run: its state, its answers in order, the version that gave the last one."""
 
-    state: str
+    state: RunState
     msg_ids: tuple[str, ...]
     policy_version: int | None
 
@@ -100,7 +100,7 @@ class Ended:
 async def under_way(session: AsyncSession, task_id: str) -> str | None:
     """The name of the task's group that is neither delivered nor dropped, or None."""
     query = select(GroupRow.id).where(GroupRow.task_id == task_id, GroupRow.kind == KIND)
-    found: str | None = await session.scalar(query.where(GroupRow.state.in_(UNDER_WAY)))
+    found: str | None = await session.scalar(query.where(GroupRow.state.in_(GROUPS_UNDER_WAY)))
     return found
 
 
@@ -116,8 +116,8 @@ async def note_task(
     task = await session.get(TaskRow, task_id)
     if task is None:
         task = TaskRow(
-            id=task_id, session_id=session_id or task_id, tenant=tenant_of(task_id), state="complete", revision=1,
-            marked=False, labels=[], meta={}, decided=True, selected=False, reason=REPLAYED, created_at=now,
+            id=task_id, session_id=session_id or task_id, tenant=tenant_of(task_id), state=TaskState.COMPLETE,
+            revision=1, marked=False, labels=[], meta={}, decided=True, selected=False, reason=REPLAYED, created_at=now,
             updated_at=now,
         )  # fmt: skip
         session.add(task)
@@ -130,11 +130,11 @@ async def note_task(
 
 async def open_now(session: AsyncSession) -> int:
     """Runs that are open, of all groups."""
-    return await session.scalar(select(func.count()).where(RunRow.state == "open")) or 0
+    return await session.scalar(select(func.count()).where(RunRow.state == RunState.OPEN)) or 0
 
 
 async def open_runs(
-    session: AsyncSession, task_id: str, count: int, now: float, *, state: str, by_client: bool, due_at: float,
+    session: AsyncSession, task_id: str, count: int, now: float, *, state: RunState, by_client: bool, due_at: float,
     generation: int = 0,
 ) -> Group:  # fmt: skip
     """Begin a group of so many runs, each in this state: `open` until `due_at`, or `pending` until it is sent."""
@@ -146,8 +146,8 @@ async def open_runs(
     group = Group(suffixed(task_id, f".replay~{earlier}" if earlier else ".replay"), tuple(range(first, first + count)))
     session.add(
         GroupRow(
-            id=group.id, task_id=task_id, kind=KIND, by_client=by_client, generation=generation, state="running",
-            updated_at=now,
+            id=group.id, task_id=task_id, kind=KIND, by_client=by_client, generation=generation,
+            state=GroupState.RUNNING, updated_at=now,
         )
     )  # fmt: skip
     await session.flush()
@@ -174,7 +174,7 @@ async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None
 
 async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: float, now: float) -> bool:
     """Keep a call of a run that is open. Returns False for another one's: nothing is kept."""
-    kept = update(RunRow).where(RunRow.id == pk, RunRow.state == "open")
+    kept = update(RunRow).where(RunRow.id == pk, RunRow.state == RunState.OPEN)
     if not (await session.execute(kept.values(due_at=expires_at, updated_at=now))).rowcount:  # type: ignore[attr-defined]
         return False
     session.add(
@@ -198,7 +198,7 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
         due_at: when it is to be scored, where the calculators do that.
     """
     run = await session.get_one(RunRow, pk)
-    if run.state != "open":
+    if run.state != RunState.OPEN:
         return None
     calls = select(RunCallRow.msg_id, RunCallRow.policy_version).where(RunCallRow.run_pk == pk)
     made = (await session.execute(calls.order_by(RunCallRow.started_at, RunCallRow.id))).all()
@@ -206,11 +206,13 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
     run.policy_version = made[-1].policy_version if made else None
     error = ending.error if made or ending.error is not None else "the agent ended without a call of the policy model"
     if error is not None:
-        run.state, run.reason, run.due_at = "failed", error, now
+        run.state, run.reason, run.due_at = move(run.state, RunState.FAILED), error, now
     else:
-        run.msg_id, run.due_at, run.state = made[-1].msg_id, due_at, "answered"
+        run.msg_id, run.due_at = made[-1].msg_id, due_at
+        run.state = move(run.state, RunState.ANSWERED)
         if ending.reward is not None:
-            run.state, run.reward, run.breakdown = "scored", ending.reward, dict(ending.breakdown)
+            run.state = move(run.state, RunState.SCORED)
+            run.reward, run.breakdown = ending.reward, dict(ending.breakdown)
     await session.flush()
     await in_flight.end_of_runs(session, [pk])
     await end_groups(session, [run.group_id], now)
@@ -225,13 +227,16 @@ async def fail(
     Args:
         told_by: only those that this sidecar has told an endpoint of, and waits for.
     """
-    query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks), RunRow.state.in_(("pending", "open")))
+    query = select(RunRow.id, RunRow.group_id).where(RunRow.id.in_(pks))
+    query = query.where(RunRow.state.in_((RunState.PENDING, RunState.OPEN)))
     if told_by is not None:
         query = query.where(RunRow.owner == told_by)
     found = (await session.execute(query)).all()
     reason = reason.encode("utf-8", "replace").decode()
     failed = update(RunRow).where(RunRow.id.in_([pk for pk, _ in found]))
-    failed = failed.values(state="failed", owner=None, due_at=now, reason=reason, updated_at=now)
+    for before in (RunState.PENDING, RunState.OPEN):
+        after = move(before, RunState.FAILED)
+    failed = failed.values(state=after, owner=None, due_at=now, reason=reason, updated_at=now)
     await session.execute(failed.execution_options(synchronize_session=False))
     await in_flight.end_of_runs(session, [pk for pk, _ in found])
     await end_groups(session, {group for _, group in found}, now)
@@ -248,7 +253,7 @@ async def interrupt(session: AsyncSession, sidecars: Collection[int], now: float
 async def due(session: AsyncSession, limit: int, now: float, sidecar: int) -> list[int]:
     """Open runs that nothing was heard of for too long, the longest first, without those that another sidecar than this
     one has a call of."""
-    query = select(RunRow.id).where(RunRow.state == "open", RunRow.due_at <= now, ~in_flight.elsewhere(sidecar))
+    query = select(RunRow.id).where(RunRow.state == RunState.OPEN, RunRow.due_at <= now, ~in_flight.elsewhere(sidecar))
     return list(await session.scalars(query.order_by(RunRow.due_at).limit(limit)))
 
 
@@ -260,7 +265,9 @@ async def keep_open(session: AsyncSession, pks: Collection[int], expires_at: flo
 async def pending(session: AsyncSession, limit: int) -> list[int]:
     """Runs that are planned and not begun."""
     query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return list(await session.scalars(query.where(RunRow.state == "pending", GroupRow.kind == KIND).limit(limit)))
+    return list(
+        await session.scalars(query.where(RunRow.state == RunState.PENDING, GroupRow.kind == KIND).limit(limit))
+    )
 
 
 async def msg_ids(session: AsyncSession, pks: Iterable[int]) -> dict[int, list[str]]:

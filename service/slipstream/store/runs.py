@@ -15,14 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.jsontext import to_json
 from slipstream.store import feedback
 from slipstream.store.bulk import insert_rows, update_rows
-from slipstream.store.tables.base import ID_LENGTH
+from slipstream.store.lengths import ID_LENGTH
+from slipstream.store.states import GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.tenants import qualified, tenant_of
 
 _log = structlog.get_logger(__name__)
 
-_EndedRun = Row[str, str, str, float | None, int | None]
+_EndedRun = Row[str, str, RunState, float | None, int | None]
 """Columns of a group that may have ended: group, task, state, reward and policy version of a run."""
 
 _ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
@@ -110,7 +111,7 @@ def suffixed(name: str, suffix: str) -> str:
 
 async def waiting(session: AsyncSession) -> int:
     """Runs that are not answered yet."""
-    count = select(func.count()).where(RunRow.state.in_(("pending", "running")))
+    count = select(func.count()).where(RunRow.state.in_((RunState.PENDING, RunState.RUNNING)))
     return await session.scalar(count) or 0
 
 
@@ -135,13 +136,16 @@ async def plan(
         session,
         GroupRow,
         ("id", "task_id", "kind", "call_id", "by_client", "generation", "state", "updated_at"),
-        [(name, call.task_id, "shadow_call", call.pk, False, generation, "running", now) for name, call in groups],
+        [
+            (name, call.task_id, "shadow_call", call.pk, False, generation, GroupState.RUNNING, now)
+            for name, call in groups
+        ],
     )
     await insert_rows(
         session,
         RunRow,
         ("group_id", "run_id", "state", "attempts", "revision", "due_at", "updated_at"),
-        [(name, run_id, "pending", 0, 0, now, now) for name, _ in groups for run_id in range(repeat_time)],
+        [(name, run_id, RunState.PENDING, 0, 0, now, now) for name, _ in groups for run_id in range(repeat_time)],
     )
 
 
@@ -166,21 +170,23 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
-        .where(RunRow.state == "pending", RunRow.due_at <= now)
+        .where(RunRow.state == RunState.PENDING, RunRow.due_at <= now)
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
         .with_for_update(of=RunRow, skip_locked=True)
     )
     claimed = [ClaimedRun(*row) for row in await session.execute(query)]
-    taken = [("running", owner, now, run.pk) for run in claimed]
+    sent = move(RunState.PENDING, RunState.RUNNING)
+    taken = [(sent, owner, now, run.pk) for run in claimed]
     await update_rows(session, RunRow, ("state", "owner", "updated_at"), taken)
     return claimed
 
 
 async def unclaim(session: AsyncSession, owner: int, known: Collection[int]) -> None:
     """Whatever a sidecar has taken, and does not know of, waits again: nobody would ever send it."""
-    unknown = update(RunRow).where(RunRow.state == "running", RunRow.owner == owner, RunRow.id.not_in(known))
-    await session.execute(unknown.values(state="pending", owner=None).execution_options(synchronize_session=False))
+    unknown = update(RunRow).where(RunRow.state == RunState.RUNNING, RunRow.owner == owner, RunRow.id.not_in(known))
+    unknown = unknown.values(state=move(RunState.RUNNING, RunState.PENDING), owner=None)
+    await session.execute(unknown.execution_options(synchronize_session=False))
 
 
 async def unclaimed_answers(session: AsyncSession, now: float) -> bool:
@@ -198,13 +204,14 @@ async def claim_answers(session: AsyncSession, owner: int, limit: int, now: floa
 
 
 def _unclaimed_answers(now: float) -> tuple[ColumnElement[bool], ...]:
-    return RunRow.state == "answered", RunRow.due_at <= now, RunRow.owner.is_(None)
+    return RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, RunRow.owner.is_(None)
 
 
 async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: float) -> None:
     """Send runs again later."""
     held = await _still_sent(session, postponed)
-    rows = [("pending", None, run.attempts, now + run.after, now, run.pk) for run in postponed if run.pk in held]
+    again = move(RunState.RUNNING, RunState.PENDING)
+    rows = [(again, None, run.attempts, now + run.after, now, run.pk) for run in postponed if run.pk in held]
     await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at", "updated_at"), rows)
 
 
@@ -214,7 +221,7 @@ async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered
     if not back:
         return {}
     sent = select(RunRow.id, RunRow.owner, GroupRow.task_id).join(GroupRow, GroupRow.id == RunRow.group_id)
-    sent = sent.where(RunRow.id.in_([one.pk for one in back]), RunRow.state == "running")
+    sent = sent.where(RunRow.id.in_([one.pk for one in back]), RunRow.state == RunState.RUNNING)
     found = {(pk, owner): task_id for pk, owner, task_id in await session.execute(sent)}
     return {one.pk: found[one.pk, one.owner] for one in back if (one.pk, one.owner) in found}
 
@@ -230,13 +237,14 @@ async def answer(session: AsyncSession, answers: Sequence[Answered], now: float)
         return 0
     held = await _still_sent(session, answers)
     kept = [one for one in answers if one.pk in held]
+    answered = move(RunState.RUNNING, RunState.ANSWERED)
     await update_rows(
         session,
         RunRow,
         ("state", "due_at", "msg_id", "request", "answer", "latency", "policy_version", "updated_at"),
         [
             (
-                "answered",
+                answered,
                 now + one.grace,
                 one.msg_id,
                 one.request,
@@ -271,15 +279,19 @@ async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[
     taken: dict[int, str] = {}
     for one in ended:
         group, (owner, state, revision) = found.get(one.pk, ("", (None, None, None)))
-        expected = ("running", revision) if one.revision is None else ("answered", one.revision)
-        if (owner, state, revision) != (one.owner, *expected):
+        before, looked_at = (RunState.RUNNING, revision) if one.revision is None else (RunState.ANSWERED, one.revision)
+        if (owner, state, revision) != (one.owner, before, looked_at):
             continue
         taken[one.pk] = group
         if one.reward is not None:
-            scored.append(("scored", None, one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk))
+            scored.append(
+                (move(before, RunState.SCORED), None, one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk)
+            )
         else:
             # a reason may quote an answer, and with it a lone surrogate, which no text column takes
-            failed.append(("failed", None, one.reason.encode("utf-8", "replace").decode(), now, one.pk))
+            failed.append(
+                (move(before, RunState.FAILED), None, one.reason.encode("utf-8", "replace").decode(), now, one.pk)
+            )
     await update_rows(session, RunRow, ("state", "owner", "reward", "breakdown", "updated_at"), scored)
     await update_rows(session, RunRow, ("state", "owner", "reason", "updated_at"), failed)
     await end_groups(session, set(taken.values()), now)
@@ -292,17 +304,18 @@ async def end_groups(session: AsyncSession, names: Collection[str], now: float) 
     for row in await session.execute(
         select(RunRow.group_id, GroupRow.task_id, RunRow.state, RunRow.reward, RunRow.policy_version)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(RunRow.group_id.in_(names), GroupRow.state == "running")
+        .where(RunRow.group_id.in_(names), GroupRow.state == GroupState.RUNNING)
     ):
         of_group.setdefault(row.group_id, []).append(row)
     ends, lonely = [], []
     for name, rows in of_group.items():
         states = [row.state for row in rows]
-        if not set(states) <= {"scored", "failed"}:
+        if not set(states) <= {RunState.SCORED, RunState.FAILED}:
             continue
-        alone = states.count("scored") == 1 and len(states) > 1
+        alone = states.count(RunState.SCORED) == 1 and len(states) > 1
         lonely += [name] if alone else []
-        ends.append(("ready" if "scored" in states and not alone else "dropped", now, name))
+        end_state = GroupState.READY if RunState.SCORED in states and not alone else GroupState.DROPPED
+        ends.append((move(GroupState.RUNNING, end_state), now, name))
         _log_once_stored(session, ends[-1][0], rows)
     await update_rows(session, GroupRow, ("state", "updated_at"), ends)
     # by the reward: by the state, SQLite would go through all that were ever scored
@@ -316,7 +329,7 @@ async def end_groups(session: AsyncSession, names: Collection[str], now: float) 
 
 def _log_once_stored(session: AsyncSession, state: str, runs: Sequence[_EndedRun]) -> None:
     """Log the end of a group, when the transaction that ends it is committed: one line for all of its runs."""
-    rewards = [run.reward for run in runs if run.state == "scored"]
+    rewards = [run.reward for run in runs if run.state == RunState.SCORED]
     said: dict[str, Any] = {"state": state, "runs": len(runs), "failed": len(runs) - len(rewards)}
     if rewards:
         said |= {"reward_mean": fmean(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}

@@ -19,6 +19,7 @@ from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import Double
 
 from slipstream.store import commits, replays, webhook
+from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CapturedRow, TaskRow
 from slipstream.store.tables.runs import RunRow
 from slipstream.store.tables.sidecars import SidecarRow
@@ -152,9 +153,10 @@ async def _free(session: AsyncSession, found: Sequence[int], now: float) -> tupl
     """Whatever these sidecars were doing is to be done by any other. Returns how many runs were on their way, how many
     replays have failed by it, and how many deliveries are left."""
     quick = {"synchronize_session": False}
-    sent = update(RunRow).where(RunRow.state == "running", RunRow.owner.in_(found)).values(state="pending", owner=None)
+    sent = update(RunRow).where(RunRow.state == RunState.RUNNING, RunRow.owner.in_(found))
+    sent = sent.values(state=move(RunState.RUNNING, RunState.PENDING), owner=None)
     runs: int = (await session.execute(sent.execution_options(**quick))).rowcount  # type: ignore[attr-defined]
-    answered = update(RunRow).where(RunRow.state == "answered", RunRow.owner.in_(found)).values(owner=None)
+    answered = update(RunRow).where(RunRow.state == RunState.ANSWERED, RunRow.owner.in_(found)).values(owner=None)
     await session.execute(answered.execution_options(**quick))
     undecided = update(TaskRow).where(TaskRow.decided.is_(False), TaskRow.owner.in_(found)).values(owner=None)
     await session.execute(undecided.execution_options(**quick))

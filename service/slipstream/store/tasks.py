@@ -13,6 +13,7 @@ from slipstream.selection.decision import Decision
 from slipstream.store import feedback
 from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
+from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.runs import GroupRow
@@ -25,7 +26,7 @@ class PendingTask:
     session_id: str
     calls: int
     stored: bool
-    state: str = "open"
+    state: TaskState = TaskState.OPEN
     revision: int = 0
     marked: bool = False
     labels: list[str] = field(default_factory=list)
@@ -33,6 +34,26 @@ class PendingTask:
     decided: bool = False
     selected: bool = False
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewMark:
+    """A mark on the task `task_id`, or on the task of the answer `msg_id`, which waits `ttl` seconds for it."""
+
+    id: str
+    task_id: str | None
+    msg_id: str | None
+    labels: list[str]
+    metadata: dict[str, Any]
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class AddedMark:
+    """The state of a mark that was stored, and whether a run is to be scored again with it."""
+
+    state: MarkState
+    rescore: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +65,53 @@ class Undecided:
     selected: bool
 
 
-async def add_mark(session: AsyncSession, mark: MarkRow) -> bool:
-    """Store a mark; apply it where what it names is stored. Returns True when a run is to be scored again with it."""
+async def add_mark(session: AsyncSession, new: NewMark, now: float) -> AddedMark:
+    """Store a mark, and apply it if what it names is stored."""
+    mark = MarkRow(
+        id=new.id,
+        task_id=new.task_id,
+        msg_id=new.msg_id,
+        labels=new.labels,
+        meta=new.metadata,
+        state=MarkState.WAITING,
+        created_at=now,
+        expires_at=now + new.ttl,
+    )
     session.add(mark)
-    task_id = mark.task_id
-    if mark.msg_id is not None:
-        call_pk = await newest_call(session, mark.msg_id)
+    task_id = new.task_id
+    if new.msg_id is not None:
+        call_pk = await newest_call(session, new.msg_id)
         task_id = await session.scalar(select(CallRow.task_id).where(CallRow.id == call_pk))
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
-        return False
+        return AddedMark(mark.state, rescore=False)
     apply_mark(mark, task)
-    return await feedback.score_task_again(session, task.id)
+    return AddedMark(mark.state, await feedback.score_task_again(session, task.id))
 
 
 async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:
     """Apply what was posted about a task before it was stored."""
-    waits = select(MarkRow).where(MarkRow.task_id == task.id, MarkRow.state == "waiting", MarkRow.expires_at > now)
+    waits = select(MarkRow).where(
+        MarkRow.task_id == task.id, MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
+    )
     for mark in await session.scalars(waits.order_by(MarkRow.created_at)):
         apply_mark(mark, task)
 
 
 async def expire_marks(session: AsyncSession, now: float) -> None:
     """Marks that waited in vain."""
-    late = (MarkRow.state == "waiting", MarkRow.expires_at <= now)
-    await session.execute(update(MarkRow).where(*late).values(state="expired"))
+    late = (MarkRow.state == MarkState.WAITING, MarkRow.expires_at <= now)
+    await session.execute(update(MarkRow).where(*late).values(state=move(MarkState.WAITING, MarkState.EXPIRED)))
 
 
 async def complete_idle(session: AsyncSession, before: float) -> int:
     """Tasks without a new call since this time are complete; returns how many."""
-    open_ = (TaskRow.decided.is_(False), TaskRow.state == "open")  # an open task is never decided: by that index
-    idle = update(TaskRow).where(*open_, TaskRow.updated_at < before).values(state="complete")
+    open_ = (
+        TaskRow.decided.is_(False),
+        TaskRow.state == TaskState.OPEN,
+    )  # an open task is never decided: by that index
+    idle = update(TaskRow).where(*open_, TaskRow.updated_at < before)
+    idle = idle.values(state=move(TaskState.OPEN, TaskState.COMPLETE))
     return (await session.execute(idle)).rowcount  # type: ignore[attr-defined,no-any-return]
 
 
@@ -82,7 +119,7 @@ async def undecided(session: AsyncSession, owner: int, limit: int) -> list[Undec
     """Complete tasks without a decision, oldest first, but for those that another sidecar is deciding: from here on it
     is this one that does."""
     query = select(TaskRow.id, TaskRow.revision, TaskRow.selected)
-    query = query.where(TaskRow.state == "complete", TaskRow.decided.is_(False))
+    query = query.where(TaskRow.state == TaskState.COMPLETE, TaskRow.decided.is_(False))
     query = query.where(TaskRow.owner.is_(None) | (TaskRow.owner == owner))
     seen = [Undecided(*row) for row in await session.execute(query.order_by(TaskRow.updated_at).limit(limit))]
     await update_rows(session, TaskRow, ("owner",), [(owner, task.task_id) for task in seen if not task.selected])
@@ -124,11 +161,11 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> tupl
     since then.
     """
     replay = (GroupRow.kind == "agent_replay") & (GroupRow.updated_at >= before)
-    kept = (GroupRow.state == "committing") | (GroupRow.state.in_(("running", "ready")) & replay)
+    kept = (GroupRow.state == GroupState.COMMITTING) | (GroupRow.state.in_(UNDELIVERED_GROUPS) & replay)
     due = select(TaskRow.id).where(TaskRow.updated_at < before, TaskRow.id.not_in(select(GroupRow.task_id).where(kept)))
     due = due.order_by(TaskRow.updated_at).limit(limit)
     ids = (await session.scalars(due)).all()
-    undelivered = select(func.count()).where(GroupRow.task_id.in_(ids), GroupRow.state.in_(("running", "ready")))
+    undelivered = select(func.count()).where(GroupRow.task_id.in_(ids), GroupRow.state.in_(UNDELIVERED_GROUPS))
     expired = await session.scalar(undelivered) or 0
     await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))
     return len(ids), expired
@@ -136,7 +173,7 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> tupl
 
 async def delete_older_marks(session: AsyncSession, before: float, limit: int) -> int:
     """Delete marks posted before this time that no longer wait; returns how many."""
-    spent = select(MarkRow.id).where(MarkRow.created_at < before, MarkRow.state != "waiting")
+    spent = select(MarkRow.id).where(MarkRow.created_at < before, MarkRow.state != MarkState.WAITING)
     ids = (await session.scalars(spent.order_by(MarkRow.created_at).limit(limit))).all()
     await session.execute(delete(MarkRow).where(MarkRow.id.in_(ids)))
     return len(ids)
@@ -152,7 +189,7 @@ def decide(task: TaskRow | PendingTask, decision: Decision) -> None:
 
 
 def apply_mark(mark: MarkRow, task: TaskRow | PendingTask) -> None:
-    mark.state = "applied"
+    mark.state = move(mark.state, MarkState.APPLIED)
     note(task, True, frozenset(mark.labels), mark.meta)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
 from slipstream.store.replays import KIND, open_runs
+from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
@@ -34,14 +35,14 @@ class ClaimedReplay:
 async def plan(session: AsyncSession, task_ids: Sequence[str], repeat_time: int, now: float) -> None:
     """Plan a group for each task: `repeat_time` runs of its agent."""
     for task_id in task_ids:
-        await open_runs(session, task_id, repeat_time, now, state="pending", by_client=False, due_at=now)
+        await open_runs(session, task_id, repeat_time, now, state=RunState.PENDING, by_client=False, due_at=now)
 
 
 async def plan_again(session: AsyncSession, group: GroupRow, now: float) -> None:
     """Plan the next generation of a group, with as many runs."""
     count = await session.scalar(select(func.count()).where(RunRow.group_id == group.id)) or 0
     await open_runs(
-        session, group.task_id, count, now, state="pending", by_client=False, due_at=now,
+        session, group.task_id, count, now, state=RunState.PENDING, by_client=False, due_at=now,
         generation=group.generation + 1,
     )  # fmt: skip
 
@@ -55,13 +56,13 @@ async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[str]
 async def begun(session: AsyncSession) -> int:
     """Open runs that the sidecar has asked an endpoint for."""
     query = select(func.count()).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return await session.scalar(query.where(RunRow.state == "open", GroupRow.by_client.is_(False))) or 0
+    return await session.scalar(query.where(RunRow.state == RunState.OPEN, GroupRow.by_client.is_(False))) or 0
 
 
 async def waiting(session: AsyncSession, now: float) -> bool:
     """Return whether an endpoint has to be told of a run."""
     query = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id)
-    query = query.where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
+    query = query.where(RunRow.state == RunState.PENDING, RunRow.due_at <= now, GroupRow.kind == KIND)
     return await session.scalar(query.limit(1)) is not None
 
 
@@ -75,19 +76,19 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(TaskRow, TaskRow.id == GroupRow.task_id)
         .join(CallRow, (CallRow.task_id == TaskRow.id) & (CallRow.position == 0))
-        .where(RunRow.state == "pending", RunRow.due_at <= now, GroupRow.kind == KIND)
+        .where(RunRow.state == RunState.PENDING, RunRow.due_at <= now, GroupRow.kind == KIND)
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
     )  # fmt: skip
     claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
-    opened = [("open", sidecar, expires_at, now, run.pk) for run in claimed]
+    opened = [(move(RunState.PENDING, RunState.OPEN), sidecar, expires_at, now, run.pk) for run in claimed]
     await update_rows(session, RunRow, ("state", "owner", "due_at", "updated_at"), opened)
     return claimed
 
 
 async def accepted(session: AsyncSession, run: ClaimedReplay) -> None:
     """The endpoint runs it on its own: nothing more comes to the sidecar that told it."""
-    told = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", RunRow.owner == run.owner)
+    told = update(RunRow).where(RunRow.id == run.pk, RunRow.state == RunState.OPEN, RunRow.owner == run.owner)
     await session.execute(told.values(owner=None).execution_options(synchronize_session=False))
 
 
@@ -97,16 +98,20 @@ async def tell_again(session: AsyncSession, sidecars: Collection[int], now: floa
     Args:
         sidecars: that are gone; or the one that asks, which knows `but` these.
     """
-    left = update(RunRow).where(RunRow.state == "open", RunRow.owner.in_(sidecars), ~RunRow.called)
+    left = update(RunRow).where(RunRow.state == RunState.OPEN, RunRow.owner.in_(sidecars), ~RunRow.called)
     left = left.where(RunRow.id.not_in(but)) if but else left
-    left = left.values(state="pending", owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now)
+    again = move(RunState.OPEN, RunState.PENDING)
+    left = left.values(state=again, owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now)
     await session.execute(left.execution_options(synchronize_session=False))
 
 
 async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, after: float, now: float) -> bool:
     """Tell the endpoint of a run again, so many seconds later. Returns False where it has begun a call, has ended, or
     was told of by another sidecar since."""
-    again = update(RunRow).where(RunRow.id == run.pk, RunRow.state == "open", ~RunRow.called, RunRow.owner == run.owner)
-    again = again.values(state="pending", owner=None, attempts=attempts, due_at=now + after, updated_at=now)
+    again = update(RunRow).where(
+        RunRow.id == run.pk, RunRow.state == RunState.OPEN, ~RunRow.called, RunRow.owner == run.owner
+    )
+    pending = move(RunState.OPEN, RunState.PENDING)
+    again = again.values(state=pending, owner=None, attempts=attempts, due_at=now + after, updated_at=now)
     done = await session.execute(again.execution_options(synchronize_session=False))
     return bool(done.rowcount)  # type: ignore[attr-defined]

@@ -7,18 +7,6 @@ from typing import Annotated, Any
 from sqlalchemy import JSON, BigInteger, Integer
 from sqlalchemy.orm import DeclarativeBase
 
-from slipstream.tenants import LONGEST_PREFIX
-
-ID_LENGTH = 64
-"""Trinity keeps task ids in a column of 64 characters; those that callers and the Explorer see are never longer."""
-
-REF_LENGTH = ID_LENGTH + LONGEST_PREFIX
-"""Characters of a session's or a task's id in the store, with its tenant: see `slipstream.tenants`."""
-
-MSG_ID_LENGTH = 256
-MSG_REF_LENGTH = MSG_ID_LENGTH + LONGEST_PREFIX
-"""Characters of a completion's id, and of one with its tenant."""
-
 RowId = Annotated[int, "a row's number"]
 """64 bits: 32 are used up within days by an agent that is busy enough. SQLite numbers rows by no other type."""
 

@@ -7,8 +7,10 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, literal_column
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.store.lengths import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH
 from slipstream.store.sealed import SealedBytes, SealedJson
-from slipstream.store.tables.base import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH, Base, RowId
+from slipstream.store.states import TaskState, state_type
+from slipstream.store.tables.base import Base, RowId
 from slipstream.tenants import DEFAULT
 
 CALL_BLOCK = 16384
@@ -43,7 +45,7 @@ class TaskRow(Base):
     """With its tenant, as its session's: see `slipstream.tenants`."""
     session_id: Mapped[str] = mapped_column(String(REF_LENGTH))
     tenant: Mapped[str] = mapped_column(String(ID_LENGTH), default=DEFAULT, server_default=DEFAULT)
-    state: Mapped[str] = mapped_column(String(16), default="open")
+    state: Mapped[TaskState] = mapped_column(state_type(TaskState), default=TaskState.OPEN)
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each call and mark, so that a decision made on an older picture is made again."""
     marked: Mapped[bool] = mapped_column(default=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.store.states import CommitState, state_type
 from slipstream.store.tables.base import Base, RowId
 
 
@@ -15,7 +16,7 @@ class CommitRow(Base):
     __table_args__ = (Index("ix_commits_state", "state", "ended_at"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(String(16), default="sending")
+    state: Mapped[CommitState] = mapped_column(state_type(CommitState), default=CommitState.SENDING)
     owner: Mapped[RowId | None]
     """The sidecar that is at it, or that ended it."""
     trigger: Mapped[str] = mapped_column(String(16))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slipstream.store.tables.base import ID_LENGTH, REF_LENGTH, Base
+from slipstream.store.lengths import ID_LENGTH, REF_LENGTH
+from slipstream.store.states import FacadeGroupState, state_type
+from slipstream.store.tables.base import Base
 from slipstream.tenants import DEFAULT
 
 
@@ -19,7 +21,7 @@ class FacadeGroupRow(Base):
     """The task_id that the Explorer is told: the client's own, or one like it if that was delivered before."""
     task_id: Mapped[str | None] = mapped_column(String(REF_LENGTH), index=True)
     """With its tenant."""
-    state: Mapped[str] = mapped_column(String(16), default="open")
+    state: Mapped[FacadeGroupState] = mapped_column(state_type(FacadeGroupState), default=FacadeGroupState.OPEN)
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
     size: Mapped[int | None]
     """Number of runs that make it complete; null if its client did not say."""

@@ -7,8 +7,10 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.store.lengths import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH
 from slipstream.store.sealed import SealedJson, SealedText
-from slipstream.store.tables.base import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH, Base, RowId
+from slipstream.store.states import FeedbackState, MarkState, state_type
+from slipstream.store.tables.base import Base, RowId
 
 
 class FeedbackRow(Base):
@@ -42,7 +44,7 @@ class FeedbackTargetRow(Base):
     """msg_id, task_id or session_id."""
     ref: Mapped[str] = mapped_column(String(MSG_REF_LENGTH))
     """With its tenant, whichever kind it is."""
-    state: Mapped[str] = mapped_column(String(16), default="waiting", index=True)
+    state: Mapped[FeedbackState] = mapped_column(state_type(FeedbackState), default=FeedbackState.WAITING, index=True)
     matched_to: Mapped[str | None] = mapped_column(String(16))
     """policy or production."""
     run_pk: Mapped[RowId | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"), index=True)
@@ -61,6 +63,6 @@ class MarkRow(Base):
     """With its tenant, as the task's."""
     labels: Mapped[list[str]] = mapped_column(default=list)
     meta: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
-    state: Mapped[str] = mapped_column(String(16), default="waiting")
+    state: Mapped[MarkState] = mapped_column(state_type(MarkState), default=MarkState.WAITING)
     created_at: Mapped[float] = mapped_column(index=True)
     expires_at: Mapped[float]

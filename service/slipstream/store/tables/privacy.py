@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slipstream.store.tables.base import REF_LENGTH, Base
+from slipstream.store.lengths import REF_LENGTH
+from slipstream.store.tables.base import Base
 
 
 class StoreKeyRow(Base):

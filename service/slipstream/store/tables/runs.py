@@ -7,8 +7,10 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.store.lengths import ID_LENGTH
 from slipstream.store.sealed import SealedBytes, SealedJson, SealedText
-from slipstream.store.tables.base import ID_LENGTH, NEVER_AGAIN, Base, RowId
+from slipstream.store.states import GroupState, RunState, state_type
+from slipstream.store.tables.base import NEVER_AGAIN, Base, RowId
 
 
 class GroupRow(Base):
@@ -29,7 +31,7 @@ class GroupRow(Base):
     generation: Mapped[int] = mapped_column(default=0)
     """Number of groups in its place that the Explorer lost before this one; for a client's replay, how often it lost
     it."""
-    state: Mapped[str] = mapped_column(String(16), default="running")
+    state: Mapped[GroupState] = mapped_column(state_type(GroupState), default=GroupState.RUNNING)
     commit_id: Mapped[int | None] = mapped_column(ForeignKey("commits.id"), index=True)
     updated_at: Mapped[float] = mapped_column(index=True)
 
@@ -47,7 +49,7 @@ class RunRow(Base):
     id: Mapped[RowId] = mapped_column(primary_key=True)
     group_id: Mapped[str] = mapped_column(ForeignKey("groups.id", ondelete="CASCADE"))
     run_id: Mapped[int]
-    state: Mapped[str] = mapped_column(String(16), default="pending")
+    state: Mapped[RunState] = mapped_column(state_type(RunState), default=RunState.PENDING)
     owner: Mapped[RowId | None]
     """The sidecar that sends it (running), scores it (answered), or waits for its endpoint (open)."""
     attempts: Mapped[int] = mapped_column(default=0)

@@ -1,0 +1,204 @@
+"""The states of everything in the store, and the changes between them that there are.
+
+Every change goes through `move`, which refuses what `TRANSITIONS` does not have. The diagrams of
+`docs/architecture.md` are made from that table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sqlalchemy import Enum
+
+
+class TaskState(StrEnum):
+    """State of a task of production."""
+
+    OPEN = "open"
+    """An answer that calls tools: more calls are to come."""
+    COMPLETE = "complete"
+    """An answer without tool calls came, or no call for `capture.task_idle`."""
+
+
+class GroupState(StrEnum):
+    """State of a group of runs that are delivered together."""
+
+    RUNNING = "running"
+    """Some of its runs have not ended."""
+    READY = "ready"
+    """It waits for the next commit."""
+    COMMITTING = "committing"
+    """A commit has taken it; its rewards do not change any more."""
+    DELIVERED = "delivered"
+    RERUN = "rerun"
+    """The Explorer lost it, and a new group takes its place."""
+    DROPPED = "dropped"
+    """No run has a reward, or one of several, or it was lost too often."""
+    LOST = "lost"
+    """A client's group that the Explorer lost: the sidecar cannot run it again."""
+
+
+class RunState(StrEnum):
+    """State of one execution by the policy."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    """A shadow call that was sent to the Explorer."""
+    OPEN = "open"
+    """An agent replay whose agent makes calls."""
+    ANSWERED = "answered"
+    """It waits for its reward."""
+    SCORED = "scored"
+    FAILED = "failed"
+    """Refused, out of attempts, or not to be scored."""
+
+
+class FacadeGroupState(StrEnum):
+    """State of a group of one of Trinity's own clients."""
+
+    OPEN = "open"
+    """More runs may come."""
+    READY = "ready"
+    COMMITTING = "committing"
+    DELIVERED = "delivered"
+    LOST = "lost"
+    """The Explorer lost it, and does not take it again."""
+    DROPPED = "dropped"
+
+
+class CommitState(StrEnum):
+    """State of a delivery."""
+
+    SENDING = "sending"
+    """Rewards are being sent."""
+    ASKED = "asked"
+    """The Explorer was asked to commit: from here on it may have done so."""
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    LOST = "lost"
+    """The Explorer restarted and forgot what it was told."""
+
+
+class FeedbackState(StrEnum):
+    """State of a feedback for one of the answers that it names."""
+
+    WAITING = "waiting"
+    """Nothing of that name is stored yet."""
+    MATCHED = "matched"
+    SUPERSEDED = "superseded"
+    """A later feedback on the same answer counts."""
+    LATE = "late"
+    """The answer was delivered before."""
+    UNKNOWN = "unknown"
+    """Nothing of that name came."""
+
+
+class MarkState(StrEnum):
+    """State of a mark."""
+
+    WAITING = "waiting"
+    APPLIED = "applied"
+    EXPIRED = "expired"
+
+
+TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
+    TaskState: {
+        TaskState.OPEN: frozenset({TaskState.COMPLETE}),
+        TaskState.COMPLETE: frozenset({TaskState.OPEN}),
+    },
+    GroupState: {
+        GroupState.RUNNING: frozenset({GroupState.READY, GroupState.DROPPED}),
+        GroupState.READY: frozenset({GroupState.RUNNING, GroupState.COMMITTING}),
+        GroupState.COMMITTING: frozenset(
+            {GroupState.DELIVERED, GroupState.READY, GroupState.RERUN, GroupState.DROPPED, GroupState.LOST}
+        ),
+        GroupState.DROPPED: frozenset({GroupState.RUNNING}),
+        GroupState.DELIVERED: frozenset(),
+        GroupState.RERUN: frozenset(),
+        GroupState.LOST: frozenset(),
+    },
+    RunState: {
+        RunState.PENDING: frozenset({RunState.RUNNING, RunState.OPEN, RunState.FAILED}),
+        RunState.RUNNING: frozenset({RunState.ANSWERED, RunState.PENDING, RunState.FAILED}),
+        RunState.OPEN: frozenset({RunState.ANSWERED, RunState.SCORED, RunState.PENDING, RunState.FAILED}),
+        RunState.ANSWERED: frozenset({RunState.SCORED, RunState.FAILED}),
+        RunState.SCORED: frozenset({RunState.ANSWERED}),
+        RunState.FAILED: frozenset({RunState.ANSWERED}),
+    },
+    FacadeGroupState: {
+        FacadeGroupState.OPEN: frozenset({FacadeGroupState.READY, FacadeGroupState.DROPPED}),
+        FacadeGroupState.READY: frozenset({FacadeGroupState.COMMITTING, FacadeGroupState.DROPPED}),
+        FacadeGroupState.COMMITTING: frozenset(
+            {
+                FacadeGroupState.DELIVERED,
+                FacadeGroupState.READY,
+                FacadeGroupState.DROPPED,
+                FacadeGroupState.LOST,
+            }
+        ),
+        FacadeGroupState.DELIVERED: frozenset(),
+        FacadeGroupState.LOST: frozenset(),
+        FacadeGroupState.DROPPED: frozenset(),
+    },
+    CommitState: {
+        CommitState.SENDING: frozenset({CommitState.ASKED, CommitState.LOST}),
+        CommitState.ASKED: frozenset({CommitState.DELIVERED, CommitState.FAILED, CommitState.LOST}),
+        CommitState.DELIVERED: frozenset(),
+        CommitState.FAILED: frozenset(),
+        CommitState.LOST: frozenset(),
+    },
+    FeedbackState: {
+        FeedbackState.WAITING: frozenset({FeedbackState.MATCHED, FeedbackState.LATE, FeedbackState.UNKNOWN}),
+        FeedbackState.MATCHED: frozenset({FeedbackState.SUPERSEDED}),
+        FeedbackState.SUPERSEDED: frozenset({FeedbackState.MATCHED}),
+        FeedbackState.LATE: frozenset(),
+        FeedbackState.UNKNOWN: frozenset(),
+    },
+    MarkState: {
+        MarkState.WAITING: frozenset({MarkState.APPLIED, MarkState.EXPIRED}),
+        MarkState.APPLIED: frozenset(),
+        MarkState.EXPIRED: frozenset(),
+    },
+}
+"""From each state to those that may follow it. Staying in a state is no change."""
+
+UNDELIVERED_GROUPS = (GroupState.RUNNING, GroupState.READY)
+GROUPS_UNDER_WAY = (*UNDELIVERED_GROUPS, GroupState.COMMITTING)
+RUNS_UNDER_WAY = (RunState.PENDING, RunState.RUNNING, RunState.OPEN, RunState.ANSWERED)
+UNFINISHED_COMMITS = (CommitState.SENDING, CommitState.ASKED)
+LOST_COMMITS = (CommitState.LOST, CommitState.FAILED)
+WAITING_FACADE_GROUPS = (FacadeGroupState.OPEN, FacadeGroupState.READY)
+FAILED_FACADE_GROUPS = (FacadeGroupState.LOST, FacadeGroupState.DROPPED)
+
+_S = TypeVar("_S", bound=StrEnum)
+
+
+class ImpossibleTransition(Exception):
+    """A change of state that there is not: a fault of the code. The transaction is rolled back."""
+
+
+def move(before: _S, after: _S) -> _S:
+    """Return the state `after` for what is in the state `before`.
+
+    In a statement about many rows, `before` is the state that its condition asks for.
+
+    Raises:
+        ImpossibleTransition: the table does not have it.
+    """
+    if after != before and after not in TRANSITIONS[type(before)][before]:
+        raise ImpossibleTransition(f"{type(before).__name__}: {before} to {after}")
+    return after
+
+
+def state_type(states: type[StrEnum]) -> Enum:
+    """The column type of a state: text in the database, the enum in Python."""
+    return Enum(
+        states,
+        native_enum=False,
+        create_constraint=False,
+        length=16,
+        validate_strings=True,
+        values_callable=lambda found: [state.value for state in found],
+    )
