@@ -47,12 +47,11 @@ from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
-from slipstream.stages.timers import Timers
-from slipstream.stages.worker import TICK, Worker
+from slipstream.stages.context import RUNNERS, Context, Stage
+from slipstream.stages.worker import Worker
 from slipstream.store import commits, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
-from slipstream.store.recording import Added
 from slipstream.store.sidecars import TakenOver
 
 _log = structlog.get_logger(__name__)
@@ -79,14 +78,23 @@ class Sidecar:
         self.settings = settings
         self.counters = counters
         self.started = False
-        self.timers = Timers()
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
         self._dropped_before = 0
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
-        self.selector = Selector(settings.selection, time.monotonic)
+        self.membership = Membership(
+            self.database,
+            name=f"{socket.gethostname()}:{settings.listen.port}",
+            lease=settings.store.lease,
+            clock=time.time,
+            monotonic=time.monotonic,
+            before=before or Registration(),
+            registered=self._registered,
+            took_over=self._took_over,
+        )
+        self.context = context = Context(settings, self.database, self.metrics, self.membership)
         self.explorer = ExplorerClient(
             settings.explorer.base_url,
             model=settings.explorer.model,
@@ -96,88 +104,36 @@ class Sidecar:
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
         self._prompts = self.redactor if settings.explorer.redact else Redactor([])
-        self.capture = Capture(
-            settings, self.database, self.redactor, self.selector, self.metrics, self.timers, stored=self._stored
-        )
-        self.membership = Membership(
-            self.database,
-            name=f"{socket.gethostname()}:{settings.listen.port}",
-            lease=settings.store.lease,
-            clock=time.time,
-            monotonic=time.monotonic,
-            before=before or Registration(),
-            registered=self.capture.registered,
-            took_over=self._took_over,
-        )
+        self.selector = Selector(settings.selection, time.monotonic)
+        self.capture = Capture(context, self.redactor, self.selector)
+        self.planner = Planner(context, self.selector)
+        self.chats = Chats(settings.explorer, settings.facade, self.watch)
+        self.runs = Runs(context, self.explorer, self.watch, self.chats, self.redactor, self._prompts)
         self._rewards = RewardModel(settings.rewards, self.metrics)
-        self.planner = Planner(
-            self.database,
-            self.selector,
-            self.metrics,
-            owner=self._id,
-            task_idle=settings.capture.task_idle,
-            repeat_time=settings.runs.repeat_time,
-            queue=settings.runs.queue,
-            whole_tasks=settings.runs.mode == "webhook",
-            clock=time.time,
-            planned=lambda: self.runs.planned(),
-        )
-        self.chats = Chats(settings.explorer, settings.facade, version=lambda: self.watch.version)
-        self.runs = Runs(
-            settings,
-            self.database,
-            self.explorer,
-            self.watch,
-            self.chats,
-            self.redactor,
-            self._prompts,
-            self.metrics,
-            self.membership,
-            self.timers,
-            answered=self.rescore,
-            scored=lambda: self.deliveries.worker.wake(),
-        )
-        self.judging = Budget(
-            self.database,
-            self.metrics,
-            "judge",
-            requests=settings.rewards.judge_calls_per_hour,
-            clock=time.time,
-        )
-        self.scorer = Scorer(
-            self.database,
-            self._rewards,
-            self.metrics,
-            self.judging,
-            judges=settings.rewards.judges,
-            owner=self._id,
-            clock=time.time,
-            scored=lambda: self.deliveries.worker.wake(),
-        )
-        self.deliveries = Deliveries(
-            settings, self.database, self.metrics, self.membership, self.timers, planned=self.runs.planned
-        )
+        judge_calls = settings.rewards.judge_calls_per_hour
+        self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
+        self.scorer = Scorer(context, self._rewards, self.judging)
+        self.deliveries = Deliveries(context)
         retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
-        self._planning = Worker("planner", self.planner.step, TICK)
-        self._scoring = Worker("scorer", self.scorer.step, TICK)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
         self._renewing = Worker("membership", self.membership.renew, renewals)
+        timers = context.timers
         self._workers = (
             *self.capture.workers,
-            self._planning,
+            context.stages.add(Stage.PLANNER, self.planner.step),
             *self.runs.workers,
-            self._scoring,
+            context.stages.add(Stage.SCORER, self.scorer.step),
             self.deliveries.worker,
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", clock.step, CLOCK_TICK),
-            self.timers.stage("judging", BUDGET_TICK, self.judging.step),
-            self.timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
-            self.timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
-            self.timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
-            self.timers.stage("memory", memory.TICK, memory.step),
+            timers.stage("judging", BUDGET_TICK, self.judging.step),
+            timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
+            timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
+            timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
+            timers.stage("memory", memory.TICK, memory.step),
         )
 
     async def start(self) -> None:
@@ -197,7 +153,7 @@ class Sidecar:
             raise
         if not self.settings.rewards.calculators:
             _log.warning("nothing_can_be_scored", key="rewards.calculators", found="an empty list")
-        self.timers.start()
+        self.context.timers.start()
         for worker in (self._renewing, *self._workers):
             worker.start()
         self.deliveries.triggers.start()
@@ -206,7 +162,7 @@ class Sidecar:
     async def stop(self) -> None:
         """Store what was captured, end or leave what runs, deliver what is ready, and close."""
         self.deliveries.triggers.stop()
-        self.timers.stop()
+        self.context.timers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
@@ -257,11 +213,11 @@ class Sidecar:
 
     def rescore(self) -> None:
         """There are answered runs to be scored."""
-        self._scoring.wake()
+        self.context.stages.wake(Stage.SCORER)
 
     def decide(self) -> None:
         """There are tasks to be decided."""
-        self._planning.wake()
+        self.context.stages.wake(Stage.PLANNER)
 
     @property
     def next_commit_at(self) -> float | None:
@@ -286,20 +242,12 @@ class Sidecar:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
         return self.counters.waiting + self.capture.waiting
 
-    def _id(self) -> int:
-        return self.membership.id
+    async def _registered(self, sidecar: int) -> None:
+        await self.capture.registered(sidecar)
 
     def _took_over(self, taken: TakenOver | None) -> None:
         self.capture.adopted()
-        self.runs.planned()
-        self.decide()
-        self.rescore()
+        self.context.stages.wake(*RUNNERS, Stage.PLANNER, Stage.SCORER)
         self.metrics.runs.labels("failed").inc(taken.replays if taken else 0)
         if taken is None or taken.deliveries:
             self.deliveries.triggers.was_left()
-
-    def _stored(self, added: Added) -> None:
-        if added.undecided:
-            self.decide()
-        if added.rescore:
-            self.rescore()

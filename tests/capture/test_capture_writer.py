@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from captured_chats import MAX_BODY, assistant, completion, event_stream, exchange, user
+from contexts import context
 from prometheus_client import CollectorRegistry
 from sqlalchemy import delete, select
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, unpack_exchanges
+from slipstream.capture.room import StoreRoom
 from slipstream.capture.writer import CaptureWriter
 from slipstream.metrics import Metrics
 from slipstream.proxy.tap import Exchange
@@ -54,10 +56,9 @@ class Written:
     async def take(self, *exchanges: Exchange, rules: tuple[Any, ...] = KINDS) -> list[RedactedExchange]:
         """What is written of them."""
         redactor = Redactor([RedactRule.model_validate(rule) for rule in rules])
-        writer = CaptureWriter(
-            self.database, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY), self.metrics,
-            limit_bytes=2**30, written=lambda: None, wake=lambda: None,
-        )  # fmt: skip
+        made, _ = context(self.database, self.metrics, capture={"queue_bytes": 2**30})
+        room = StoreRoom(self.database, self.metrics, 2**40)
+        writer = CaptureWriter(made, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY), room)
         for went_by in exchanges:
             writer.record(went_by)
         while await writer.step():

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from captured_chats import MAX_BODY, assistant, completion, exchange, tool, tool_call, user
+from contexts import context
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, select, update
 from sqlalchemy.exc import OperationalError
@@ -24,6 +25,7 @@ from slipstream.capture.conversations import Conversations
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
+from slipstream.capture.room import StoreRoom
 from slipstream.capture.throttle import RecorderThrottle
 from slipstream.capture.writer import CaptureWriter
 from slipstream.metrics import Metrics
@@ -31,9 +33,9 @@ from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule
 from slipstream.selection import Decision
+from slipstream.stages.context import Stage
 from slipstream.store import captured, read_models
 from slipstream.store.database import Database
-from slipstream.store.recording import Added
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.trajectory import Task
 
@@ -74,18 +76,17 @@ class Recording:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.metrics = Metrics(CollectorRegistry())
-        self.stored: list[Added] = []
         self.asked: list[Task] = []
         self.decision = Decision(False, "not_sampled")
         self.backlog = Backlog(2**20)
-        self.writer = CaptureWriter(
-            database, self.backlog, ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY), self.metrics,
-            limit_bytes=2**20, written=lambda: None, wake=lambda: None,
-        )  # fmt: skip
+        made, self.stages = context(
+            database, self.metrics, lambda: 1_000_000.0, capture={"queue_bytes": 2**20, "rate": 1.0}
+        )
+        redactor = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY)
+        self.writer = CaptureWriter(made, self.backlog, redactor, StoreRoom(database, self.metrics, 2**40))
         self.recorder = Recorder(
-            database, self.backlog, RecorderThrottle(lambda: False, lambda: None), Conversations(100), Retries(100),
-            self.metrics,
-            decide=self._decide, rate=1.0, clock=lambda: 1_000_000.0, stored=self.stored.append,
+            made, self.backlog, RecorderThrottle(lambda: False, lambda: None), Conversations(100), Retries(100),
+            self._decide,
         )  # fmt: skip
 
     def _decide(self, task: Task) -> Decision:
@@ -174,7 +175,7 @@ async def test_a_task_of_one_call_is_decided_where_it_is_recorded(recording: Rec
     await recording.record(exchange(asks("hi sk-abcdefghijklmnop1234"), request_headers=headers), exchange(asks("ho")))
 
     assert [row.decided for row in await recording.tasks()] == [True, True]
-    assert recording.stored == [Added(undecided=False, rescore=False)]
+    assert not {Stage.PLANNER, Stage.SCORER}.intersection(recording.stages.woken)
     assert recording.decided("false", "not_sampled") == 2
     task = recording.asked[0]
     assert (task.marked, task.labels, task.metadata) == (True, frozenset({"math"}), {"reference": "42"})
@@ -187,7 +188,7 @@ async def test_a_task_that_is_not_complete_or_not_of_its_making_waits_for_the_pl
     named = [(b"x-slipstream-task-id", b"theirs")]
     await recording.record(exchange(asks("look"), completion(called)), exchange(asks("hi"), request_headers=named))
     assert recording.asked == []
-    assert recording.stored[-1].undecided
+    assert Stage.PLANNER in recording.stages.woken
     goes_on = {"messages": [user("look"), called, tool("a", "found")]}
     await recording.record(exchange(goes_on, completion(assistant("done"))))
     assert recording.asked == []
@@ -199,7 +200,8 @@ async def test_a_selected_task_is_left_to_be_planned_and_not_decided_twice(recor
     await recording.record(exchange(asks("hi")))
     [row] = await recording.tasks()
     assert (row.selected, row.reason, row.decided) == (True, "sampling", False)
-    assert recording.stored == [Added(undecided=True, rescore=False)]
+    assert Stage.PLANNER in recording.stages.woken
+    assert Stage.SCORER not in recording.stages.woken
     assert recording.decided("true", "sampling") == 1
 
 

@@ -72,8 +72,8 @@ PROTECTIONS = (
         f"{FEEDBACK}::test_the_same_feedback_twice_arrives_once_and_the_last_word_counts",
         (
             "store/feedback.py",
-            '_OPEN_GROUPS = ("running", "ready", "dropped")',
-            '_OPEN_GROUPS = ("running", "dropped")',
+            "_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY, GroupState.DROPPED)",
+            "_OPEN_GROUPS = (GroupState.RUNNING, GroupState.DROPPED)",
         ),
     ),
     _out(
@@ -168,7 +168,7 @@ PROTECTIONS = (
     _out(
         "a commit whose answer is lost was carried out",
         f"{COMMITS}::test_a_commit_whose_answer_is_lost_is_not_made_again",
-        (DELIVERY, 'if row.state == "asked" and now.step > row.explorer_step:', "if False:"),
+        (DELIVERY, "if commit.state == CommitState.ASKED and now.step > commit.explorer_step:", "if False:"),
     ),
     _out(
         "an empty commit raises the step number",
@@ -178,18 +178,18 @@ PROTECTIONS = (
     _out(
         "advantages are computed within one commit only",
         f"{GROUPS}::test_a_group_waits_for_its_last_run_and_goes_out_in_one_commit",
-        (RUNS, 'if not set(states) <= {"scored", "failed"}:', 'if "scored" not in states:'),
-        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+        (RUNS, "if not set(states) <= {RunState.SCORED, RunState.FAILED}:", "if RunState.SCORED not in states:"),
+        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "a group of one gets its reward as advantage",
         f"{GROUPS}::test_a_group_of_which_one_run_is_left_is_not_delivered",
-        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "with rec a group of one fails the commit",
         f"{GROUPS}::test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it",
-        (RUNS, 'alone = states.count("scored") == 1 and len(states) > 1', "alone = False"),
+        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "a stream that is cut is recorded in part",
@@ -276,7 +276,7 @@ PROTECTIONS = (
     _out(
         "clients of the facade: late runs of a task are compared with whatever else comes of it",
         f"{FACADE}::test_a_run_too_late_for_its_group_joins_no_other",
-        (FACADE_STORE, "query.where(FacadeGroupRow.state.in_(_WAITING))", "query"),
+        (FACADE_STORE, "query.where(FacadeGroupRow.state.in_(WAITING_FACADE_GROUPS))", "query"),
     ),
     _out(
         "clients of the facade: without a task_id the whole commit is one group",

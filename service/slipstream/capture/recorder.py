@@ -16,13 +16,12 @@ from slipstream.capture.conversations import Conversations, Place, completes
 from slipstream.capture.redacted import RedactedExchange, unpack_exchanges
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
-from slipstream.metrics import Metrics
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
+from slipstream.stages.context import Context, Stage
 from slipstream.store import captured
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
-from slipstream.store.database import Database
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.tenants import name_of, qualified
 from slipstream.trajectory import Call, Task
@@ -56,35 +55,28 @@ class Recorder:
     Args:
         decide: decides tasks that are complete with their first call, so that nothing need be read again for those
             that are not selected; None where the Planner is to decide all.
-        rate: share of sessions that are stored, by hash of the session id: a session is kept whole or not at all.
-        clock: Unix seconds.
-        stored: called after calls were stored, with what that leaves to be done.
     """
 
     def __init__(
         self,
-        database: Database,
+        context: Context,
         backlog: Backlog,
         throttle: RecorderThrottle,
         conversations: Conversations,
         retries: Retries,
-        metrics: Metrics,
-        *,
         decide: Callable[[Task], Decision] | None,
-        rate: float,
-        clock: Callable[[], float],
-        stored: Callable[[Added], None],
     ) -> None:
-        self._database = database
+        self._stages = context.stages
+        self._database = context.database
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._backlog = backlog
         self._throttle = throttle
         self._conversations = conversations
         self._retries = retries
-        self._metrics = metrics
         self._decide = decide
-        self._rate = rate
-        self._clock = clock
-        self._stored = stored
+        self._rate = context.settings.capture.rate
+        """Share of sessions that are stored, by hash of the session id: a session is kept whole or not at all."""
         self._unwritten: _Unwritten | None = None
 
     async def step(self) -> bool:
@@ -122,8 +114,10 @@ class Recorder:
         self._backlog.taken(owner, read.batches)
         self._metrics.captured.inc(len(read.calls))
         tally(self._metrics, [(call.task_id, call.decision) for call in read.calls if call.decision is not None])
-        if read.calls:
-            self._stored(added)
+        if read.calls and added.undecided:
+            self._stages.wake(Stage.PLANNER)
+        if read.calls and added.rescore:
+            self._stages.wake(Stage.SCORER)
 
     def _read(self, batches: Sequence[CaptureBatch]) -> list[NewCall]:
         calls = []

@@ -5,9 +5,6 @@ CaptureWriter ─▶ Recorder      and between them a backlog, which bounds what
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.conversations import Conversations
 from slipstream.capture.recorder import Recorder
@@ -17,14 +14,9 @@ from slipstream.capture.room import TICK as ROOM_TICK
 from slipstream.capture.room import StoreRoom
 from slipstream.capture.throttle import RecorderThrottle, waited_for_cpu
 from slipstream.capture.writer import CaptureWriter
-from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.selection import Selector
-from slipstream.settings.sidecar import Settings
-from slipstream.stages.timers import Timers
-from slipstream.stages.worker import TICK, Worker
-from slipstream.store.database import Database
-from slipstream.store.recording import Added
+from slipstream.stages.context import Context, Stage
 
 
 class Capture:
@@ -32,55 +24,34 @@ class Capture:
 
     Args:
         selector: decides tasks that are complete with their first call, where it is quick.
-        stored: told what was stored.
 
     Attributes:
-        writer: what the proxy tells of each exchange.
-        recorder: makes calls of what is kept.
+        writer: takes the exchanges that the proxy copied.
+        recorder: makes calls of them.
         stages: their loops.
         workers: all loops.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        redactor: Redactor,
-        selector: Selector,
-        metrics: Metrics,
-        timers: Timers,
-        *,
-        stored: Callable[[Added], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, redactor: Redactor, selector: Selector) -> None:
+        settings = context.settings
+        self._context = context
         self._backlog = Backlog(settings.capture.backlog_bytes)
-        self._room = room = StoreRoom(database, metrics, settings.limits.store_bytes)
-        self.writer = CaptureWriter(
-            database,
-            self._backlog,
-            ExchangeRedactor(redactor, settings.capture.max_body, settings.access.identity_headers),
-            metrics,
-            store_full=lambda: room.full,
-            limit_bytes=settings.capture.queue_bytes,
-            written=lambda: self._recording.wake(),
-            wake=lambda: self._taking.wake(),
-        )
+        self._room = StoreRoom(context.database, context.metrics, settings.limits.store_bytes)
+        exchanges = ExchangeRedactor(redactor, settings.capture.max_body, settings.access.identity_headers)
+        self.writer = CaptureWriter(context, self._backlog, exchanges, self._room)
         self.recorder = Recorder(
-            database,
+            context,
             self._backlog,
             RecorderThrottle(self.writer.behind, waited_for_cpu),
             Conversations(settings.capture.chains),
             Retries(settings.capture.chains),
-            metrics,
             decide=selector.decide if selector.quick else None,
-            rate=settings.capture.rate,
-            clock=time.time,
-            stored=stored,
         )
-        self._taking = Worker("writer", self.writer.step, TICK)
-        self._recording = Worker("recorder", self.recorder.step, TICK)
-        self.stages = (self._taking, self._recording)
-        self.workers = (*self.stages, timers.stage("room", ROOM_TICK, room.step))
+        self.stages = (
+            context.stages.add(Stage.CAPTURE_WRITER, self.writer.step),
+            context.stages.add(Stage.RECORDER, self.recorder.step),
+        )
+        self.workers = (*self.stages, context.timers.stage("room", ROOM_TICK, self._room.step))
 
     @property
     def store_full(self) -> bool:
@@ -94,9 +65,9 @@ class Capture:
 
     async def registered(self, sidecar: int) -> None:
         """From here on it writes in the name of this sidecar."""
-        await self._backlog.open(self._database, sidecar)
+        await self._backlog.open(self._context.database, sidecar)
 
     def adopted(self) -> None:
         """Some of what another sidecar captured is to be read here, or may be."""
         self._backlog.adopted()
-        self._recording.wake()
+        self._context.stages.wake(Stage.RECORDER)

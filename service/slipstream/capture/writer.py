@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
-from slipstream.metrics import Metrics
+from slipstream.capture.room import StoreRoom
 from slipstream.proxy.tap import Exchange
+from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, sidecars
 from slipstream.store.captured import CaptureBatch
-from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
@@ -38,35 +38,16 @@ is said of an answer in the meantime waits for it."""
 
 
 class CaptureWriter:
-    """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them.
+    """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them."""
 
-    Args:
-        store_full: whether nothing new is to be kept.
-        limit_bytes: of bodies that are enough to be waiting here.
-        written: called when there is something to be read.
-        wake: called when there is something to be written.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        backlog: Backlog,
-        redactor: ExchangeRedactor,
-        metrics: Metrics,
-        *,
-        store_full: Callable[[], bool] = lambda: False,
-        limit_bytes: int,
-        written: Callable[[], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, backlog: Backlog, redactor: ExchangeRedactor, room: StoreRoom) -> None:
+        self._stages = context.stages
+        self._database = context.database
+        self._metrics = context.metrics
         self._backlog = backlog
         self._redactor = redactor
-        self._metrics = metrics
-        self._store_full = store_full
-        self._limit_bytes = limit_bytes
-        self._written = written
-        self._wake = wake
+        self._room = room
+        self._limit_bytes = context.settings.capture.queue_bytes
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
         self._enough = asyncio.Event()
@@ -81,7 +62,7 @@ class CaptureWriter:
         self._bytes += _size(exchange)
         if self.behind():
             self._enough.set()
-        self._wake()
+        self._stages.wake(Stage.CAPTURE_WRITER)
 
     def full(self) -> bool:
         """Return whether the queue is full: exchanges that are not taken yet are better counted where they wait."""
@@ -127,7 +108,7 @@ class CaptureWriter:
                 await captured.add(session, owner, batches, again=self._tried is not None)
                 self._tried = owner  # from here on it may come to its end, and nobody hear of it
             self._backlog.added(owner, batches)
-            self._written()
+            self._stages.wake(Stage.RECORDER)
         self._unwritten, self._tried = [], None
 
     def _pack(self, exchanges: Sequence[Exchange]) -> list[tuple[int, bytes]]:
@@ -147,7 +128,7 @@ class CaptureWriter:
     def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
         redacted: RedactedExchange | NotCaptured
         try:
-            redacted = NotCaptured("store_full") if self._store_full() else self._redactor.redact(exchange)
+            redacted = NotCaptured("store_full") if self._room.full else self._redactor.redact(exchange)
         except Exception:  # noqa: BLE001 - the others of its batch are kept all the same
             _log.exception("capture_unreadable")
             redacted = NotCaptured("unreadable")

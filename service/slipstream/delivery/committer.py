@@ -7,19 +7,16 @@ that sidecar let go of it, because the Explorer was away, or is gone (`sidecars.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from slipstream.cluster.membership import Membership
 from slipstream.delivery.delivery import Delivered, Delivery, TakenOver
 from slipstream.errors import ExplorerError
 from slipstream.explorer.handover import Handover
-from slipstream.metrics import Metrics
+from slipstream.stages.context import Context
 from slipstream.store import commits, facade, sidecars
 from slipstream.store.commits import Commit
-from slipstream.store.database import Database
 from slipstream.store.sidecars import LeaseLost
 
 _log = structlog.get_logger(__name__)
@@ -29,34 +26,17 @@ _POLL = 0.1
 
 
 class Committer:
-    """Delivers ready groups.
+    """Delivers ready groups."""
 
-    Args:
-        membership: in whose name.
-        group_size, group_idle: a group of the facade is complete with so many runs, or after so many seconds.
-        clock: Unix seconds.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        explorer: Handover,
-        delivery: Delivery,
-        metrics: Metrics,
-        membership: Membership,
-        *,
-        group_size: int,
-        group_idle: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, explorer: Handover, delivery: Delivery) -> None:
+        self._database = context.database
+        self._metrics = context.metrics
+        self._membership = context.membership
+        self._clock = context.clock
         self._explorer = explorer
         self._delivery = delivery
-        self._metrics = metrics
-        self._membership = membership
-        self._group_size = group_size
-        self._group_idle = group_idle
-        self._clock = clock
+        self._group_size = context.settings.facade_group_size
+        self._group_idle = context.settings.facade.group_idle
         self._one_at_a_time = asyncio.Lock()
         self._holding = False
 

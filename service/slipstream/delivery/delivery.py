@@ -24,22 +24,20 @@ Their answers went to somebody else's agent, so they cannot be run again: what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.cluster.membership import Membership
 from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerRestarted, ExplorerUnavailable, SlipstreamError
 from slipstream.explorer.calls import ExplorerCounters
 from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
-from slipstream.metrics import Metrics
+from slipstream.stages.context import RUNNERS, Context
 from slipstream.store import commits
 from slipstream.store.commits import Commit, Requeued
-from slipstream.store.database import Database
 from slipstream.store.experiences import ReadyGroup
 from slipstream.store.states import CommitState
 
@@ -88,38 +86,22 @@ class Delivery:
     """Sends what a commit took, and writes down what became of it.
 
     Args:
-        membership: in whose name deliveries are made.
         history: repairs what the Explorer lost of clients' groups, if given.
-        max_generations: how often a group may be run because the Explorer lost it.
-        webhook_runs: there is an endpoint that runs agents again.
-        clock: Unix seconds.
-        planned: called when groups are to be run again.
 
     Methods raise `TakenOver` where another sidecar has the delivery by now, and `ExplorerError` where the Explorer is
     away or failed: the delivery stays to be resumed.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        explorer: Handover,
-        metrics: Metrics,
-        membership: Membership,
-        *,
-        history: TrinityHistory | None,
-        max_generations: int,
-        webhook_runs: bool,
-        clock: Callable[[], float],
-        planned: Callable[[], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, explorer: Handover, history: TrinityHistory | None) -> None:
+        self._stages = context.stages
+        self._database = context.database
+        self._metrics = context.metrics
+        self._membership = context.membership
+        self._clock = context.clock
         self._explorer = explorer
-        self._metrics = metrics
-        self._membership = membership
         self._history = history
-        self._requeue = partial(commits.requeue, limit=max_generations, webhook_runs=webhook_runs)
-        self._clock = clock
-        self._planned = planned
+        runs = context.settings.runs
+        self._requeue = partial(commits.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
     @property
     def may_send(self) -> bool:
@@ -306,7 +288,7 @@ class Delivery:
         self._metrics.groups.labels("repaired").inc(groups.repaired)
         self._metrics.groups.labels("lost").inc(groups.lost)
         if groups.run_again:
-            self._planned()
+            self._stages.wake(*RUNNERS)
 
     async def _check(self, commit: Commit) -> None:
         """Look whether the delivery is still this sidecar's: by the store, which knows who took it over."""

@@ -7,17 +7,16 @@ schedule they all fire at the same time, and the first one to come delivers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import structlog
 
 from slipstream.delivery.committer import Committer
 from slipstream.delivery.delivery import Delivered
 from slipstream.errors import ExplorerError
-from slipstream.settings.sidecar import Commit
-from slipstream.stages.timers import Timer, Timers
+from slipstream.stages.context import Context, Stage
+from slipstream.stages.timers import Timer
 from slipstream.store import commits
-from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
 
@@ -26,30 +25,15 @@ _EARLY = 0.01
 
 
 class CommitTriggers:
-    """Asks for commits that nobody asked for.
+    """Asks for commits that nobody asked for."""
 
-    Args:
-        timers: where its timer is.
-        clock: Unix seconds.
-        wake: called when the timer runs out, so that `step` is.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        committer: Committer,
-        settings: Commit,
-        timers: Timers,
-        *,
-        clock: Callable[[], float],
-        wake: Callable[[], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, committer: Committer) -> None:
+        self._stages = context.stages
+        self._timers = context.timers
+        self._database = context.database
+        self._settings = context.settings.commit
+        self._clock = context.clock
         self._committer = committer
-        self._settings = settings
-        self._clock = clock
-        self._wake = wake
-        self._timers = timers
         self._timer: Timer | None = None
         self._timer_ran_out = False
         self._was_left = False
@@ -76,7 +60,7 @@ class CommitTriggers:
     def was_left(self) -> None:
         """A sidecar that is gone has left a delivery, which is to be ended now."""
         self._was_left = True
-        self._wake()
+        self._stages.wake(Stage.COMMITTER)
 
     async def step(self) -> bool:
         """Commit because the timer ran out, or because enough is ready; end a delivery that one left which is gone."""
@@ -122,7 +106,7 @@ class CommitTriggers:
 
     def _on_timer(self) -> None:
         self._timer_ran_out = True
-        self._wake()
+        self._stages.wake(Stage.COMMITTER)
 
     async def _done(self, trigger: str, delivering: Awaitable[Delivered]) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import structlog
@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, 
 from slipstream.capture.body import header_value
 from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.explorer.http import ExplorerHttp, Response
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.answers import Answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.chat import Chat, Whole
@@ -56,12 +57,12 @@ class Chats:
     would forward them to the engine.
 
     Args:
-        version: the policy version that is served now.
+        watch: knows the policy version that is served.
     """
 
-    def __init__(self, explorer: Explorer, settings: Facade, *, version: Callable[[], int | None]) -> None:
+    def __init__(self, explorer: Explorer, settings: Facade, watch: ExplorerWatch) -> None:
         self._settings = settings
-        self._version = version
+        self._watch = watch
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
         self._explorer = ExplorerHttp(
@@ -107,7 +108,7 @@ class Chats:
         try:
             async with Caller(receive, None) as caller, self._room:
                 body = await self._request(caller)
-                version = self._version()
+                version = self._watch.version
                 answered = await self._ask(chat, body)
                 if isinstance(answered, Whole):
                     await self._pass_whole(chat, answered, version, send_in_time)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.metrics import Metrics
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
+from slipstream.stages.context import RUNNERS, Context
 from slipstream.store import read_models, runs, tasks, webhook
-from slipstream.store.database import Database
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
 
@@ -25,46 +24,26 @@ _REPLAYED = Decision(selected=False, reason=REPLAYED)
 class Planner:
     """Decides complete tasks and plans the runs of those selected.
 
-    Args:
-        owner: the id of this sidecar, so that no other asks the strategies about the same tasks.
-        task_idle: seconds after which a task without a new call is complete.
-        repeat_time: runs of each call, or of each task.
-        queue: runs that may wait; what does not fit is dropped and counted.
-        whole_tasks: the agent is run again, not each of its calls.
-        clock: Unix seconds.
-        planned: called when there are runs to be sent.
+    A task is planned as shadow calls, or as replays of its whole agent where `runs.mode` is webhook.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        selector: Selector,
-        metrics: Metrics,
-        *,
-        owner: Callable[[], int],
-        task_idle: float,
-        repeat_time: int,
-        queue: int,
-        whole_tasks: bool,
-        clock: Callable[[], float],
-        planned: Callable[[], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, selector: Selector) -> None:
+        self._context = context
+        self._database = context.database
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._selector = selector
-        self._metrics = metrics
-        self._owner = owner
-        self._task_idle = task_idle
-        self._repeat_time = repeat_time
-        self._queue = queue
-        self._whole_tasks = whole_tasks
-        self._clock = clock
-        self._planned = planned
+        settings = context.settings
+        self._task_idle = settings.capture.task_idle
+        self._repeat_time = settings.runs.repeat_time
+        self._queue = settings.runs.queue
+        self._whole_tasks = settings.runs.mode == "webhook"
 
     async def step(self) -> bool:
         """Decide a batch of tasks. Returns True when more may be waiting."""
         async with self._database.write() as session:
             await tasks.complete_idle(session, self._clock() - self._task_idle)
-            owner = self._owner()
+            owner = self._context.membership.id
             seen = await tasks.undecided(session, owner, _BATCH)
             # a task stays selected: a later call or mark does not ask (and spend a budget) again
             selected = [task.task_id for task in seen if task.selected]
@@ -112,4 +91,4 @@ class Planner:
     def _tell(self, selected: Sequence[str], dropped: int) -> None:
         if selected:
             self._metrics.dropped.labels("runs_queue_full").inc(dropped)
-            self._planned()
+            self._context.stages.wake(*RUNNERS)

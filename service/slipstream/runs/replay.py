@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -10,17 +10,15 @@ from urllib.parse import quote
 import structlog
 from starlette.types import Message, Receive, Send
 
-from slipstream.cluster.membership import Membership
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chats import Chats
-from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
 from slipstream.runs.replay_chat import ReplayChat
+from slipstream.stages.context import Context, Stage
 from slipstream.store import replays
-from slipstream.store.database import Database
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
@@ -48,51 +46,34 @@ class Replays:
     Args:
         redactor: of what is stored.
         prompts: what redacts what agents ask before the Explorer gets it.
-        model_name: the policy's, for agents.
-        membership: in whose name calls are made.
         budget: what calls are counted in; at its end no further runs are opened.
-        most_open: runs that clients may have open at once.
-        timeout: seconds after which a run that nothing is heard of is given up.
-        grace: seconds that a run whose reward the calculators give waits for feedback.
-        clock: Unix seconds.
-        answered, scored: called when there is something to score, or a group may have become ready.
     """
 
     def __init__(
         self,
-        database: Database,
+        context: Context,
         explorer: ExplorerClient,
         chats: Chats,
         redactor: Redactor,
         prompts: Redactor,
-        metrics: Metrics,
-        membership: Membership,
         budget: Budget,
-        *,
-        model_name: str,
-        most_open: int,
-        timeout: float,
-        grace: float,
-        clock: Callable[[], float],
-        answered: Callable[[], None],
-        scored: Callable[[], None],
     ) -> None:
-        self._database = database
+        self._stages = context.stages
+        self._database = context.database
+        self._metrics = context.metrics
+        self._membership = context.membership
+        self._clock = context.clock
         self._explorer = explorer
         self._chats = chats
         self._redactor = redactor
         self._prompts = prompts
-        self._model_name = model_name
-        self._metrics = metrics
-        self._membership = membership
         self._budget = budget
-        self._most_open = most_open
-        self._timeout = timeout
-        self._grace = grace
-        self._clock = clock
-        self._answered = answered
-        self._scored = scored
-        self._under_way = InFlightCalls(database, membership)
+        settings = context.settings
+        self._model_name = settings.explorer.served_model_name
+        self._most_open = settings.runs.open
+        self._timeout = settings.runs.replay_timeout
+        self._grace = settings.rewards.grace
+        self._under_way = InFlightCalls(context.database, context.membership)
         self._broken: set[int] = set()
         self._began = 0.0
 
@@ -183,7 +164,7 @@ class Replays:
             self._failed(1)
         else:
             self._metrics.runs.labels(ended.state).inc()
-            (self._answered if ended.state == RunState.ANSWERED else self._scored)()
+            self._stages.wake(Stage.SCORER if ended.state == RunState.ANSWERED else Stage.COMMITTER)
         if ended.state == RunState.SCORED and ending.reward is not None:
             self._metrics.rewards.observe(ending.reward)
         return ended
@@ -286,7 +267,7 @@ class Replays:
 
     def _failed(self, count: int) -> None:
         self._metrics.runs.labels("failed").inc(count)
-        self._scored()
+        self._stages.wake(Stage.COMMITTER)
 
 
 def _closed(run: Known, status: int) -> RequestError:

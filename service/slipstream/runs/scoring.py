@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from slipstream.errors import ScoringError
-from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
+from slipstream.stages.context import Context, Stage
 from slipstream.store import read_models, runs, sidecars
-from slipstream.store.database import Database
 from slipstream.store.outcomes import SCORING
 from slipstream.store.read_models import DueRun
 from slipstream.store.runs import Ended
@@ -32,37 +31,22 @@ class Scorer:
     weight among others (a `feedback` calculator).
 
     Args:
-        budget: of calls of judges, of which there are `judges`; at its end runs wait.
-        owner: the id of this sidecar, which asks about its own runs and those that are nobody's.
-        clock: Unix seconds.
-        scored: called when a group may have become ready.
+        budget: of calls of judges; at its end runs wait.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        model: RewardModel,
-        metrics: Metrics,
-        budget: Budget,
-        *,
-        judges: int,
-        owner: Callable[[], int],
-        clock: Callable[[], float],
-        scored: Callable[[], None],
-    ) -> None:
-        self._database = database
+    def __init__(self, context: Context, model: RewardModel, budget: Budget) -> None:
+        self._context = context
+        self._database = context.database
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._model = model
-        self._metrics = metrics
         self._budget = budget
-        self._judges = judges
-        self._owner = owner
-        self._clock = clock
-        self._scored = scored
+        self._judges = context.settings.rewards.judges
         self._first_failure = FirstOfGroup()
 
     async def step(self) -> bool:
         """Score a batch of runs. Returns True when more may be waiting."""
-        owner, now = self._owner(), self._clock()
+        owner, now = self._context.membership.id, self._clock()
         if not self._budget.open:
             return False
         async with self._database.read() as session:
@@ -124,7 +108,7 @@ class Scorer:
                 _log.debug("run_scored", reward=round(one.reward, 4), policy_version=run.policy_version, **about)
                 self._metrics.runs.labels("scored").inc()
                 self._metrics.rewards.observe(one.reward)
-        self._scored()
+        self._context.stages.wake(Stage.COMMITTER)
 
     async def _reward(self, run: Run) -> Reward:
         posted = [said.reward for said in run.feedback if said.reward is not None]

@@ -15,15 +15,15 @@ from sqlalchemy.exc import OperationalError
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.client import ExplorerClient
-from slipstream.metrics import Metrics
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
+from slipstream.stages.context import Context, Stage
 from slipstream.store import runs, sidecars
 from slipstream.store.bodies import pack, unpack
-from slipstream.store.database import Database
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
 
 _log = structlog.get_logger(__name__)
@@ -33,6 +33,8 @@ _LONGEST_BACKOFF = 60.0
 
 _LONG_BODY = 64 * 1024
 """Bytes, packed. A shorter one is dealt with in less time than a thread takes to be woken twice."""
+
+_JITTER = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
 _Outcome = Answered | Ended | Postponed
 _Result = TypeVar("_Result")
@@ -51,48 +53,30 @@ class ShadowCaller:
 
     Args:
         budget: what may be spent; at its end runs wait.
-        owner: the id of this sidecar, under which it takes runs.
-        grace: seconds that an answer waits for feedback before it is scored.
-        version: the policy version known at this moment.
-        clock: Unix seconds.
-        answered: called when there is something to score.
-        wake: called when there is room for another run.
     """
 
     def __init__(
         self,
-        database: Database,
+        context: Context,
         explorer: ExplorerClient,
+        watch: ExplorerWatch,
         breaker: CircuitBreaker,
         redactor: Redactor,
-        metrics: Metrics,
         budget: Budget,
-        *,
-        owner: Callable[[], int],
-        concurrency: int,
-        max_attempts: int,
-        grace: float,
-        version: Callable[[], int | None],
-        clock: Callable[[], float],
-        rng: random.Random,
-        answered: Callable[[], None],
-        wake: Callable[[], None],
     ) -> None:
-        self._database = database
+        self._context = context
+        self._database = context.database
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._explorer = explorer
+        self._watch = watch
         self._breaker = breaker
         self._redactor = redactor
-        self._metrics = metrics
         self._budget = budget
-        self._owner = owner
-        self._concurrency = concurrency
-        self._max_attempts = max_attempts
-        self._grace = grace
-        self._version = version
-        self._clock = clock
-        self._rng = rng
-        self._answered = answered
-        self._wake = wake
+        settings = context.settings
+        self._concurrency = settings.runs.concurrency
+        self._max_attempts = settings.runs.max_attempts
+        self._grace = settings.rewards.grace
         self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
         self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
         self._first_failure = FirstOfGroup()
@@ -138,7 +122,7 @@ class ShadowCaller:
             self._back.append((run, task.result()))
         else:
             self._back.append((run, self._again(run, error)))
-        self._wake()
+        self._context.stages.wake(Stage.SHADOW)
 
     def _again(self, run: ClaimedRun, error: BaseException) -> Postponed:
         """Postpone a run after an unexpected error: it is sent again."""
@@ -176,7 +160,7 @@ class ShadowCaller:
     async def _transact(self, count: int, take: int) -> list[ClaimedRun]:
         back = [outcome for _, outcome in itertools.islice(self._back, count)]
         now = self._clock()
-        owner, tokens = self._owner(), self._budget.unstored
+        owner, tokens = self._context.membership.id, self._budget.unstored
         # runs may be taken while others write, but where a budget says how many all sidecars together may take
         async with self._database.write(alone=bool(back) or self._budget.limited) as session:
             answered = await runs.answer(session, [one for one in back if isinstance(one, Answered)], now)
@@ -198,13 +182,13 @@ class ShadowCaller:
         self._metrics.runs.labels("answered").inc(answered)
         self._metrics.runs.labels("failed").inc(len(failed))
         if answered or failed:
-            self._answered()
+            self._context.stages.wake(Stage.SCORER)
         return claimed
 
     async def _run(self, run: ClaimedRun) -> _Outcome:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
             started = time.monotonic()
-            version = self._version()
+            version = self._watch.version
             try:
                 captured = await _aside(len(run.request), lambda: unpack(run.request))
                 request = await self._explorer.request_for(captured)
@@ -237,7 +221,7 @@ class ShadowCaller:
     def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> _Outcome:
         if attempts >= self._max_attempts:
             return self._fail(run, f"{attempts} attempts: {error}", error.said)
-        backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
+        backoff = _JITTER.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
         self._metrics.run_retries.inc()
         _log.debug("run_postponed", attempts=attempts, error=str(error))
         wait = max(backoff, min(_LONGEST_BACKOFF, error.retry_after or 0.0))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
 
-from slipstream.cluster.membership import Membership
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.chats import Chats
-from slipstream.metrics import Metrics
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import TICK as BUDGET_TICK
@@ -18,10 +14,8 @@ from slipstream.runs.budget import Budget
 from slipstream.runs.replay import Replays
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
-from slipstream.settings.sidecar import Settings
-from slipstream.stages.timers import Timers
+from slipstream.stages.context import Context, Stage
 from slipstream.stages.worker import TICK, Worker
-from slipstream.store.database import Database
 
 
 class Runs:
@@ -29,8 +23,8 @@ class Runs:
 
     Args:
         chats: that agents' calls are carried by.
-        answered: called when there are answers to be scored.
-        scored: called when a group may have become ready.
+        redactor: of what is stored.
+        prompts: of what agents ask, before the Explorer gets it.
 
     Attributes:
         workers: the loops.
@@ -39,85 +33,34 @@ class Runs:
 
     def __init__(
         self,
-        settings: Settings,
-        database: Database,
+        context: Context,
         explorer: ExplorerClient,
         watch: ExplorerWatch,
         chats: Chats,
         redactor: Redactor,
         prompts: Redactor,
-        metrics: Metrics,
-        membership: Membership,
-        timers: Timers,
-        *,
-        answered: Callable[[], None],
-        scored: Callable[[], None],
     ) -> None:
         self.breaker = CircuitBreaker(time.monotonic)
-        allowed = settings.runs.budget
+        allowed = context.settings.runs.budget
         self.budget = Budget(
-            database,
-            metrics,
+            context.database,
+            context.metrics,
             "runs",
             requests=allowed.requests_per_hour,
             tokens=allowed.tokens_per_hour,
-            clock=time.time,
+            clock=context.clock,
         )
-        self.shadow = ShadowCaller(
-            database,
-            explorer,
-            self.breaker,
-            redactor,
-            metrics,
-            self.budget,
-            owner=lambda: membership.id,
-            concurrency=settings.runs.concurrency,
-            max_attempts=settings.runs.max_attempts,
-            grace=settings.rewards.grace,
-            version=lambda: watch.version,
-            clock=time.time,
-            rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
-            answered=answered,
-            wake=lambda: self._calling.wake(),
-        )
-        self.replays = Replays(
-            database,
-            explorer,
-            chats,
-            redactor,
-            prompts,
-            metrics,
-            membership,
-            self.budget,
-            model_name=settings.explorer.served_model_name,
-            most_open=settings.runs.open,
-            timeout=settings.runs.replay_timeout,
-            grace=settings.rewards.grace,
-            clock=time.time,
-            answered=answered,
-            scored=scored,
-        )
+        self.shadow = ShadowCaller(context, explorer, watch, self.breaker, redactor, self.budget)
+        self.replays = Replays(context, explorer, chats, redactor, prompts, self.budget)
         self.webhook: WebhookCaller | None = None
-        if settings.runs.mode == "webhook":
-            self.webhook = WebhookCaller(
-                database,
-                self.replays,
-                CircuitBreaker(time.monotonic),
-                settings,
-                metrics,
-                membership,
-                ready=lambda: watch.up is True and self.budget.open,
-                clock=time.time,
-                rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
-                wake=self.planned,
-            )
-        self._calling = Worker("shadow", self.shadow.step, TICK)
-        self._telling = None if self.webhook is None else Worker("webhook", self.webhook.step, TICK)
+        workers = [context.stages.add(Stage.SHADOW, self.shadow.step)]
+        if context.settings.runs.mode == "webhook":
+            self.webhook = WebhookCaller(context, self.replays, CircuitBreaker(time.monotonic), watch, self.budget)
+            workers.insert(0, context.stages.add(Stage.WEBHOOK, self.webhook.step))
         self.workers = (
-            *((self._telling,) if self._telling is not None else ()),
-            self._calling,
+            *workers,
             Worker("replays", self.replays.step, TICK),
-            timers.stage("budget", BUDGET_TICK, self.budget.step),
+            context.timers.stage("budget", BUDGET_TICK, self.budget.step),
         )
 
     async def take_up(self) -> None:
@@ -128,12 +71,6 @@ class Runs:
         """
         if self.webhook is None:
             await self.replays.give_up_planned()
-
-    def planned(self) -> None:
-        """There are runs to be begun."""
-        self._calling.wake()
-        if self._telling is not None:
-            self._telling.wake()
 
     async def aclose(self) -> None:
         """Break off what is on its way."""

@@ -6,25 +6,23 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import structlog
 from pydantic import ValidationError
 
-from slipstream.cluster.membership import Membership
 from slipstream.errors import RequestError
+from slipstream.explorer.watch import ExplorerWatch
 from slipstream.http.encodings import Undecodable
 from slipstream.http.validation import describe
-from slipstream.metrics import Metrics
 from slipstream.runs.breaker import CircuitBreaker
+from slipstream.runs.budget import Budget
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
-from slipstream.settings.sidecar import Settings
+from slipstream.stages.context import RUNNERS, Context
 from slipstream.store import sidecars, webhook
 from slipstream.store.bodies import unpack
-from slipstream.store.database import Database
 from slipstream.store.webhook import ClaimedReplay
 from slipstream.tenants import DEFAULT, split
 from slipstream.webhooks.answers import whole
@@ -38,6 +36,8 @@ _LONGEST_BACKOFF = 60.0
 
 _CONNECT = 10.0
 """Seconds for a connection. One that does not open is nobody's answer, and leaves the run its agent's whole time."""
+
+_JITTER = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
 _BUSY = (429, 500)
 """Statuses of somebody who is there; others may be those of a proxy in front."""
@@ -54,12 +54,8 @@ class WebhookCaller:
     its run no attempt: the endpoint's absence is no property of a run.
 
     Args:
-        settings: whose `runs` say where the endpoint is, and how many runs may be open at the same time, those
-            included whose end is still to come, and those that other sidecars told of.
-        membership: in whose name runs are told of.
-        ready: whether the Explorer answers; nothing is begun while it does not.
-        clock: Unix seconds.
-        wake: called when there may be room for another run.
+        breaker: of the endpoint.
+        watch, budget: nothing is begun while the Explorer does not answer, or the budget is spent.
 
     Attributes:
         breaker: of the endpoint.
@@ -67,39 +63,29 @@ class WebhookCaller:
     """
 
     def __init__(
-        self,
-        database: Database,
-        ends: Replays,
-        breaker: CircuitBreaker,
-        settings: Settings,
-        metrics: Metrics,
-        membership: Membership,
-        *,
-        ready: Callable[[], bool],
-        clock: Callable[[], float],
-        rng: random.Random,
-        wake: Callable[[], None],
+        self, context: Context, ends: Replays, breaker: CircuitBreaker, watch: ExplorerWatch, budget: Budget
     ) -> None:
+        settings = context.settings
         told = settings.runs.webhook
         assert told.url is not None, "checked with the settings"
         assert told.secret is not None, "as well"
-        self._database = database
+        self._stages = context.stages
+        self._database = context.database
         self._ends = ends
         self.breaker = breaker
         self.error: str | None = None
         self._settings = told
         self._url = told.url
         self._key = signing_key(told.secret.get_secret_value())
-        self._metrics = metrics
-        self._membership = membership
+        self._metrics = context.metrics
+        self._membership = context.membership
+        self._clock = context.clock
+        self._watch = watch
+        self._budget = budget
         self._base_url = told.base_url or settings.listen.url
         self._concurrency = settings.runs.concurrency
         self._open_for = max(settings.runs.replay_timeout, told.timeout)
         self._clip = settings.rewards.clip
-        self._ready = ready
-        self._clock = clock
-        self._rng = rng
-        self._wake = wake
         self._active: dict[asyncio.Task[None], int] = {}
         """By their run's key in the store."""
         self._interrupted: set[int] = set()
@@ -112,7 +98,7 @@ class WebhookCaller:
     async def step(self) -> bool:
         """Begin as many runs as there is room for."""
         admitted = self.breaker.admits()
-        if admitted == 0 or not self._ready():
+        if admitted == 0 or not (self._watch.up is True and self._budget.open):
             return False
         now = self._clock()
         if not self._unheard:
@@ -157,7 +143,7 @@ class WebhookCaller:
             self._interrupted.add(run)
             self.breaker.failed()  # were it the trial, there would be no other
             _log.error("webhook_interrupted", task=task.get_name(), error=repr(error))
-        self._wake()
+        self._stages.wake(*RUNNERS)
 
     async def _run(self, run: ClaimedReplay) -> None:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
@@ -228,7 +214,7 @@ class WebhookCaller:
     async def _again(self, run: ClaimedReplay, why: str, *, away: bool = False) -> None:
         attempts = run.attempts + (self.breaker.state == "closed" and not away)
         if attempts < self._settings.max_attempts:
-            backoff = self._rng.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
+            backoff = _JITTER.uniform(0, min(_LONGEST_BACKOFF, 2.0**attempts))
             async with self._database.write() as session:
                 if await webhook.postpone(session, run, attempts, backoff, self._clock()):
                     self._metrics.run_retries.inc()

@@ -1,0 +1,73 @@
+"""What every stage has at hand: the store, the metrics, the settings, and the other stages by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slipstream.cluster.membership import Membership
+from slipstream.metrics import Metrics
+from slipstream.settings.sidecar import Settings
+from slipstream.stages.timers import Timers
+from slipstream.stages.worker import TICK, Worker
+from slipstream.store.database import Database
+
+
+class Stage(StrEnum):
+    """A stage that others wake, by the name that it has in the log."""
+
+    CAPTURE_WRITER = "capture_writer"
+    """Writes captured exchanges to the store: `capture.writer.CaptureWriter`."""
+    RECORDER = "recorder"
+    """Makes calls of them: `capture.recorder.Recorder`."""
+    PLANNER = "planner"
+    """Decides tasks and plans their runs: `runs.planning.Planner`."""
+    SHADOW = "shadow"
+    """Sends planned runs to the Explorer: `runs.shadow.ShadowCaller`."""
+    WEBHOOK = "webhook"
+    """Tells an endpoint about planned runs: `runs.webhook.WebhookCaller`, if there is one."""
+    SCORER = "scorer"
+    """Scores answered runs: `runs.scoring.Scorer`."""
+    COMMITTER = "committer"
+    """Delivers ready groups: `delivery.triggers.CommitTriggers`."""
+
+
+RUNNERS = (Stage.SHADOW, Stage.WEBHOOK)
+"""The stages that begin planned runs."""
+
+
+class Stages:
+    """The stages of this process, by name."""
+
+    def __init__(self) -> None:
+        self._workers: dict[Stage, Worker] = {}
+
+    def add(self, stage: Stage, step: Callable[[], Awaitable[bool]]) -> Worker:
+        """Register a stage. Its step is run when it is woken, and each second for what becomes due by time."""
+        worker = self._workers[stage] = Worker(stage, step, TICK)
+        return worker
+
+    def wake(self, *stages: Stage) -> None:
+        """Have the steps of these stages run. One that this process does not have is left out."""
+        for stage in stages:
+            if stage in self._workers:
+                self._workers[stage].wake()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Shared by the stages of one sidecar.
+
+    Attributes:
+        clock: Unix seconds.
+    """
+
+    settings: Settings
+    database: Database
+    metrics: Metrics
+    membership: Membership
+    stages: Stages = field(default_factory=Stages)
+    timers: Timers = field(default_factory=Timers)
+    clock: Callable[[], float] = time.time
