@@ -11,11 +11,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from slipstream_client.training.calls import Call
+
+class RunningCall(Protocol):
+    """A call of an agent while it runs, as much as its context knows of it: `training.calls.Call`.
+
+    Attributes:
+        recording: of the results of guarded tools (`side_effects.recording.Recording`), or None.
+    """
+
+    @property
+    def recording(self) -> Any: ...
+
+    def saw(self, context: Context) -> None:
+        """A context was entered inside the call."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,7 @@ class Context:
     replay: Replay | None = None
     ended: bool = False
     block: Block | None = field(default=None, compare=False, repr=False)
-    call: Call | None = field(default=None, compare=False, repr=False)
+    call: RunningCall | None = field(default=None, compare=False, repr=False)
 
     def within(self, outer: Context) -> Context:
         """Both contexts joined: labels and metadata add up, else this one goes before."""

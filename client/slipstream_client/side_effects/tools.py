@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast, overload
 from slipstream_client.config import BlockedTools, blocked_tools, settings
 from slipstream_client.context import Context, Replay, current
 from slipstream_client.side_effects.equality import NotComparable, fingerprint
-from slipstream_client.side_effects.recording import GuardedReplay, Record, Unrecorded
+from slipstream_client.side_effects.recording import GuardedReplay, Record, Recording, Unrecorded
 from slipstream_client.side_effects.redaction import without_secrets
 from slipstream_client.side_effects.refusal import refusal
 
@@ -189,7 +189,7 @@ class _Guard:
         return f"{self._identity} {fingerprint(arguments)}"
 
     def _begun(self, context: Context, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Record | None:
-        recording = context.call.recording if context.call is not None else None
+        recording: Recording | None = context.call.recording if context.call is not None else None
         if recording is None:
             return None
         try:
