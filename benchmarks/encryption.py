@@ -47,7 +47,6 @@ def _exchange(number: int, rng: random.Random) -> Exchange:
         started_at=time.time(),
         first_byte_after=0.1,
         duration=0.2,
-        complete=True,
         error=None,
     )
 

@@ -82,7 +82,6 @@ def _exchange(number: int) -> Exchange:
         started_at=time.time(),
         first_byte_after=0.01,
         duration=0.01,
-        complete=True,
         error=None,
     )
 

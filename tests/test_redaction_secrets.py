@@ -222,7 +222,6 @@ def exchange(request: dict[str, Any], answer: bytes, headers: list[tuple[bytes, 
         started_at=1.0,
         first_byte_after=0.1,
         duration=0.2,
-        complete=True,
         error=None,
     )
 

@@ -38,7 +38,6 @@ def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int =
         started_at=0.0,
         first_byte_after=0.1,
         duration=0.2,
-        complete=True,
         error=None,
     )
     kept = REDACTOR.redact(exchange)

@@ -15,7 +15,7 @@ from slipstream.capture.completion import read_call
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.stream import assemble, events
 from slipstream.http.encodings import Undecodable, decoded
-from slipstream.proxy.tap import Exchange, Recording, Room
+from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule
 
@@ -88,7 +88,7 @@ def test_a_stream_that_is_cut_is_never_taken_for_the_whole(made: tuple[list[str]
 def test_however_the_bytes_came_they_are_the_same_answer(made: tuple[list[str], bytes], data: st.DataObject) -> None:
     _, body = made
     places = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
-    recording = Recording("POST", "/v1/chat/completions", [], 2**20, Room(2**20))
+    recording = Recording(ExchangeHead("POST", "/v1/chat/completions", [], 1.0), 2**20, Room(2**20))
     recording.response.add([body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)])
     assert b"".join(recording.response.pieces or ()) == body
     assert assemble(b"".join(recording.response.pieces or ())) == assemble(body)
@@ -134,7 +134,6 @@ def test_any_exchange_is_a_call_or_the_reason_why_not(
         started_at=0.0,
         first_byte_after=0.1,
         duration=0.2,
-        complete=True,
         error=None,
     )
     kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20).redact(exchange)

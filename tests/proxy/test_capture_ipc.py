@@ -13,7 +13,7 @@ from serving import until
 
 from slipstream.proxy.capture_ipc import Receivers, Sender, frame
 from slipstream.proxy.metrics import SharedCounters
-from slipstream.proxy.tap import Exchange, Recording, Room
+from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 
 MB = 1024 * 1024
 ENDLESS = Room(1 << 40)
@@ -23,7 +23,9 @@ def recording(
     number: int, request: list[bytes] | None = None, answer: list[bytes] | None = None, *, max_body: int = 64 * MB
 ) -> Recording:
     """A finished exchange: POST /v1/chat/completions?, its number in the request's body unless pieces are given."""
-    made = Recording("POST", "/v1/chat/completions", [(b"X-Number", b"%d" % number)], max_body, ENDLESS)
+    made = Recording(
+        ExchangeHead("POST", "/v1/chat/completions", [(b"X-Number", b"%d" % number)], 1.0), max_body, ENDLESS
+    )
     made.request.add([b"request %d" % number] if request is None else request)
     made.answer_starts(200, [(b"content-type", b"application/json")])
     made.answer_pieces([b"answer"] if answer is None else answer)
@@ -91,7 +93,9 @@ def exchanges() -> list[Recording]:
     long = recording(1, [b"x" * 11], max_body=10)
     half = recording(2)
     half.end("caller_gone", False)
-    unanswered = Recording("POST", "/v1/ch\u00e4t/completions", [(b"X-\xff", b"\x00\xfe")], 10, ENDLESS)
+    unanswered = Recording(
+        ExchangeHead("POST", "/v1/ch\u00e4t/completions", [(b"X-\xff", b"\x00\xfe")], 1.0), 10, ENDLESS
+    )
     unanswered.end("connect", True)
     return [recording(0), long, half, unanswered, recording(3, [], []), recording(4, [os.urandom(300)] * 3)]
 

@@ -21,7 +21,7 @@ from slipstream.http.deadline import Deadline
 from slipstream.proxy import agent
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.metrics import SharedCounters
-from slipstream.proxy.tap import Recording, Room
+from slipstream.proxy.tap import ExchangeHead, Recording, Room
 
 REQUESTS = 200
 MOST_CALLS = 150
@@ -151,7 +151,7 @@ async def test_a_large_body_is_captured_without_a_copy(framing: str, monkeypatch
 
 def test_pieces_are_kept_as_the_objects_that_came() -> None:
     piece = b"x" * 100
-    recording = Recording("POST", "/v1/chat/completions", [], 1000, Room(1000))
+    recording = Recording(ExchangeHead("POST", "/v1/chat/completions", [], 1.0), 1000, Room(1000))
     recording.request.add([piece])
     assert recording.request.pieces is not None
     assert recording.request.pieces[0] is piece

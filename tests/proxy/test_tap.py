@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
-from slipstream.proxy.tap import Exchange, Recording, Room
+from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 
 CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -102,7 +102,7 @@ def test_a_body_in_tiny_chunks_takes_no_more_memory_than_it_is_given() -> None:
     room = Room(2**20)
     tracemalloc.start()
     try:
-        recording = Recording("POST", "/v1/chat/completions", [], 2**20, room)
+        recording = Recording(ExchangeHead("POST", "/v1/chat/completions", [], 1.0), 2**20, room)
         for number in range(200_000):
             recording.request.add([b"%02d" % (number % 100)])
         assert tracemalloc.get_traced_memory()[1] < 2**20

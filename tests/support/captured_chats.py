@@ -69,9 +69,10 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
         "started_at": 1_750_000_000.0,
         "first_byte_after": 0.1,
         "duration": 0.5,
-        "complete": True,
         "error": None,
     }
+    if not fields.pop("complete", True):
+        fields.setdefault("error", "caller_gone")
     return Exchange(**good | fields)
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from slipstream.http.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.tap import Exchange, Recording, may_capture
+from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, may_capture, with_bodies
 
 _log = structlog.get_logger(__name__)
 
@@ -41,48 +41,16 @@ _RETRY = 0.5
 """Seconds until a training side that was not there is looked for again."""
 
 
-class Head(msgspec.Struct, array_like=True):
-    """Metadata that a frame has before the bodies."""
-
-    method: str
-    path: str
-    request_headers: list[tuple[bytes, bytes]]
-    request_size: int | None
-    status: int | None
-    response_headers: list[tuple[bytes, bytes]]
-    response_size: int | None
-    started_at: float
-    first_byte_after: float | None
-    duration: float
-    error: str | None
-    key: str | None
-    tenant: str
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Head).decode
+_decode = msgspec.msgpack.Decoder(tuple[ExchangeHead, int | None, int | None]).decode
+"""The head of an exchange, and the bytes of its bodies; None for a body that is not there."""
 
 
 def frame(recording: Recording) -> list[bytes]:
     """The frame of an exchange, in parts."""
     request, response = recording.request, recording.response
-    head = _encode(
-        Head(
-            recording.method,
-            recording.path,
-            recording.request_headers,
-            None if request.pieces is None else request.size,
-            recording.status,
-            recording.response_headers,
-            None if response.pieces is None else response.size,
-            recording.started_at,
-            recording.first_byte_after,
-            recording.duration,
-            recording.error,
-            recording.key,
-            recording.tenant,
-        )
-    )
+    sizes = None if request.pieces is None else request.size, None if response.pieces is None else response.size
+    head = _encode((recording.head, *sizes))
     return [len(head).to_bytes(4, "big") + head, *(request.pieces or ()), *(response.pieces or ())]
 
 
@@ -297,28 +265,13 @@ class _Receiver(asyncio.Protocol):
                 body = at + 4 + int.from_bytes(view[at : at + 4], "big")
                 if len(buffer) < body:
                     break
-                head = _decode(view[at + 4 : body])
-                answer = body + (head.request_size or 0)
-                end = answer + (head.response_size or 0)
+                head, request_size, response_size = _decode(view[at + 4 : body])
+                answer = body + (request_size or 0)
+                end = answer + (response_size or 0)
                 if len(buffer) < end:
                     break
-                self._record(
-                    Exchange(
-                        method=head.method,
-                        path=head.path,
-                        request_headers=head.request_headers,
-                        request_body=None if head.request_size is None else bytes(view[body:answer]),
-                        status=head.status,
-                        response_headers=head.response_headers,
-                        response_body=None if head.response_size is None else bytes(view[answer:end]),
-                        started_at=head.started_at,
-                        first_byte_after=head.first_byte_after,
-                        duration=head.duration,
-                        complete=head.error is None,
-                        error=head.error,
-                        key=head.key,
-                        tenant=head.tenant,
-                    )
-                )
+                request = None if request_size is None else bytes(view[body:answer])
+                response = None if response_size is None else bytes(view[answer:end])
+                self._record(with_bodies(head, request, response))
                 at = end
         del buffer[:at]

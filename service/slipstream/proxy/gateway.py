@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -18,7 +19,7 @@ from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.misdirected import doubled, misdirected
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
-from slipstream.proxy.tap import Recording, Room, Tap, may_capture
+from slipstream.proxy.tap import ExchangeHead, Recording, Room, Tap, may_capture
 from slipstream.proxy.uncaptured import UncapturedRoute, uncaptured_route
 from slipstream.tenants import DEFAULT
 
@@ -175,7 +176,8 @@ class Gateway:
             self._tap_failed()
             return None
         tenant = admitted.scope.tenant or DEFAULT
-        return Recording(method, path, request.headers, self._max_body, self._room, key=admitted.key, tenant=tenant)
+        head = ExchangeHead(method, path, request.headers, time.time(), admitted.key, tenant)
+        return Recording(head, self._max_body, self._room)
 
     def uncaptured(self, route: Route, request: Request, admitted: Admitted) -> UncapturedRoute | None:
         """The route by which a call is counted of which no copy is made; None where its caller wishes that, or where it

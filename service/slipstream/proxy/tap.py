@@ -3,49 +3,67 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
+
+import msgspec
 
 from slipstream.http.headers import Headers, own_fields
 from slipstream.tenants import DEFAULT
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request that went through the proxy, with what came of it.
+class ExchangeHead(msgspec.Struct, array_like=True):
+    """What is known of one request that went through the proxy, and of its answer, beside their bodies.
+
+    A worker fills it in while the exchange passes, and it goes to the training side as it is.
 
     Attributes:
         path: as it was sent, without the query: `/v1/chat/completions`.
         request_headers: as the caller sent them, `x-slipstream-*` and secrets included.
-        request_body: None where it was longer than `capture.max_body` or did not arrive whole.
-        status: of production's answer; None where there was none.
-        response_body: as it passed, content encoding and SSE framing included; None where it was too long.
         started_at: Unix seconds.
-        first_byte_after: seconds from there to the first byte of the answer's body; None where none came.
-        duration: seconds from there to the end.
-        complete: the whole answer came from production and was handed to a caller who was still there, or who left
-            with the last event of a stream.
-        error: `caller_gone`, or a cause of `UpstreamError`; None exactly where complete. The answer can be whole all
-            the same, in ways that only its JSON tells.
         key: the name of the caller's key of ours; None where none was asked for.
         tenant: whose call it is.
+        status: of production's answer; None where there was none.
+        first_byte_after: seconds from the start to the first byte of the answer's body; None where none came.
+        duration: seconds from the start to the end.
+        error: `caller_gone`, or a cause of `UpstreamError`; None exactly where the exchange is complete. The answer can
+            be whole all the same, in ways that only its JSON tells.
     """
 
     method: str
     path: str
     request_headers: Headers
-    request_body: bytes | None
-    status: int | None
-    response_headers: Headers
-    response_body: bytes | None
     started_at: float
-    first_byte_after: float | None
-    duration: float
-    complete: bool
-    error: str | None
     key: str | None = None
     tenant: str = DEFAULT
+    status: int | None = None
+    response_headers: Headers = []
+    first_byte_after: float | None = None
+    duration: float = 0.0
+    error: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """True if the whole answer came from production and was handed to a caller who was still there, or who left
+        with the last event of a stream."""
+        return self.error is None
+
+
+class Exchange(ExchangeHead, kw_only=True):
+    """One request that went through the proxy, with its answer.
+
+    Attributes:
+        request_body: None where it was longer than `capture.max_body` or did not arrive whole.
+        response_body: as it passed, content encoding and SSE framing included; None where it was too long.
+    """
+
+    request_body: bytes | None
+    response_body: bytes | None
+
+
+def with_bodies(head: ExchangeHead, request_body: bytes | None, response_body: bytes | None) -> Exchange:
+    """Return the exchange of this head."""
+    return Exchange(*msgspec.structs.astuple(head), request_body=request_body, response_body=response_body)
 
 
 def may_capture(headers: Headers, *, key: bool = True) -> bool:
@@ -143,99 +161,47 @@ class Recording:
     """The copy of an exchange that is passing by.
 
     Attributes:
+        head: what is known of it by now.
         size: bytes of memory that both bodies and heads take, once it is over.
         crowded_out: a part of it is missing because there was no room; known once it is over.
     """
 
-    __slots__ = (
-        "_room",
-        "_started",
-        "crowded_out",
-        "duration",
-        "error",
-        "first_byte_after",
-        "key",
-        "method",
-        "path",
-        "request",
-        "request_headers",
-        "response",
-        "response_headers",
-        "size",
-        "started_at",
-        "status",
-        "tenant",
-    )
+    __slots__ = ("_room", "_started", "crowded_out", "head", "request", "response", "size")
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        headers: Headers,
-        max_body: int,
-        room: Room,
-        *,
-        key: str | None = None,
-        tenant: str = DEFAULT,
-    ) -> None:
-        self.key = key
-        self.tenant = tenant
-        self.method = method
-        self.path = path
-        self.request_headers = headers
+    def __init__(self, head: ExchangeHead, max_body: int, room: Room) -> None:
+        self.head = head
         self.request = BodyCopy(max_body, room)
-        self.status: int | None = None
-        self.response_headers: Headers = []
         self.response = BodyCopy(max_body, room)
-        self.first_byte_after: float | None = None
-        self.duration = 0.0
-        self.error: str | None = None
         self.size = 0
         self.crowded_out = False
         self._room = room
-        self.started_at = time.time()
         self._started = time.perf_counter()
 
     def answer_starts(self, status: int, headers: Headers) -> None:
-        self.status = status
-        self.response_headers = headers
+        self.head.status = status
+        self.head.response_headers = headers
 
     def answer_pieces(self, pieces: list[bytes]) -> None:
-        if self.first_byte_after is None:
-            self.first_byte_after = time.perf_counter() - self._started
+        if self.head.first_byte_after is None:
+            self.head.first_byte_after = time.perf_counter() - self._started
         self.response.add(pieces)
 
     def end(self, error: str | None, request_whole: bool) -> None:
         """The exchange is over."""
-        self.duration = time.perf_counter() - self._started
-        self.error = error
+        self.head.duration = time.perf_counter() - self._started
+        self.head.error = error
         request, response = self.request, self.response
         if not request_whole:
             request.let_go()
         bodies = request.held + response.held
         self._room.left += bodies
-        heads = chain.from_iterable(chain(self.request_headers, self.response_headers))
+        heads = chain.from_iterable(chain(self.head.request_headers, self.head.response_headers))
         self.size = bodies + sum(map(len, heads))
         self.crowded_out = request.crowded_out or response.crowded_out
 
     def exchange(self) -> Exchange:
         """The whole, its bodies in one piece each."""
-        return Exchange(
-            method=self.method,
-            path=self.path,
-            request_headers=self.request_headers,
-            request_body=self.request.whole(),
-            status=self.status,
-            response_headers=self.response_headers,
-            response_body=self.response.whole(),
-            started_at=self.started_at,
-            first_byte_after=self.first_byte_after,
-            duration=self.duration,
-            complete=self.error is None,
-            error=self.error,
-            key=self.key,
-            tenant=self.tenant,
-        )
+        return with_bodies(self.head, self.request.whole(), self.response.whole())
 
 
 class Tap(Protocol):
