@@ -24,6 +24,7 @@ from slipstream.store.commits import end, record_version
 from slipstream.store.database import Database
 from slipstream.store.health import Health, Served, health
 from slipstream.store.outcomes import Outcomes
+from slipstream.store.states import CommitState
 from slipstream.store.tables.commits import CommitRow
 
 NOW = 1_800_000_000.0
@@ -398,11 +399,11 @@ async def test_a_version_that_is_served_again_counts_from_then(tmp_path: Path) -
         async with database.write() as session:
             row = CommitRow(
                 trigger="interval", groups=1, experiences=64, explorer_ready=0, explorer_total=0, explorer_step=0,
-                started_at=1.0,
+                started_at=1.0, state=CommitState.ASKED,
             )  # fmt: skip
             session.add(row)
             await session.flush()
-            await end(session, row.id, "delivered", now, experiences=64)
+            await end(session, row.id, CommitState.DELIVERED, now, experiences=64)
 
     assert await counted(3, 1000.0) == (0, 0)
     for ended_at, version in ((2000.0, 5), (4000.0, 6)):

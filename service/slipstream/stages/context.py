@@ -1,4 +1,4 @@
-"""What every stage has at hand: the store, the metrics, the settings, and the other stages by name."""
+"""The context of every stage: the store, the metrics, the settings, and the other stages by name."""
 
 from __future__ import annotations
 
