@@ -13,7 +13,7 @@ from slipstream.tenants import DEFAULT
 
 
 class ExchangeHead(msgspec.Struct, array_like=True):
-    """What is known of one request that went through the proxy, and of its answer, beside their bodies.
+    """One request that went through the proxy, and its answer, without their bodies.
 
     A worker fills it in while the exchange passes, and it goes to the training side as it is.
 
