@@ -39,7 +39,7 @@ from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tap import Exchange
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
-from slipstream.store import commits
+from slipstream.store import commits, ready_groups
 
 _STUB = Path(__file__).with_name("explorer_stub.py")
 _PATIENCE = 300
@@ -142,7 +142,7 @@ async def _together(settings: Settings, options: argparse.Namespace, go: Connect
     expected = options.tasks * options.repeat_time
     while (delivered := await _delivered(sidecar)) < expected:
         async with sidecar.database.read() as session:
-            if expected - delivered == await commits.ready_experiences(session):  # what is left is no whole batch
+            if expected - delivered == await ready_groups.ready_experiences(session):  # what is left is no whole batch
                 await sidecar.deliveries.committer.commit("manual")
         await asyncio.sleep(0.05)
     taken = Taken(began, time.time(), time.process_time() - cpu)

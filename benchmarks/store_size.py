@@ -44,7 +44,7 @@ from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.settings.sidecar import Settings
 from slipstream.sidecar import Sidecar
-from slipstream.store import commits, runs
+from slipstream.store import commits, ready_groups, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.states import CommitState
@@ -123,13 +123,13 @@ async def _round(store: _Store, rng: random.Random) -> None:
     async with store.timed("begin a commit"), sidecar.database.write() as session:
         before = await commits.last(session)
         begun = await commits.begin(
-            session, "interval", 0, time.time(), ready=0, total=0, step=0, after=None if before is None else before[0]
+            session, "interval", 0, time.time(), (0, 0, 0), after=None if before is None else before[0]
         )
         assert begun is not None, "nobody else delivers"
         commit, groups = begun
         await commits.ask(session, commit.id, 0)
     async with store.timed("end a commit"), sidecar.database.write() as session:
-        await commits.deliver(session, commit.id, time.time())
+        await ready_groups.deliver(session, commit.id, time.time())
         taken = sum(group.size for group in groups)
         await commits.end(session, commit.id, CommitState.DELIVERED, time.time(), experiences=taken)
     async with store.timed("GET /metrics"):

@@ -157,7 +157,7 @@ async def test_what_was_delivered_is_added_up_in_its_order_and_not_by_its_dates(
         async with database.write() as session:
             last = await commits.last(session)
             begun = await commits.begin(
-                session, "interval", 1, ended_at, ready=0, total=0, step=0, after=None if last is None else last[0]
+                session, "interval", 1, ended_at, (0, 0, 0), after=None if last is None else last[0]
             )
             assert begun is not None
             commit, groups = begun

@@ -49,7 +49,7 @@ from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.stages.worker import Worker
-from slipstream.store import commits, replays, runs
+from slipstream.store import ready_groups, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
@@ -230,7 +230,7 @@ class Sidecar:
         async with self.database.read() as session:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.replays_open.set(await replays.open_now(session))
-            self.metrics.experiences_ready.set(await commits.ready_experiences(session))
+            self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
         dropped = self.counters.dropped

@@ -20,12 +20,13 @@ from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.metrics import Metrics
 from slipstream.settings.sidecar import Settings
-from slipstream.store.commits import end, record_version
+from slipstream.store.commits import end
 from slipstream.store.database import Database
 from slipstream.store.health import Health, Served, health
 from slipstream.store.outcomes import Outcomes
 from slipstream.store.states import CommitState
 from slipstream.store.tables.commits import CommitRow
+from slipstream.store.versions import record_version
 
 NOW = 1_800_000_000.0
 CHAT = "/v1/chat/completions"

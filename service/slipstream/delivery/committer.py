@@ -15,7 +15,7 @@ from slipstream.delivery.delivery import Delivered, Delivery, TakenOver
 from slipstream.errors import ExplorerError
 from slipstream.explorer.handover import Handover
 from slipstream.stages.context import Context
-from slipstream.store import commits, facade, sidecars
+from slipstream.store import commits, facade, ready_groups, sidecars
 from slipstream.store.commits import Commit
 from slipstream.store.sidecars import LeaseLost
 
@@ -82,7 +82,7 @@ class Committer:
         while True:
             async with self._database.read() as session:
                 unfinished = await commits.unfinished(session)
-                ready = await commits.ready_experiences(session)
+                ready = await ready_groups.ready_experiences(session)
                 newest = await commits.last(session)
             done = None
             try:
@@ -137,9 +137,7 @@ class Committer:
                 trigger,
                 owner,
                 self._clock(),
-                ready=before.ready,
-                total=before.total,
-                step=before.step,
+                (before.ready, before.total, before.step),
                 after=last,
             )
         if begun is None:

@@ -36,9 +36,10 @@ from slipstream.explorer.calls import ExplorerCounters
 from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
 from slipstream.stages.context import RUNNERS, Context
-from slipstream.store import commits
-from slipstream.store.commits import Commit, Requeued
+from slipstream.store import commits, ready_groups
+from slipstream.store.commits import Commit
 from slipstream.store.experiences import ReadyGroup
+from slipstream.store.ready_groups import Requeued
 from slipstream.store.states import CommitState
 
 _log = structlog.get_logger(__name__)
@@ -101,7 +102,7 @@ class Delivery:
         self._explorer = explorer
         self._history = history
         runs = context.settings.runs
-        self._requeue = partial(commits.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
+        self._requeue = partial(ready_groups.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
     @property
     def may_send(self) -> bool:
@@ -111,7 +112,7 @@ class Delivery:
     async def resume(self, commit: Commit) -> Delivered:
         """End a delivery whose end was cut off."""
         async with self._database.read() as session:
-            groups = await commits.of_commit(session, commit.id)
+            groups = await ready_groups.of_commit(session, commit.id)
         now = await self._explorer.counters()
         _log.info("commit_resumed", commit=commit.id, groups=len(groups))
         if now.restarted_since(commit.explorer_ready, commit.explorer_total, commit.explorer_step):
@@ -193,8 +194,10 @@ class Delivery:
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
-            await commits.drop(session, in_part, "the Explorer knew a part of it only", now)
-            await commits.drop(session, parted, "another commit came amid its feedback, and may have taken a part", now)
+            await ready_groups.drop(session, in_part, "the Explorer knew a part of it only", now)
+            await ready_groups.drop(
+                session, parted, "another commit came amid its feedback, and may have taken a part", now
+            )
             reason = "the Explorer does not know its answers"
             requeued = await self._requeue(session, unknown, reason, now, repaired=False)
             await commits.ask(session, commit.id, counters.step)
@@ -249,7 +252,7 @@ class Delivery:
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
-            await commits.deliver(session, commit.id, now)
+            await ready_groups.deliver(session, commit.id, now)
             await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences)
         self._metrics.groups.labels("delivered").inc(len(groups))
         self._metrics.experiences.inc(experiences)

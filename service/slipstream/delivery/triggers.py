@@ -16,7 +16,7 @@ from slipstream.delivery.delivery import Delivered
 from slipstream.errors import ExplorerError
 from slipstream.stages.context import Context, Stage
 from slipstream.stages.timers import Timer
-from slipstream.store import commits
+from slipstream.store import commits, ready_groups
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class CommitTriggers:
         limit = self._settings.max_pending
         if limit is not None:
             async with self._database.read() as session:
-                ready = await commits.ready_experiences(session)
+                ready = await ready_groups.ready_experiences(session)
             if ready >= limit:
                 await self._done("size", self._committer.commit("size", limit, wait=False))
         return False

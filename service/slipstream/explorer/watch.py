@@ -10,7 +10,7 @@ from slipstream.errors import ExplorerError
 from slipstream.explorer.calls import ExplorerCounters
 from slipstream.explorer.client import ExplorerClient
 from slipstream.metrics import Metrics
-from slipstream.store import commits
+from slipstream.store import versions
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class ExplorerWatch:
             self._metrics.explorer_restarts.inc()
         if seen.version is not None and seen.version != self.version:
             async with self._database.write() as session:
-                before = await commits.record_version(session, seen.version, self._clock())
+                before = await versions.record_version(session, seen.version, self._clock())
             if seen.version and before is not None and seen.version < before:
                 _log.warning("policy_rolled_back", version=seen.version, instead_of=before)
             elif seen.version != before:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits
+from slipstream.store import commits, ready_groups
 from slipstream.store.outcomes import Outcomes, outcomes
 from slipstream.store.overview import decisions
 from slipstream.store.states import (
@@ -116,7 +116,7 @@ async def health(
         runs_pending=await session.scalar(pending) or 0,
         passed_over=await _passed_over(session),
         outcomes=await outcomes(session, recent, tenant),
-        ready=await commits.ready_experiences(session),
+        ready=await ready_groups.ready_experiences(session),
         ready_since=await session.scalar(waits),
     )
 

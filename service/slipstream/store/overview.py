@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits, facade, replays
+from slipstream.store import facade, ready_groups, replays
 from slipstream.store.counts import by_state, newest
 from slipstream.store.states import (
     GROUPS_UNDER_WAY,
@@ -62,7 +62,7 @@ async def overview(session: AsyncSession, tenant: str | None = None) -> dict[str
             "ended_at": last.ended_at,
         },
         "facade": await facade.overview(session, tenant),
-        "experiences_ready": await commits.ready_experiences(session),
+        "experiences_ready": await ready_groups.ready_experiences(session),
     }
 
 
