@@ -119,7 +119,7 @@ def explorer(
     """Run the embedded Explorer until SIGTERM or SIGINT."""
     settings = _engine_config(config, "serve", overlays)
     with _embedded_extra():
-        from slipstream.embedded.explorer import serve as run
+        from slipstream.embedded.serving import serve as run
     _exit_0_on_signals()
     run(settings)
 
@@ -288,7 +288,7 @@ def serve_model(
 ) -> None:
     """Serve a model that nothing trains, by OpenAI's chat completions, until SIGTERM or SIGINT."""
     with _embedded_extra():
-        from slipstream.embedded.explorer import serve_frozen as run
+        from slipstream.embedded.serving import serve_frozen as run
     _exit_0_on_signals()
     run(directory, port)
 

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import serving, until
 
 from slipstream.doctor import live
-from slipstream.doctor.live import RECENT, STALE, Moment, problems
+from slipstream.doctor.live import RECENT, STALE, problems
+from slipstream.doctor.moment import Moment
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.metrics import Metrics

@@ -11,8 +11,8 @@ from slipstream.embedded import engine as engine_module
 from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.engine import load_engine
-from slipstream.embedded.explorer import create_app
 from slipstream.embedded.sampling import Sampling
+from slipstream.embedded.serving import create_app
 
 
 async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time_padding_included(

@@ -22,8 +22,8 @@ from slipstream.embedded import checkpoints
 from slipstream.embedded.chat import Message, Tool, prompt_ids
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
-from slipstream.embedded.explorer import create_app
 from slipstream.embedded.response_text import ResponseText
+from slipstream.embedded.serving import create_app
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 

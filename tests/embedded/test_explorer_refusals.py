@@ -12,7 +12,7 @@ import pytest_asyncio
 from serving import serving
 
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.explorer import create_app
+from slipstream.embedded.serving import create_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

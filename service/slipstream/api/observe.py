@@ -18,6 +18,7 @@ from slipstream.api.context import AnySidecarDep, SidecarDep
 from slipstream.api.scope import ScopeDep
 from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
+from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
 from slipstream.store.health import Health, health
@@ -98,7 +99,7 @@ async def _look(
     """Read the recent past from the store, and find what is wrong."""
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
     recently = await health(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
-    moment = live.Moment(
+    moment = Moment(
         now=now,
         settings=sidecar.settings,
         explorer_up=watch.up,

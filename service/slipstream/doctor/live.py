@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
-from slipstream.capture.outcomes import Outcomes
 from slipstream.doctor import live_results, uncaptured
 from slipstream.doctor.findings import Finding, Problem
-from slipstream.settings.sidecar import Settings
-from slipstream.store.health import Health
+from slipstream.doctor.moment import Moment
 from slipstream.terminal.spans import span
 
 RECENT = 3600.0
@@ -20,8 +17,6 @@ _AWAY = 10.0
 """Seconds that the Explorer may be away before it is a problem: a lost packet is none. Alerts wait longer."""
 _DAY = 86400.0
 _DROPPED_LATELY = 600.0
-_ASSUMED_BATCH = 256
-"""Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
 
 EXPLORER_AWAY = Problem(
     "live.explorer_away",
@@ -119,41 +114,6 @@ PROBLEMS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The facts that the checks look at, at one moment.
-
-    Attributes:
-        explorer_up: None before it was asked; `explorer_since`: when that last changed.
-        breaker: closed, open or half_open; `webhook`: that of the endpoint of replays, and why it failed.
-        versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
-        dropped_at: when a call was last not captured because the queue was full.
-        waiting: exchanges that are not stored as calls yet.
-        store_full: nothing is captured, for want of room.
-        outcomes: what became of the calls of the last minutes.
-    """
-
-    now: float
-    settings: Settings
-    explorer_up: bool | None
-    explorer_error: str | None
-    explorer_since: float | None
-    breaker: str
-    webhook: str
-    webhook_error: str | None
-    versions: tuple[int | None, int | None]
-    apart_since: float | None
-    dropped_at: float | None
-    waiting: int
-    store_full: bool
-    health: Health
-    outcomes: Outcomes = field(default_factory=Outcomes)
-
-    @property
-    def batch(self) -> int:
-        return self.settings.explorer.train_batch_size or _ASSUMED_BATCH
-
-
 def problems(moment: Moment) -> list[Finding]:
     """Return the problems of a moment."""
     return [finding for check in _CHECKS for finding in check(moment)]
@@ -176,7 +136,7 @@ def _explorer(moment: Moment) -> Iterator[Finding]:
 
 def _trainer(moment: Moment) -> Iterator[Finding]:
     health, served, given = moment.health, moment.health.served, moment.settings.explorer.train_batch_size
-    batch = f"a batch is {given}" if given else f"a batch of {_ASSUMED_BATCH} is assumed (explorer.train_batch_size)"
+    batch = f"a batch is {given}" if given else f"a batch of {moment.batch} is assumed (explorer.train_batch_size)"
     if served is not None and moment.now - served.seen_at >= STALE:
         since = served.experiences_since
         if since >= 2 * moment.batch and health.untrained >= moment.batch:

@@ -4,14 +4,11 @@ teach nothing, rewards that nobody takes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from slipstream.doctor.algorithms import COMPARING
 from slipstream.doctor.findings import Finding, Problem
+from slipstream.doctor.moment import Moment
 from slipstream.terminal.spans import span
-
-if TYPE_CHECKING:
-    from slipstream.doctor.live import Moment
 
 _ENOUGH_TASKS, _ENOUGH_RUNS, _ENOUGH_GROUPS = 5, 3, 5
 """Numbers of fruitless tasks, runs and groups from which on it is no accident."""

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
+from contextlib import aclosing
 from typing import Any
 
 import jinja2
 import structlog
-import uvicorn
-from fastapi import FastAPI
 from transformers import PreTrainedTokenizerBase
 
 from slipstream.embedded.chat import prompt_ids
@@ -28,13 +23,9 @@ from slipstream.embedded.completions import ChatRequest, Completion
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.engine import Engine, EngineError, load_engine
 from slipstream.embedded.experiences import ExperienceStore
-from slipstream.embedded.explorer_routes import add_routes
 from slipstream.errors import RequestError, error_body
 
 log = structlog.get_logger(__name__)
-
-_FROZEN_CONTEXT = 4096  # tokens of a prompt and its answer, for a model that is served without a file of its own
-_GRACE_SECONDS = 10  # for requests in flight at shutdown; the rest fails with 503
 
 
 class Explorer:
@@ -150,85 +141,5 @@ class Explorer:
         }
 
 
-def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> FastAPI:
-    """The Explorer's HTTP, on a loaded model and an open database; the application's end closes both.
-
-    Raises:
-        ConfigError: the model's directory or the database is not what the configuration says.
-    """
-
-    explorer = Explorer(config, clock)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        following = asyncio.create_task(explorer.follow_weights())
-        yield
-        following.cancel()
-        await asyncio.to_thread(explorer.close)
-
-    app = FastAPI(title="Slipstream embedded Explorer", lifespan=lifespan, redirect_slashes=False)
-    app.state.explorer = explorer
-    add_routes(app)
-    return app
-
-
 def _event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
-
-
-class _Server(uvicorn.Server):
-    async def startup(self, sockets: list[Any] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            log.info("explorer ready", url=f"http://{self.config.host}:{self.config.port}")
-
-
-def serve(config: EngineConfig) -> None:
-    """Run the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
-
-    Raises:
-        ConfigError: the model or the database does not fit; names the key.
-    """
-    server = _Server(
-        uvicorn.Config(
-            create_app(config),
-            host=config.explorer.listen_address,
-            port=config.explorer.proxy_port,
-            log_level="warning",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
-    server.run()
-
-
-def serve_frozen(model: Path, port: int) -> None:
-    """Serve a model directory that nothing trains, at 127.0.0.1, until SIGTERM or SIGINT.
-
-    Its name in requests is the directory, as it was given. What it answers is recorded for as long as it runs.
-
-    Raises:
-        ConfigError: the directory holds no model.
-    """
-    with tempfile.TemporaryDirectory(prefix="slipstream-model-") as scratch:
-        serve(
-            EngineConfig.model_validate(
-                {
-                    "mode": "serve",
-                    "checkpoint_root_dir": scratch,
-                    "model": {"model_path": str(model), "max_model_len": _context(model)},
-                    "explorer": {
-                        "proxy_port": port,
-                        "rollout_model": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"},
-                    },
-                }
-            )
-        )
-
-
-def _context(model: Path) -> int:
-    """The context length of a model directory, at most `_FROZEN_CONTEXT`."""
-    try:
-        told = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError):  # loading it says what is wrong
-        told = None
-    return min(_FROZEN_CONTEXT, told or _FROZEN_CONTEXT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request
@@ -15,10 +15,8 @@ from starlette.exceptions import HTTPException
 
 from slipstream.embedded.completions import ChatRequest
 from slipstream.embedded.engine import EngineBusy, EngineError, EngineStopped
+from slipstream.embedded.explorer import Explorer
 from slipstream.errors import RequestError, error_body
-
-if TYPE_CHECKING:
-    from slipstream.embedded.explorer import Explorer
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,48 @@
+"""The running sidecar at one moment, as its own checks look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slipstream.capture.outcomes import Outcomes
+from slipstream.settings.sidecar import Settings
+from slipstream.store.health import Health
+
+_ASSUMED_BATCH = 256
+"""Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The facts that the checks look at, at one moment.
+
+    Attributes:
+        explorer_up: None before it was asked; `explorer_since`: when that last changed.
+        breaker: closed, open or half_open; `webhook`: that of the endpoint of replays, and why it failed.
+        versions: the lowest and the highest version that its engines serve; `apart_since`: since when they differ.
+        dropped_at: when a call was last not captured because the queue was full.
+        waiting: exchanges that are not stored as calls yet.
+        store_full: nothing is captured, for want of room.
+        outcomes: what became of the calls of the last minutes.
+    """
+
+    now: float
+    settings: Settings
+    explorer_up: bool | None
+    explorer_error: str | None
+    explorer_since: float | None
+    breaker: str
+    webhook: str
+    webhook_error: str | None
+    versions: tuple[int | None, int | None]
+    apart_since: float | None
+    dropped_at: float | None
+    waiting: int
+    store_full: bool
+    health: Health
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+    @property
+    def batch(self) -> int:
+        """Return how many experiences the Trainer takes at a time."""
+        return self.settings.explorer.train_batch_size or _ASSUMED_BATCH
