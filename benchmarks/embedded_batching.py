@@ -1,10 +1,11 @@
-"""What the embedded Explorer answers in a second, by how many requests come at once: SmolLM2-135M, over real HTTP.
+"""The embedded Explorer's tokens a second, by how many requests come at once: SmolLM2-135M, over real HTTP.
 
-    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--source DIR ...]
+    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--source DIR ...] [--vllm PYTHON]
 
 The Explorer is a process of its own (`slipstream explorer`). A round measures each number at once, so that the
 machine's drift falls on all alike; the best round counts. With several `--source` (checkouts of this repository) the
-rounds of their Explorers are interleaved.
+rounds of their Explorers are interleaved; with `--vllm` (the Python of an environment with vLLM) there is one more, of
+the first checkout with vLLM as its engine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psutil
 import torch
 import yaml
 
@@ -38,7 +40,7 @@ _PREFIX = "You are a patient teller of tales who never hurries and leaves out no
 class Explorer:
     """A running Explorer, and the best that was measured of it."""
 
-    source: Path
+    name: str
     pid: int
     client: httpx.AsyncClient
     model: str
@@ -61,12 +63,16 @@ class Explorer:
         self.best[name] = (max if better == "more" else min)(value, self.best.get(name, value))
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU seconds of its process and of those that it started."""
+        explorer = psutil.Process(self.pid)
+        times = [process.cpu_times() for process in (explorer, *explorer.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
 
 @asynccontextmanager
-async def started(source: Path, folder: Path, directory: Path, dtype: str) -> AsyncIterator[Explorer]:
+async def started(
+    source: Path, folder: Path, directory: Path, dtype: str, vllm: Path | None = None
+) -> AsyncIterator[Explorer]:
     """`slipstream explorer` from a checkout."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -77,22 +83,23 @@ async def started(source: Path, folder: Path, directory: Path, dtype: str) -> As
         "name": f"job-{port}",
         "checkpoint_root_dir": str(folder),
         "model": {"model_path": str(directory), "max_model_len": 2048},
-        "explorer": {"proxy_port": port, "rollout_model": {"dtype": dtype}},
+        "explorer": {"proxy_port": port, "rollout_model": {"dtype": dtype, "gpu_memory_utilization": 0.2}},
     }
     config.write_text(yaml.safe_dump(document))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "slipstream", "--log-level", "error", "explorer", "--config", str(config)),
+        *(("--vllm", str(vllm)) if vllm else ()),
         env={**os.environ, "PYTHONPATH": str(source / "service")},
     )
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=600) as client:
-            for _ in range(600):
+            for _ in range(1800):
                 try:
                     await client.get("/health")
                     break
                 except httpx.TransportError:
                     await asyncio.sleep(0.1)
-            yield Explorer(source, process.pid, client, str(directory))
+            yield Explorer(f"{source.name}{' on vLLM' if vllm else ''}", process.pid, client, str(directory))
     finally:
         process.terminate()
         await process.wait()
@@ -128,11 +135,13 @@ async def shared(explorer: Explorer, requests: int) -> None:
     explorer.keep(f"{requests} behind one system message, seconds", time.perf_counter() - begun, "less")
 
 
-async def measure(sources: Sequence[Path], rounds: int, tokens: int, dtype: str) -> list[Explorer]:
+async def measure(sources: Sequence[Path], rounds: int, tokens: int, dtype: str, vllm: Path | None) -> list[Explorer]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory = await asyncio.to_thread(model.fetch, "smollm2", ROOT / ".cache" / "models" / "smollm2")
         explorers = [await stack.enter_async_context(started(source, folder, directory, dtype)) for source in sources]
+        if vllm is not None:
+            explorers.append(await stack.enter_async_context(started(sources[0], folder, directory, dtype, vllm)))
         for explorer in explorers:
             await explorer.ask("Say hello.", 8, 0)  # the first one is slower
         for _ in range(rounds):
@@ -151,15 +160,18 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--source", type=Path, action="append", help="a checkout; by default this one")
+    parser.add_argument(
+        "--vllm", type=Path, metavar="PYTHON", help="of an environment with vLLM: measure that engine too"
+    )
     options = parser.parse_args()
     sources = [source.resolve() for source in options.source or [ROOT]]
-    explorers = asyncio.run(measure(sources, options.rounds, options.tokens, options.dtype))
+    explorers = asyncio.run(measure(sources, options.rounds, options.tokens, options.dtype, options.vllm))
     print(
         f"{model.SMOLLM2}, {options.dtype}, {torch.get_num_threads()} threads of {os.cpu_count()} cores "
         f"({platform.machine()}), torch {torch.__version__}; {options.tokens} tokens an answer, "
         f"best of {options.rounds} rounds, tokens per second\n"
     )
-    print("| |", " | ".join(source.name for source in sources), "|\n|---|" + "---|" * len(sources))
+    print("| |", " | ".join(each.name for each in explorers), "|\n|---|" + "---|" * len(explorers))
     for name in explorers[0].best:
         print(f"| {name} |", " | ".join(f"{explorer.best[name]:.2f}" for explorer in explorers), "|")
     for unit in ("", ", per CPU second"):

@@ -63,7 +63,7 @@ ENVIRONMENTS = {
         TRINITY_COMMAND,
         [f"tests/trinity_full/cpu_shim/{name}.py" for name in ("sitecustomize", "serving_on_cpu", "training_on_cpu")],
     ),
-    "tests/production_vllm/requirements.txt": Environment(["tests/production_vllm/requirements.txt"]),  # vLLM alone
+    "tests/vllm_cpu/requirements.txt": Environment(["tests/vllm_cpu/requirements.txt"]),  # vLLM alone
     "tests/trinity/requirements.txt": Environment(
         ["tests/trinity/requirements.txt"], scripts=[f"tests/trinity/{name}.py" for name in TRINITY_SCRIPTS]
     ),
@@ -86,7 +86,7 @@ ENVIRONMENTS |= {
     for name in sorted(path.parent.name for path in ROOT.glob("tests/clients/*/requirements.txt"))
 } | {
     "tests/clients/uv.txt": Environment(["tests/clients/uv.txt"]),
-    "tests/production_vllm/requirements.txt": Environment(["tests/production_vllm/requirements.txt"]),  # vLLM alone
+    "tests/vllm_cpu/requirements.txt": Environment(["tests/vllm_cpu/requirements.txt"]),  # vLLM alone
 }
 
 

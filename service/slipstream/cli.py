@@ -115,13 +115,22 @@ def serve(
 def explorer(
     config: Annotated[Path, typer.Option(help="The Explorer's file.")] = Path("explorer.yaml"),
     overlays: Overlays = None,
+    vllm: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SLIPSTREAM_VLLM_PYTHON",
+            metavar="PYTHON",
+            help="The Python of an environment with vLLM, which then samples the answers in place of transformers.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the embedded Explorer until SIGTERM or SIGINT."""
     settings = _engine_config(config, "serve", overlays)
     with _embedded_extra():
         from slipstream.embedded.serving import serve as run
     _exit_0_on_signals()
-    run(settings)
+    run(settings, vllm)
 
 
 @app.command()

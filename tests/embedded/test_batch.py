@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from slipstream.embedded.batch import Batch
+from slipstream.embedded.engines.batch import Batch
 
 
 @pytest.fixture(scope="module")

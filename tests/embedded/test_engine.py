@@ -7,24 +7,23 @@ import httpx
 import pytest
 from serving import serving, until
 
-from slipstream.embedded import engine as engine_module
-from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.engine import load_engine
-from slipstream.embedded.sampling import Sampling
+from slipstream.embedded.engines import transformers_engine as engine_module
+from slipstream.embedded.engines.batch import Batch
+from slipstream.embedded.engines.engine import Sampling
+from slipstream.embedded.engines.loading import load_engine
 from slipstream.embedded.serving import create_app
 
 
-async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time_padding_included(
+async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time(
     explorer_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long prompt beside many short ones would pad each of them to its own length."""
     monkeypatch.setattr(engine_module, "_PROMPT_TOKENS", 100)
     read: list[int] = []
     join = Batch.join
 
     def measured(batch: Batch, prompts: list[list[int]]) -> Any:
-        read.append(len(set(map(tuple, prompts))) * max(map(len, prompts)))
+        read.append(sum(map(len, set(map(tuple, prompts)))))
         return join(batch, prompts)
 
     monkeypatch.setattr(Batch, "join", measured)
@@ -49,8 +48,8 @@ async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time_padding_inc
 async def test_one_answer_too_many_is_refused_and_a_place_left_is_free_again(
     explorer_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_MAX_ROWS", 1)
-    monkeypatch.setattr(engine_module, "_MAX_WAITING", 2)
+    monkeypatch.setattr(engine_module, "MAX_ROWS", 1)
+    monkeypatch.setattr(engine_module, "MAX_WAITING", 2)
     app = create_app(explorer_config)
     engine = app.state.explorer.engine
     body = {"model": explorer_config.model.model_path, "messages": [{"role": "user", "content": "Hello"}]}

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from slipstream.embedded.sampling import Sampled, Sampling, sample
+from slipstream.embedded.engines.engine import Sampled, Sampling
+from slipstream.embedded.engines.sampling import sample
 
 # probabilities 0.5, 0.3, 0.15, 0.05 at temperature 1
 LOGITS = torch.log(torch.tensor([0.5, 0.3, 0.15, 0.05]))

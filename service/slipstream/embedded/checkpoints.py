@@ -21,12 +21,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 
 from slipstream.errors import SlipstreamError
 
@@ -69,13 +69,21 @@ def load_weights(job_dir: Path, version: int) -> dict[str, torch.Tensor]:
     Raises:
         CheckpointError: there are no weights of that version, or they cannot be read.
     """
-    weights: dict[str, torch.Tensor] = {}
-    for shard in sorted(weights_path(job_dir, version).glob("*.safetensors")):
+    return dict(read_weights(weights_path(job_dir, version)))
+
+
+def read_weights(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a model directory, one after the other, on the CPU.
+
+    Raises:
+        CheckpointError: a file cannot be read.
+    """
+    for shard in sorted(directory.glob("*.safetensors")):
         try:
-            weights.update(load_file(shard))
+            with safe_open(shard, framework="pt") as file:
+                yield from ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 - it is no mapping
         except Exception as error:
             raise CheckpointError(f"{shard}: {error}") from error
-    return weights
 
 
 def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:

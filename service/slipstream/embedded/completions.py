@@ -18,10 +18,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from transformers import PreTrainedTokenizerBase
 
 from slipstream.embedded.chat import RESERVED, Message, Tool, ToolCall, parse_tool_calls
-from slipstream.embedded.engine import Engine, EngineError
+from slipstream.embedded.engines.engine import Engine, EngineError, Sampled, Sampling
 from slipstream.embedded.experiences import Answer
 from slipstream.embedded.response_text import ResponseText
-from slipstream.embedded.sampling import Sampled, Sampling
 
 log = structlog.get_logger(__name__)
 

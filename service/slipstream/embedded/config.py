@@ -135,10 +135,15 @@ class Algorithm(Section):
 
 
 class RolloutModel(Section):
+    """The last three are vLLM's, where it is the engine."""
+
     enable_auto_tool_choice: bool = False
     tool_call_parser: Literal["hermes"] | None = None
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     seed: Count = 42
+    tensor_parallel_size: Positive = 1
+    gpu_memory_utilization: Annotated[Number, Field(gt=0, le=1)] = 0.9
+    enforce_eager: bool = False
 
 
 class Explorer(Section):

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -18,10 +19,11 @@ import structlog
 from transformers import PreTrainedTokenizerBase
 
 from slipstream.embedded.chat import prompt_ids
-from slipstream.embedded.checkpoints import latest_version, load_weights
+from slipstream.embedded.checkpoints import latest_version, weights_path
 from slipstream.embedded.completions import ChatRequest, Completion
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.engine import Engine, EngineError, load_engine
+from slipstream.embedded.engines.engine import Engine, EngineError
+from slipstream.embedded.engines.loading import load_engine
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.errors import RequestError, error_body
 
@@ -31,7 +33,7 @@ log = structlog.get_logger(__name__)
 class Explorer:
     """The parts that the routes use."""
 
-    def __init__(self, config: EngineConfig, clock: Callable[[], float]) -> None:
+    def __init__(self, config: EngineConfig, clock: Callable[[], float], vllm: Path | None = None) -> None:
         self.config = config
         self.clock = clock
         buffer = config.buffer.trainer_input.experience_buffer
@@ -39,32 +41,31 @@ class Explorer:
         self.engine: Engine
         self.tokenizer: PreTrainedTokenizerBase
         log.info("loading the model", path=config.model.model_path)
-        self.engine, self.tokenizer = load_engine(config)
+        self.engine, self.tokenizer = load_engine(config, vllm)
         self.started_at = clock()
         self.requests = 0
         self._seen = 0
-        self.look_for_weights()
 
     def close(self) -> None:
         self.engine.stop()
         self.store.close()
 
-    def look_for_weights(self) -> None:
+    async def look_for_weights(self) -> None:
         """Hands a newer version to the engine. One that cannot be loaded is left out until a newer one is there."""
         job_dir = self.config.job_dir
         try:
-            version = latest_version(job_dir)
+            version = await asyncio.to_thread(latest_version, job_dir)
             if version is None or version <= self._seen:
                 return
             self._seen = version
-            self.engine.stage(version, load_weights(job_dir, version))
+            await self.engine.stage(version, weights_path(job_dir, version))
         except Exception as error:  # whatever it is: no later version would be looked for
             log.error("new version not loaded, the old one serves on", version=self.engine.version, exc_info=error)
 
     async def follow_weights(self) -> None:
         while True:
             await asyncio.sleep(self.config.explorer.service_status_check_interval)
-            await asyncio.to_thread(self.look_for_weights)
+            await self.look_for_weights()
 
     def completion(self, request: ChatRequest) -> Completion:
         """The request, ready to run.

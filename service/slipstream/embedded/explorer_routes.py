@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from starlette.exceptions import HTTPException
 
 from slipstream.embedded.completions import ChatRequest
-from slipstream.embedded.engine import EngineBusy, EngineError, EngineStopped
+from slipstream.embedded.engines.engine import EngineBusy, EngineError, EngineStopped
 from slipstream.embedded.explorer import Explorer
 from slipstream.errors import RequestError, error_body
 

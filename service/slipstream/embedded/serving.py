@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.engines.engine import Engine, EngineStopped
 from slipstream.embedded.explorer import Explorer
 from slipstream.embedded.explorer_routes import add_routes
 
@@ -26,17 +27,18 @@ _FROZEN_CONTEXT = 4096  # tokens of a prompt and its answer, for a model that is
 _GRACE_SECONDS = 10  # for requests in flight at shutdown; the rest fails with 503
 
 
-def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> FastAPI:
+def create_app(config: EngineConfig, clock: Callable[[], float] = time.time, vllm: Path | None = None) -> FastAPI:
     """The Explorer's HTTP, on a loaded model and an open database; the application's end closes both.
 
     Raises:
         ConfigError: the model's directory or the database is not what the configuration says.
     """
 
-    explorer = Explorer(config, clock)
+    explorer = Explorer(config, clock, vllm)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await explorer.look_for_weights()
         following = asyncio.create_task(explorer.follow_weights())
         yield
         following.cancel()
@@ -49,28 +51,39 @@ def create_app(config: EngineConfig, clock: Callable[[], float] = time.time) -> 
 
 
 class _Server(uvicorn.Server):
+    """Ends, with an error, when the engine has ended: a supervisor starts both again."""
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        super().__init__(uvicorn.Config(app, host, port, log_level="warning", timeout_graceful_shutdown=_GRACE_SECONDS))
+        self.engine: Engine = app.state.explorer.engine
+        self.engine_ended = False
+
+    async def on_tick(self, counter: int) -> bool:
+        self.engine_ended = not self.engine.alive
+        return await super().on_tick(counter) or self.engine_ended
+
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             log.info("explorer ready", url=f"http://{self.config.host}:{self.config.port}")
 
 
-def serve(config: EngineConfig) -> None:
+def serve(config: EngineConfig, vllm: Path | None = None) -> None:
     """Run the Explorer until SIGTERM or SIGINT; requests in flight are finished first.
 
+    Args:
+        vllm: the Python of an environment with vLLM, which then samples the answers.
+
     Raises:
-        ConfigError: the model or the database does not fit; names the key.
+        ConfigError: the model, the database or vLLM does not fit; names the key.
+        EngineStopped: the engine ended by itself.
     """
     server = _Server(
-        uvicorn.Config(
-            create_app(config),
-            host=config.explorer.listen_address,
-            port=config.explorer.proxy_port,
-            log_level="warning",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
+        create_app(config, vllm=vllm), host=config.explorer.listen_address, port=config.explorer.proxy_port
     )
     server.run()
+    if server.engine_ended:
+        raise EngineStopped("the engine has ended")
 
 
 def serve_frozen(model: Path, port: int) -> None:

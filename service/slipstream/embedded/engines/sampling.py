@@ -4,38 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from slipstream.embedded.engines.engine import Sampled, Sampling
+
 _LIKELIEST = 4096  # the usual nucleus is among them, and sorting the whole vocabulary takes some milliseconds a token
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Sampling fields that a request may set; the temperature is the configuration's.
-
-    Args:
-        max_tokens: the response ends after this many tokens at the latest.
-        top_p: sample from the smallest set of tokens that has this much probability; 1 samples from all.
-        top_logprobs: how many of the likeliest tokens to report at each position.
-        seed: makes the response repeatable.
-    """
-
-    max_tokens: int
-    top_p: float = 1.0
-    top_logprobs: int = 0
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """One token; `logprob` and `top` are natural logs under softmax(logits / temperature), before `top_p` cuts."""
-
-    token_id: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
 
 
 def sample(

@@ -1,4 +1,4 @@
-"""The policy model: one thread that decodes all requests together, and takes new weights between them."""
+"""The engine on transformers: one thread that decodes all requests together, and takes new weights between them."""
 
 from __future__ import annotations
 
@@ -6,50 +6,35 @@ import asyncio
 import random
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import structlog
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils.logging import disable_progress_bar
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from slipstream.embedded.batch import Batch
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.model_directory import check_model_directory
-from slipstream.embedded.prepacked import prepack
-from slipstream.embedded.sampling import Sampled, Sampling, sample
-from slipstream.errors import ConfigError, SlipstreamError
+from slipstream.embedded.engines.batch import Batch
+from slipstream.embedded.engines.engine import (
+    MAX_ROWS,
+    MAX_WAITING,
+    Engine,
+    EngineBusy,
+    EngineError,
+    EngineStopped,
+    Sampling,
+    Step,
+)
+from slipstream.embedded.engines.sampling import sample
+from slipstream.embedded.engines.weights import checked_weights
 
 log = structlog.get_logger(__name__)
 
-_MAX_ROWS = 64  # more rows still raise the tokens a second of a CPU, and each waits longer for its own
 _PROMPT_TOKENS = 4096  # read at one time: about 5 s of a core for 135M parameters, while the other rows stand still
 _CACHE_BYTES = 2 * 1024**3  # keys and values of all rows at their longest; what would not fit waits
-_MAX_WAITING = 1024  # answers; at 8192 tokens a prompt they hold 300 MB, and the last of them waits for minutes
-
-
-class EngineError(SlipstreamError):
-    """The model failed on this request."""
-
-
-class EngineStopped(EngineError):
-    """The engine is shutting down."""
-
-
-class EngineBusy(EngineError):
-    """Too many requests wait; this one was not taken, and may come again later."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One token of a response; the last one carries why it is the last."""
-
-    sampled: Sampled
-    finish_reason: Literal["stop", "length"] | None
-    model_version: int
 
 
 @dataclass(eq=False)
@@ -67,11 +52,8 @@ class _Sequence:
         return len(self.prompt_ids) + self.sampling.max_tokens
 
 
-class Engine:
-    """Serves one model. `generate` belongs to the event loop, `stage` to any thread, the model to its own thread.
-
-    A response is sampled by one version from its first token to its last: while new weights are staged, no request
-    starts, and they are put in place when the last running one has ended.
+class TransformersEngine(Engine):
+    """Serves a model of transformers, which belongs to a thread of its own.
 
     Args:
         model: in evaluation mode.
@@ -80,8 +62,6 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], temperature: float, seed: int) -> None:
-        self.version = 0
-        prepack(model)
         self._model = model
         self._eos_ids = frozenset(eos_ids)
         self._temperature = temperature
@@ -100,12 +80,6 @@ class Engine:
         return self._thread.is_alive()
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Step, None]:
-        """Yields the response token by token. A caller who stops listening frees the row.
-
-        Raises:
-            EngineBusy: too many wait already.
-            EngineError: the model failed, or is being stopped.
-        """
         loop = asyncio.get_running_loop()
         steps: asyncio.Queue[Step | EngineError] = asyncio.Queue()
 
@@ -139,37 +113,19 @@ class Engine:
                     self._waiting.remove(sequence)
 
     def check_room(self, choices: int) -> None:
-        """Call it before the answer to a request begins, while its status can still say so.
+        if len(self._waiting) + choices > MAX_WAITING:
+            raise EngineBusy(len(self._waiting))
 
-        Raises:
-            EngineBusy: so many choices more than now cannot wait.
-        """
-        if len(self._waiting) + choices > _MAX_WAITING:
-            raise EngineBusy(f"{len(self._waiting)} answers wait already, of at most {_MAX_WAITING}: try again later")
-
-    def stage(self, version: int, weights: Mapping[str, Tensor]) -> None:
-        """Checks the weights and puts them in place as soon as no request runs; later ones replace what waits.
-
-        Raises:
-            EngineError: they are not this model's, or hold a number that is not finite; nothing was changed.
-        """
-        state = self._model.state_dict()
-        held = {state[name].data_ptr() for name in weights if name in state}
-        missing = [name for name, tensor in state.items() if name not in weights and tensor.data_ptr() not in held]
-        unknown = [name for name in weights if name not in state]
-        if missing or unknown:
-            raise EngineError(f"version {version}: missing {missing[:3]}, unknown {unknown[:3]}")
-        for name, tensor in weights.items():
-            if tensor.shape != state[name].shape:
-                raise EngineError(f"version {version}: {name}: expected {state[name].shape}, found {tensor.shape}")
-            if not bool(torch.isfinite(tensor).all()):
-                raise EngineError(f"version {version}: {name}: not all numbers are finite")
+    async def stage(self, version: int, directory: Path) -> None:
+        weights = await asyncio.to_thread(self._in_its_precision, version, directory)
         with self._changed:
-            self._staged = version, {name: tensor.to(state[name].dtype) for name, tensor in weights.items()}
+            self._staged = version, weights  # in place of those that still wait
             self._changed.notify()
 
+    def _in_its_precision(self, version: int, directory: Path) -> dict[str, Tensor]:
+        return {name: tensor.to(self._model.dtype) for name, tensor in checked_weights(version, directory, self._model)}
+
     def stop(self) -> None:
-        """Ends the thread; requests still running fail with EngineStopped."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -190,7 +146,7 @@ class Engine:
             self._fail(EngineStopped("the Explorer is shutting down"))
 
     def _turn(self) -> None:
-        self._let_go()
+        self._remove_finished()
         if self._staged is None:
             self._admit()
         elif not self._active:
@@ -206,7 +162,6 @@ class Engine:
             state = self._model.state_dict()
             for name, tensor in weights.items():
                 state[name].copy_(tensor)
-            prepack(self._model)
             self._batch.forget()
             log.info("new version in service", version=self.version)
 
@@ -214,23 +169,22 @@ class Engine:
         if not self._waiting:
             return
         joining: list[_Sequence] = []
-        reading = self._batch.families
+        reading: dict[tuple[int, ...], None] = {}  # equal prompts are read once
         longest = max((sequence.most_tokens for sequence in self._active), default=0)
         with self._changed:  # a caller who goes away takes his request out of the queue
-            while self._waiting and len(self._active) + len(joining) < _MAX_ROWS:
+            while self._waiting and len(self._active) + len(joining) < MAX_ROWS:
                 sequence = self._waiting[0]
                 longest = max(longest, sequence.most_tokens)
                 rows = len(self._active) + len(joining) + 1
-                wider = reading.and_also(tuple(sequence.prompt_ids))
+                reading[tuple(sequence.prompt_ids)] = None
                 too_large = rows * longest * self._batch.token_bytes > _CACHE_BYTES
-                if (too_large and rows > 1) or (joining and wider.tokens > _PROMPT_TOKENS):
+                if (too_large and rows > 1) or (joining and sum(map(len, reading)) > _PROMPT_TOKENS):
                     break
-                reading = wider
                 joining.append(self._waiting.popleft())
         if joining:
             self._active += joining
             self._advance(joining, self._batch.join([sequence.prompt_ids for sequence in joining]))
-            self._let_go()
+            self._remove_finished()
 
     def _advance(self, sequences: Sequence[_Sequence], logits: Tensor) -> None:
         chosen = sample(
@@ -250,7 +204,7 @@ class Engine:
             sequence.finished = sequence.finished or reason is not None
             sequence.deliver(Step(sampled, reason, self.version))
 
-    def _let_go(self) -> None:
+    def _remove_finished(self) -> None:
         staying = [index for index, sequence in enumerate(self._active) if not sequence.finished]
         if len(staying) < len(self._active):
             self._batch.keep(staying)
@@ -264,25 +218,9 @@ class Engine:
             sequence.deliver(error)
 
 
-def load_engine(config: EngineConfig) -> tuple[Engine, PreTrainedTokenizerBase]:
-    """The engine on the configuration's base model, version 0, and its tokenizer.
-
-    Raises:
-        ConfigError: `model.model_path` is no model directory, or its tokenizer has no chat template.
-    """
-    disable_progress_bar()  # type: ignore[no-untyped-call]
-    path = check_model_directory(config.model.model_path)
-    dtype = getattr(torch, config.explorer.rollout_model.dtype)
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    if not tokenizer.chat_template:
-        raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {path}")
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
+def load_transformers_engine(config: EngineConfig, directory: Path, eos_ids: Sequence[int]) -> TransformersEngine:
+    """Load version 0, the configuration's base model."""
+    rollout = config.explorer.rollout_model
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, rollout.dtype), local_files_only=True)
     model.eval()  # type: ignore[no-untyped-call]
-    if model.config.max_position_embeddings < config.model.context_length:
-        raise ConfigError(
-            f"model.max_model_len: expected at most {model.config.max_position_embeddings} tokens, "
-            f"the model's own, found {config.model.context_length}"
-        )
-    eos = model.generation_config.eos_token_id
-    eos_ids = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
-    return Engine(model, sorted(eos_ids), config.model.temperature, config.explorer.rollout_model.seed), tokenizer
+    return TransformersEngine(model, eos_ids, config.model.temperature, rollout.seed)

@@ -1,6 +1,6 @@
-"""Streams through the sidecar to a real vLLM: run in a network namespace, by `test_production_vllm.py`.
+"""Streams through the sidecar to a real vLLM: run in a network namespace, by `test_vllm.py`.
 
-    python calls.py --vllm PYTHON --model DIR --folder DIR [--calls N]
+    python production_calls.py --vllm PYTHON --model DIR --folder DIR [--calls N]
 
 Starts vLLM's OpenAI server and `slipstream serve`, asks for that many streams with the openai SDK, sync and then async,
 and prints a line of JSON: how many were captured of each, the reasons of the others, and the connections that were

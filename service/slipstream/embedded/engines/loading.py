@@ -1,0 +1,53 @@
+"""The engine that a configuration asks for, on its base model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
+
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.engines.engine import Engine
+from slipstream.embedded.engines.transformers_engine import load_transformers_engine
+from slipstream.embedded.engines.vllm_engine import load_vllm_engine
+from slipstream.embedded.model_directory import check_model_directory
+from slipstream.errors import ConfigError
+
+
+def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine, PreTrainedTokenizerBase]:
+    """Load version 0, the configuration's base model, and its tokenizer.
+
+    Args:
+        vllm: the Python of an environment with vLLM; without it transformers answers.
+
+    Raises:
+        ConfigError: `model.model_path` is no model directory, its context is shorter than the configuration's, its
+            tokenizer has no chat template, or vLLM does not start.
+    """
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    directory = check_model_directory(config.model.model_path)
+    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {directory}")
+    model = AutoConfig.from_pretrained(directory, local_files_only=True)
+    longest = model.get_text_config().max_position_embeddings
+    if longest < config.model.context_length:
+        raise ConfigError(
+            f"model.max_model_len: expected at most {longest} tokens, the model's own, "
+            f"found {config.model.context_length}"
+        )
+    eos_ids = sorted({tokenizer.eos_token_id, *_eos_ids(directory, model)} - {None})
+    if vllm is None:
+        return load_transformers_engine(config, directory, eos_ids), tokenizer
+    return load_vllm_engine(config, directory, eos_ids, vllm), tokenizer
+
+
+def _eos_ids(directory: Path, model: PreTrainedConfig) -> list[int | None]:
+    """Return the tokens that end a response, as `generate` would read them."""
+    if (directory / "generation_config.json").exists():
+        generation = GenerationConfig.from_pretrained(directory, local_files_only=True)
+    else:
+        generation = GenerationConfig.from_model_config(model)
+    eos = generation.eos_token_id
+    return eos if isinstance(eos, list) else [eos]
