@@ -1,6 +1,7 @@
 """The embedded Explorer's tokens a second, by how many requests come at once: SmolLM2-135M, over real HTTP.
 
-    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--source DIR ...] [--vllm PYTHON]
+    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--source DIR ...]
+        [--vllm PYTHON]
 
 The Explorer is a process of its own (`slipstream explorer`). A round measures each number at once, so that the
 machine's drift falls on all alike; the best round counts. With several `--source` (checkouts of this repository) the

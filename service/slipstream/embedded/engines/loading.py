@@ -10,7 +10,6 @@ from transformers.utils.logging import disable_progress_bar
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.engines.engine import Engine
 from slipstream.embedded.engines.transformers_engine import load_transformers_engine
-from slipstream.embedded.engines.vllm_engine import load_vllm_engine
 from slipstream.embedded.model_directory import check_model_directory
 from slipstream.errors import ConfigError
 
@@ -40,6 +39,8 @@ def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine,
     eos_ids = sorted({tokenizer.eos_token_id, *_eos_ids(directory, model)} - {None})
     if vllm is None:
         return load_transformers_engine(config, directory, eos_ids), tokenizer
+    from slipstream.embedded.engines.vllm_engine import load_vllm_engine  # imports httpx, which only this engine needs
+
     return load_vllm_engine(config, directory, eos_ids, vllm), tokenizer
 
 

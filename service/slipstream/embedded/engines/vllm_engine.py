@@ -87,7 +87,11 @@ class VllmEngine(Engine):
         self._log_file = log_file
         self._folder = tempfile.TemporaryDirectory(prefix="slipstream-vllm-")
         path = str(Path(self._folder.name, "vllm.sock"))
-        self._process = _start([*command, "--uds", path], log_file)
+        try:
+            self._process = _start([*command, "--uds", path], log_file)
+        except BaseException:
+            self._folder.cleanup()
+            raise
         self._stopping = False
         try:
             self._wait_until_ready(path)
