@@ -1,0 +1,50 @@
+"""Commands that run a sidecar, and that look at a running one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream import logs
+from slipstream.cli.options import LogOptions
+
+commands = typer.Typer()
+
+
+@commands.command()
+def serve(
+    context: typer.Context, config: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml")
+) -> None:
+    """Run the sidecar until SIGTERM or SIGINT."""
+    from slipstream.serve.app import serve as run
+    from slipstream.settings.source import load_settings
+
+    settings = load_settings(config, os.environ)
+    given: LogOptions = context.obj
+    logs.configure(given.level or settings.log.level, given.format or settings.log.format)
+    raise typer.Exit(run(settings))
+
+
+@commands.command()
+def status(
+    url: Annotated[
+        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role metrics or admin.", show_default=False),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="As GET /status gives it; one line a look of --watch.")
+    ] = False,
+) -> None:
+    """Show a running sidecar: what is wrong, what is selected and why not, its runs, and rewards by version."""
+    from slipstream.terminal.status import address, show
+
+    show(address(url, config, os.environ), key, as_json=as_json, every=every if watch else None)
