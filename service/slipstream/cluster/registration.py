@@ -1,4 +1,4 @@
-"""As what the training side is registered, in memory that outlives its process."""
+"""Registration of the training side, in memory that outlives its process."""
 
 from __future__ import annotations
 

@@ -1,0 +1,65 @@
+"""A store that an earlier version wrote, opened by this one: nothing that it holds is lost.
+
+`stores_of_before/NNNN.sql` is the dump of a SQLite store at that revision of the schema, written by the program of
+then while it ran: calls, runs, a delivered commit, a group that is ready, feedback, a mark and an answer of the facade.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from loops import Loop, RunLoop
+from scripted import ScriptedExplorer
+from serving import until
+
+DUMPS = sorted((Path(__file__).parent / "stores_of_before").glob("*.sql"))
+OF_ALL_TIME = {"retention": "10000d"}  # the dump grows older
+
+
+@pytest.fixture(params=DUMPS, ids=lambda dump: dump.stem)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    path = tmp_path / "slipstream.db"
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        store.executescript(request.param.read_text(encoding="utf-8"))
+    return f"sqlite+aiosqlite:///{path}"
+
+
+async def test_a_store_of_before_opens_with_all_that_it_holds(run_loop: RunLoop) -> None:
+    async with run_loop(ScriptedExplorer(), capture=OF_ALL_TIME) as loop:
+        status = await loop.status()
+        assert status["tasks"] == {"complete": 6}
+        assert status["feedback"] == {"matched": 2, "waiting": 1}
+        assert status["facade"]["answers"] == {"whole": 1, "not_whole": 0}
+        assert status["experiences_delivered"] == 10
+        tasks = (await loop.client.get("/tasks")).json()["tasks"]
+        assert Counter(task["session_id"] == "session-a" for task in tasks) == {True: 3, False: 3}
+
+        task = await loop.task("task-1")
+        assert task is not None
+        assert task["conversation"] == [{"role": "user", "content": "question 1"}]
+        [group] = task["groups"]
+        assert (group["state"], group["commit"]) == ("delivered", 1)
+        assert [run["reward"] for run in group["runs"]] == [0.5, 0.5]
+        liked = (await loop.client.get("/calls/prod-3")).json()
+        assert liked["task_id"] in {each["task_id"] for each in tasks}
+
+        # What waited then goes on: feedback finds its task, and the group that was ready is trained on.
+        await loop.chat("at last", headers={"x-slipstream-task-id": "not-yet"})
+        await until(lambda: _all_matched(loop), 20)
+        await until(lambda: _delivered(loop, "task-open"), 20)
+
+
+async def _all_matched(loop: Loop) -> bool:
+    return (await loop.status())["feedback"] == {"matched": 3}
+
+
+async def _delivered(loop: Loop, task_id: str) -> bool:
+    """Ask for a commit, and look whether the task's last group is in one by now."""
+    await loop.commit()
+    task = await loop.task(task_id)
+    assert task is not None
+    return bool(task["groups"][-1]["state"] == "delivered")
