@@ -15,7 +15,7 @@ from stores import ON_BOTH_STORES
 
 import slipstream.store
 from slipstream.errors import StoreAway
-from slipstream.store import feedback, replays, runs
+from slipstream.store import feedback, feedback_views, replays, runs
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
 from slipstream.store.tables.capture import TaskRow
@@ -167,12 +167,12 @@ async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(sto
         session.add(TaskRow(id=longest, session_id=longest, tenant="a" * 64, created_at=2.0, updated_at=2.0))
         session.add(FacadeAnswerRow(msg_id="g", choices=1, created_at=2.0))
     async with database.read() as session:
-        receipt = await feedback.receipt(session, "f", DEFAULT)
+        receipt = await feedback_views.receipt(session, "f", DEFAULT)
         assert receipt is not None
         assert receipt["targets"] == [
             {"task_id": "t", "session_id": "s", "state": "matched", "matched_to": "production"}
         ]
-        assert await feedback.receipt(session, "f", "acme") is None
+        assert await feedback_views.receipt(session, "f", "acme") is None
         assert set(await session.scalars(select(FacadeAnswerRow.tenant))) == {DEFAULT}
     await database.close()
     async with engine.begin() as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from slipstream.api.context import SidecarDep
-from slipstream.delivery.delivery import Delivered
+from slipstream.delivery.delivered import Delivered
 from slipstream.errors import ExplorerError, RequestError
 from slipstream.sidecar import Sidecar
 

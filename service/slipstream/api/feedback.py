@@ -14,7 +14,7 @@ from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
-from slipstream.store import feedback
+from slipstream.store import feedback, feedback_views
 from slipstream.store.feedback import Kind, NewFeedback
 
 router = APIRouter(tags=["feedback"])
@@ -108,7 +108,7 @@ async def get_feedback(feedback_id: str, sidecar: SidecarDep, scope: ScopeDep) -
     """Answer with the state of a feedback: for each answer that it names, matched, waiting, superseded, late or
     unknown."""
     async with sidecar.database.read() as session:
-        found = await feedback.receipt(session, feedback_id, scope.tenant)
+        found = await feedback_views.receipt(session, feedback_id, scope.tenant)
     if found is None:
         raise RequestError(f"no feedback has the id {feedback_id!r}", param="feedback_id", status=404, code="not_found")
     return found

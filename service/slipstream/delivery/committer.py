@@ -11,7 +11,8 @@ import asyncio
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from slipstream.delivery.delivery import Delivered, Delivery, TakenOver
+from slipstream.delivery.delivered import Delivered
+from slipstream.delivery.delivery import Delivery, TakenOver
 from slipstream.errors import ExplorerError
 from slipstream.explorer.handover import Handover
 from slipstream.stages.context import Context

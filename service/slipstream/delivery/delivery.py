@@ -25,12 +25,12 @@ Their answers went to somebody else's agent, so they cannot be run again: what t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.delivery.delivered import Delivered
 from slipstream.errors import ExplorerError, ExplorerRefused, ExplorerRestarted, ExplorerUnavailable, SlipstreamError
 from slipstream.explorer.calls import ExplorerCounters
 from slipstream.explorer.handover import Handover
@@ -50,37 +50,6 @@ _MARGIN = 0.5
 
 class TakenOver(SlipstreamError):
     """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Result of one call of `Committer.commit`.
-
-    Attributes:
-        commit: the commit's number, or None when there was nothing to deliver.
-        groups, experiences: delivered now.
-        run_again: groups that the Explorer had lost, and that are run again.
-        lost: groups of clients that the Explorer had lost.
-    """
-
-    commit: int | None = None
-    groups: int = 0
-    experiences: int = 0
-    run_again: int = 0
-    lost: int = 0
-
-    def after(self, earlier: Delivered) -> Delivered:
-        """This one, together with an earlier one that was ended by the same call."""
-        return Delivered(
-            self.commit if self.commit is not None else earlier.commit,
-            self.groups + earlier.groups,
-            self.experiences + earlier.experiences,
-            self.run_again + earlier.run_again,
-            self.lost + earlier.lost,
-        )
-
-    def as_dict(self) -> dict[str, int | None]:
-        return asdict(self)
 
 
 class Delivery:

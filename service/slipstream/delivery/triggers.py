@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 import structlog
 
 from slipstream.delivery.committer import Committer
-from slipstream.delivery.delivery import Delivered
+from slipstream.delivery.delivered import Delivered
 from slipstream.errors import ExplorerError
 from slipstream.stages.context import Context, Stage
 from slipstream.stages.timers import Timer

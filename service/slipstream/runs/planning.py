@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
 from slipstream.stages.context import RUNNERS, Context
-from slipstream.store import read_models, runs, tasks, webhook
+from slipstream.store import planning, read_models, runs, tasks, webhook
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
 
@@ -84,8 +84,8 @@ class Planner:
             names = await webhook.unplanned(session, task_ids)
             await webhook.plan(session, names[:room], self._repeat_time, now)
             return len(names[room:])
-        calls = await runs.unplanned(session, task_ids)
-        await runs.plan(session, calls[:room], self._repeat_time, now)
+        calls = await planning.unplanned(session, task_ids)
+        await planning.plan(session, calls[:room], self._repeat_time, now)
         return len(calls[room:])
 
     def _tell(self, selected: Sequence[str], dropped: int) -> None:

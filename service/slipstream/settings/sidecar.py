@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    AnyHttpUrl,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
-    TypeAdapter,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.cron import CronExpression, TimeZone, longest_gap
@@ -29,41 +24,9 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
-
-_HTTP_URL = TypeAdapter(AnyHttpUrl)
-
-
-def _base_url(text: str) -> str:
-    url = _HTTP_URL.validate_python(text)
-    if url.username or url.password:
-        raise ValueError("a URL without user name and password")
-    if url.query or url.fragment:
-        raise ValueError("a URL without query and fragment")
-    return text.strip().rstrip("/")
-
-
-def _database_url(text: str) -> str:
-    expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
-    try:
-        url = make_url(text)
-    except ArgumentError as error:
-        raise ValueError(expected) from error
-    if url.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
-        raise ValueError(expected)
-    if url.drivername == "sqlite+aiosqlite" and (url.database or "").startswith("file:"):
-        raise ValueError("the path of a SQLite file, such as sqlite+aiosqlite:///slipstream.db, and no SQLite URI")
-    return text
-
-
-def _empty_is_none(value: Any) -> Any:
-    return None if value == "" else value
-
-
-BaseUrl = Annotated[str, AfterValidator(_base_url)]
-DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
-EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
 
 
 class _Section(BaseModel):

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.counts import by_state, newest
 from slipstream.store.experiences import Experience, ReadyGroup
-from slipstream.store.runs import suffixed
+from slipstream.store.planning import suffixed
 from slipstream.store.states import FAILED_FACADE_GROUPS, WAITING_FACADE_GROUPS, FacadeGroupState, GroupState, move
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow

@@ -6,21 +6,19 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import ColumnElement, Exists, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.states import FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
-from slipstream.tenants import name_of, split, tenant_of
-from slipstream.trajectory import Feedback
+from slipstream.tenants import split
 
 Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
@@ -144,73 +142,6 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
     old = (await session.scalars(due.limit(limit))).all()
     await session.execute(delete(FeedbackRow).where(FeedbackRow.id.in_(old)))
     return len(old)
-
-
-async def receipt(session: AsyncSession, feedback_id: str, tenant: str | None = None) -> dict[str, Any] | None:
-    """Return the state of a feedback, or None if there is none of this id.
-
-    Args:
-        tenant: that posted it; None for any.
-    """
-    row = await session.get(FeedbackRow, feedback_id)
-    if row is None:
-        return None
-    answered = (
-        select(FeedbackTargetRow, func.coalesce(CallRow.task_id, GroupRow.task_id))
-        .outerjoin(CallRow, CallRow.id == FeedbackTargetRow.call_pk)
-        .outerjoin(RunRow, RunRow.id == FeedbackTargetRow.run_pk)
-        .outerjoin(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(FeedbackTargetRow.feedback_id == feedback_id)
-    )
-    targets = (await session.execute(answered.order_by(FeedbackTargetRow.id))).all()
-    if tenant is not None and any(tenant_of(target.ref) != tenant for target, _ in targets):
-        return None
-    return {
-        "id": row.id,
-        "reward": row.reward,
-        "rating": row.rating,
-        "thumbs": row.thumbs,
-        "comment": row.comment,
-        "source": row.source,
-        "created_at": row.created_at,
-        "targets": [
-            {
-                "task_id": None if task_id is None else name_of(task_id),
-                target.kind: name_of(target.ref),
-                "state": target.state,
-                "matched_to": target.matched_to,
-            }
-            for target, task_id in targets
-        ],
-    }
-
-
-async def about_runs(session: AsyncSession, run_pks: Collection[int]) -> dict[int, tuple[Feedback, ...]]:
-    """The feedback on policy answers, by the row of the run, oldest first."""
-    return await _about(session, FeedbackTargetRow.run_pk, run_pks)
-
-
-async def about_calls(session: AsyncSession, call_pks: Collection[int]) -> dict[int, tuple[Feedback, ...]]:
-    """The feedback on production answers, by the row of the call, oldest first."""
-    return await _about(session, FeedbackTargetRow.call_pk, call_pks)
-
-
-async def _about(
-    session: AsyncSession, named: InstrumentedAttribute[int | None], pks: Collection[int]
-) -> dict[int, tuple[Feedback, ...]]:
-    # what has an answer was matched, superseded or late. By the first two, SQLite would go through all that ever was
-    query = (
-        select(named, FeedbackRow)
-        .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
-        .where(named.in_(pks), FeedbackTargetRow.state != FeedbackState.LATE)
-        .order_by(FeedbackTargetRow.id)
-    )
-    about: dict[int, dict[str, Feedback]] = {}  # by the post, for one may name each answer of a replay
-    for pk, row in await session.execute(query):
-        assert pk is not None, "as asked for"
-        said = Feedback(row.reward, row.comment, row.source, row.created_at)
-        about.setdefault(pk, {}).setdefault(row.id, said)
-    return {pk: tuple(said.values()) for pk, said in about.items()}
 
 
 async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import feedback
+from slipstream.store import feedback_views
 from slipstream.store.bodies import unpack
 from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -66,8 +66,8 @@ async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) ->
     )
     rows = (await session.execute(query)).all()
     read_models = await tasks(session, {task_id for _, task_id, _, _ in rows})
-    about_runs = await feedback.about_runs(session, {run.id for run, *_ in rows})
-    about_calls = await feedback.about_calls(session, {call for _, _, call, _ in rows if call is not None})
+    about_runs = await feedback_views.about_runs(session, {run.id for run, *_ in rows})
+    about_calls = await feedback_views.about_calls(session, {call for _, _, call, _ in rows if call is not None})
     replayed = await _replayed(session, {run.id for run, _, call, _ in rows if call is None})
     made = await asyncio.to_thread(_policy_calls, [replayed.get(run.id, (run,)) for run, *_ in rows])
     due = []

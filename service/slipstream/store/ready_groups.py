@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import facade, runs, webhook
+from slipstream.store import facade, planning, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
 from slipstream.store.states import FacadeGroupState, GroupState, move
@@ -123,7 +123,7 @@ async def requeue(
         else:
             row.state = move(row.state, GroupState.RERUN)
             run_again += 1
-            await (webhook if row.kind == KIND else runs).plan_again(session, row, now)
+            await (webhook if row.kind == KIND else planning).plan_again(session, row, now)
     return Requeued(run_again, again, dropped, len(groups) - run_again - again - dropped)
 
 

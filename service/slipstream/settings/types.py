@@ -1,0 +1,42 @@
+"""Types of the values of `sidecar.yaml`: base URLs, database URLs, and variables that may be empty."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AnyHttpUrl, BeforeValidator, TypeAdapter
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+_HTTP_URL = TypeAdapter(AnyHttpUrl)
+
+
+def _base_url(text: str) -> str:
+    url = _HTTP_URL.validate_python(text)
+    if url.username or url.password:
+        raise ValueError("a URL without user name and password")
+    if url.query or url.fragment:
+        raise ValueError("a URL without query and fragment")
+    return text.strip().rstrip("/")
+
+
+def _database_url(text: str) -> str:
+    expected = "a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://"
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise ValueError(expected) from error
+    if url.drivername not in ("sqlite+aiosqlite", "postgresql+asyncpg"):
+        raise ValueError(expected)
+    if url.drivername == "sqlite+aiosqlite" and (url.database or "").startswith("file:"):
+        raise ValueError("the path of a SQLite file, such as sqlite+aiosqlite:///slipstream.db, and no SQLite URI")
+    return text
+
+
+def _empty_is_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
+EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
