@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
-from slipstream import memory
+from slipstream import memory, shutdown
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
@@ -56,9 +56,6 @@ from slipstream.store.sidecars import TakenOver
 
 _log = structlog.get_logger(__name__)
 
-_DRAIN = 20.0
-"""Seconds that a shutdown gives the runs on their way, and again the last commit: within the 30 s that docker and
-Kubernetes leave a process in all but the worst case. What does not fit goes on after the next start."""
 _RETENTION_TICK = 60.0
 
 
@@ -179,13 +176,13 @@ class Sidecar:
                 return
             # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
             one_step = (*self.capture.stages, self.deliveries.worker)
-            await asyncio.gather(*(worker.stop(_DRAIN) for worker in one_step))
+            await asyncio.gather(*(worker.stop(shutdown.STAGE) for worker in one_step))
             for worker in self._workers:
                 await worker.stop()
             while await self.capture.writer.step():
                 pass
             try:
-                async with asyncio.timeout(_DRAIN):
+                async with asyncio.timeout(shutdown.STAGE):
                     while await self.capture.recorder.step():
                         pass
                     await self.runs.shadow.drained()
@@ -194,7 +191,7 @@ class Sidecar:
             except TimeoutError:
                 _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
             await self.runs.shadow.stop()
-            await self.deliveries.triggers.last(_DRAIN)
+            await self.deliveries.triggers.last(shutdown.STAGE)
 
     async def facade_chat(self, tenant: str, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""

@@ -15,6 +15,7 @@ import pytest
 from composed import ROOT, compose_config, compose_program, seconds
 from typer.main import get_command
 
+from slipstream import shutdown
 from slipstream.access.keyring import Keyring
 from slipstream.access.settings import Access
 from slipstream.cli import app
@@ -162,7 +163,7 @@ def test_the_order_of_the_stop_lets_the_sidecar_deliver() -> None:
     for model, explorer in (("cpu", "embedded-explorer"), ("gpu", "trinity-explorer")):
         sidecar = service(model, "sidecar")
         assert sidecar["depends_on"][explorer] == {"condition": "service_started", "required": False}
-        assert seconds(sidecar["stop_grace_period"]) > 80, "four phases of 20 s"
+        assert seconds(sidecar["stop_grace_period"]) == shutdown.SIDECAR
 
 
 @pytest.mark.parametrize(("model", "name"), TRINITY)

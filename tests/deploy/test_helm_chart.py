@@ -25,6 +25,7 @@ from charts import (
     template,
 )
 
+from slipstream import shutdown
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 from slipstream.trinity.document import load_document
@@ -170,7 +171,7 @@ def test_one_sidecar_owns_the_store_and_has_the_time_that_its_end_takes(manifest
         pod = deployment["spec"]["template"]["spec"]
         assert deployment["spec"]["replicas"] == 1
         assert deployment["spec"]["strategy"] == {"type": "Recreate"}
-        assert pod["terminationGracePeriodSeconds"] == 90
+        assert pod["terminationGracePeriodSeconds"] == shutdown.SIDECAR
         assert pod["enableServiceLinks"] is False
         assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from slipstream import shutdown
 from slipstream.config.address import local_url
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.embedded.model_directory import check_model_directory
@@ -17,8 +18,6 @@ from slipstream.local.supervisor import Child
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 from slipstream.trinity.job import trained_steps
-
-_DRAIN = 90.0  # seconds: answers under way, what was captured, runs and the last commit have 20 s each
 
 
 def children(
@@ -62,7 +61,7 @@ def children(
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),
             ready_url=f"{local_url(settings.listen.host, settings.listen.port)}/readyz",
-            grace=_DRAIN,
+            grace=shutdown.SIDECAR,
         ),
     )
 

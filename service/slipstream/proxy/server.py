@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import socket
 
+from slipstream import shutdown
 from slipstream.proxy.agent import AgentConnection
 from slipstream.proxy.gateway import Gateway
 
 BACKLOG = 4096
 
-GRACE = 20.0
-"""Seconds that answers under way have when the proxy stops: one endless stream must not prevent the end."""
 
-
-async def serve_agents(gateway: Gateway, listener: socket.socket, stop: asyncio.Event, grace: float = GRACE) -> None:
+async def serve_agents(
+    gateway: Gateway, listener: socket.socket, stop: asyncio.Event, grace: float = shutdown.ANSWERS
+) -> None:
     """Answer agents on `listener` until `stop` is set; then end what is under way, for at most `grace` seconds."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: AgentConnection(gateway), sock=listener, backlog=BACKLOG)

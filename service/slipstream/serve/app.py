@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from slipstream import memory
+from slipstream import memory, shutdown
 from slipstream.access.ledger import Book, KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.proxy import open_files
@@ -34,7 +34,7 @@ from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import guard_for
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
-from slipstream.proxy.server import GRACE, serve_agents
+from slipstream.proxy.server import serve_agents
 from slipstream.proxy.upstreams import control_route, production_route
 from slipstream.serve import prefork
 from slipstream.serve.prefork import Program, Pulse
@@ -60,13 +60,6 @@ _BEAT = 5.0
 """Seconds between two beats of a worker's pulse. Its loop waits for nothing, and one that does not turn for a minute
 holds agents up whose connections the kernel goes on handing to it."""
 
-_HAND_OVER = 5.0
-"""Seconds that a worker which stops gives the training side to take what was captured."""
-
-_DRAIN = 62.0
-"""Seconds that the training side has to end: what was captured, its runs and its last commit have 20 s each. With the
-workers' before it, all is over within the 90 s that compose.yml and the Helm chart leave the sidecar."""
-
 _WORKER_AGAIN = 1.0
 _TRAINING_AGAIN = 30.0
 """Longest seconds until one that dies again and again is started again: a worker's start costs some milliseconds, and
@@ -90,7 +83,7 @@ def serve(settings: Settings) -> int:
             Program(
                 name=f"proxy-{number}",
                 main=partial(_worker, settings, sockets, counters, number, pulse),
-                grace=GRACE + _HAND_OVER + 1,
+                grace=shutdown.WORKER,
                 longest_delay=_WORKER_AGAIN,
                 pulse=pulse,
             )
@@ -99,7 +92,7 @@ def serve(settings: Settings) -> int:
         training = Program(
             name="training",
             main=partial(_training, settings, sockets, counters),
-            grace=_DRAIN,
+            grace=shutdown.TRAINING,
             longest_delay=_TRAINING_AGAIN,
         )
         memory.settle()
@@ -123,7 +116,7 @@ async def run_worker(
     metrics: ProxyMetrics,
     environment: Mapping[str, str],
     stop: asyncio.Event,
-    grace: float = GRACE,
+    grace: float = shutdown.ANSWERS,
 ) -> None:
     """One worker of the proxy, until `stop` is set.
 
@@ -152,7 +145,7 @@ async def run_worker(
     keeping = asyncio.create_task(_keep(tap, metrics))
     await serve_agents(gateway, sockets.agents[number], stop, grace)
     keeping.cancel()
-    await tap.drain(_HAND_OVER)
+    await tap.drain(shutdown.HAND_OVER)
 
 
 async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
@@ -204,7 +197,7 @@ async def run_training(settings: Settings, sockets: Sockets, counters: SharedCou
         yield
         await start.end()
         with contextlib.suppress(TimeoutError):  # the workers are still there where this process alone is to end
-            async with asyncio.timeout(_HAND_OVER):
+            async with asyncio.timeout(shutdown.HAND_OVER):
                 await receivers.gone()
         captures.close()
         await sidecar.stop()

@@ -1,0 +1,18 @@
+"""The seconds that each part of an orderly end may take. Whoever ends a process waits for all of its parts."""
+
+from __future__ import annotations
+
+ANSWERS = 20.0
+"""A worker of the proxy: answers that are under way. One endless stream must not prevent the end."""
+
+HAND_OVER = 5.0
+"""A worker, after that: the training side takes what was captured."""
+
+STAGE = 20.0
+"""The training side, three times: the steps under way, then the runs, then the last commit. What does not fit goes on
+after the next start."""
+
+WORKER = ANSWERS + HAND_OVER + 1.0
+TRAINING = 3 * STAGE + 2.0
+SIDECAR = WORKER + TRAINING + 2.0
+"""First the workers, then the training side. `docker-compose.yml` and the Helm chart leave as much."""
