@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cloudcoil.models.prometheus_operator.v1 as prometheus_operator
 import kubernetes_validate
 import pytest
 from charts import CHART, MATRIX, Manifest, helm, pods, template
@@ -27,6 +26,9 @@ def check(document: Manifest) -> None:
         for _, pod in pods([document]):
             check({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "ray"}, "template": pod})
     elif group == "monitoring.coreos.com":
+        # Not at the top: the import takes seconds, and each test process imports each test file.
+        import cloudcoil.models.prometheus_operator.v1 as prometheus_operator
+
         model: Any = getattr(prometheus_operator, document["kind"])
         # Made from the operator's own definitions; a field that they do not know is lost on the way through.
         known = model.model_validate(document).model_dump(mode="json", by_alias=True, exclude_unset=True)
