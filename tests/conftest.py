@@ -11,6 +11,7 @@ import httpx
 import pytest
 from loops import Loop, RunLoop
 from made_once import made_once
+from processes import agents, production  # noqa: F401 - fixtures
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from shared_by_tenants import RunShared, sharing

@@ -16,3 +16,9 @@ WORKER = ANSWERS + HAND_OVER + 1.0
 TRAINING = 3 * STAGE + 2.0
 SIDECAR = WORKER + TRAINING + 2.0
 """First the workers, then the training side. `docker-compose.yml` and the Helm chart leave as much."""
+
+REPLACED_ANSWERS = 3600.0
+"""A worker whose successor takes the connections: answers that are under way. Nothing waits for its end."""
+
+REPLACED_HAND_OVER = 120.0
+"""The same worker, after that: the next training side may start at that moment."""

@@ -75,6 +75,7 @@ class Sidecar:
         self.settings = settings
         self.counters = counters
         self.started = False
+        self._ended = False
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
         self._dropped_before = 0
@@ -156,8 +157,39 @@ class Sidecar:
         self.deliveries.triggers.start()
         self.started = True
 
+    async def end_work(self, *, commits: bool = True) -> None:
+        """Store what was captured, end or leave what runs, and deliver what is ready.
+
+        Args:
+            commits: there is a last commit; without it the process that takes this one's place makes the next.
+        """
+        if not self.started or self._ended:
+            return
+        self._ended = True
+        self.deliveries.triggers.stop()
+        self.context.timers.stop()
+        # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
+        one_step = (*self.capture.stages, self.deliveries.worker)
+        await asyncio.gather(*(worker.stop(shutdown.STAGE) for worker in one_step))
+        for worker in self._workers:
+            await worker.stop()
+        while await self.capture.writer.step():
+            pass
+        try:
+            async with asyncio.timeout(shutdown.STAGE):
+                while await self.capture.recorder.step():
+                    pass
+                await self.runs.shadow.drained()
+                while await self.scorer.step():
+                    pass
+        except TimeoutError:
+            _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
+        await self.runs.shadow.stop()
+        if commits:
+            await self.deliveries.triggers.last(shutdown.STAGE)
+
     async def stop(self) -> None:
-        """Store what was captured, end or leave what runs, deliver what is ready, and close."""
+        """End the work, unless that is done, and close."""
         self.deliveries.triggers.stop()
         self.context.timers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
@@ -172,26 +204,7 @@ class Sidecar:
                 self.runs.aclose,
             ):
                 closing.push_async_callback(close)
-            if not self.started:
-                return
-            # What is taken in is in memory alone, no call is placed twice, and a commit's answer is heard once.
-            one_step = (*self.capture.stages, self.deliveries.worker)
-            await asyncio.gather(*(worker.stop(shutdown.STAGE) for worker in one_step))
-            for worker in self._workers:
-                await worker.stop()
-            while await self.capture.writer.step():
-                pass
-            try:
-                async with asyncio.timeout(shutdown.STAGE):
-                    while await self.capture.recorder.step():
-                        pass
-                    await self.runs.shadow.drained()
-                    while await self.scorer.step():
-                        pass
-            except TimeoutError:
-                _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
-            await self.runs.shadow.stop()
-            await self.deliveries.triggers.last(shutdown.STAGE)
+            await self.end_work()
 
     async def facade_chat(self, tenant: str, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""

@@ -25,7 +25,7 @@ from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import SharedCounters
-from slipstream.proxy.server import serve_agents
+from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tap import Exchange, Recording
 from slipstream.proxy.upstreams import control_route, production_route
 from slipstream.settings.sidecar import Limits, Production
@@ -154,7 +154,7 @@ async def sidecar(
     settings = Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production})
     route = production_route(settings, os.environ, metrics)
     listener = socket.create_server(("127.0.0.1", 0))
-    loop, stop = uvloop.new_event_loop(), asyncio.Event()
+    loop, stop = uvloop.new_event_loop(), Stop(grace=2)
 
     agent_limits = AgentLimits.share(Limits.model_validate(limits or {}))
 
@@ -166,7 +166,7 @@ async def sidecar(
             )
 
             async def main() -> None:
-                await serve_agents(gateway, listener, stop, grace=2)
+                await serve_agents(gateway, [listener], stop)
                 if isinstance(tap, Sender):
                     await tap.drain(LIMIT)
 
@@ -180,7 +180,7 @@ async def sidecar(
         try:
             yield Sidecar(listener.getsockname()[1], tap, registry, route.pool)
         finally:
-            loop.call_soon_threadsafe(stop.set)
+            loop.call_soon_threadsafe(stop.now.set)
             await asyncio.to_thread(thread.join, LIMIT)
 
 

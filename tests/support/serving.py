@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from slipstream.proxy.metrics import SharedCounters
-from slipstream.serve.app import run_training, run_worker
+from slipstream.proxy.server import Stop
+from slipstream.serve.shared import shared_in_memory
 from slipstream.serve.sockets import open_sockets
+from slipstream.serve.training import run_training
+from slipstream.serve.worker import run_worker
 from slipstream.settings.sidecar import Listen, Settings
 
 
@@ -58,10 +60,14 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
 @asynccontextmanager
 async def sidecar(settings: Settings) -> AsyncIterator[str]:
     """The whole sidecar on a free port, its processes' work in the test's own event loop; yields its URL."""
-    counters, stop_worker, stop_training = SharedCounters(1), asyncio.Event(), asyncio.Event()
-    with open_sockets(Listen(host="127.0.0.1", port=0), 1) as sockets:
-        training = asyncio.create_task(run_training(settings, sockets, counters, stop_training))
-        worker = asyncio.create_task(run_worker(settings, sockets, 0, counters.row(0), {}, stop_worker, grace=2))
+    stop_worker, stop_training = Stop(grace=2), Stop()
+    shared = shared_in_memory(1)
+    settings = settings.model_copy(update={"listen": Listen(host="127.0.0.1", port=0)})
+    with open_sockets(settings) as sockets:
+        training = asyncio.create_task(run_training(settings, sockets, shared, stop_training))
+        worker = asyncio.create_task(
+            run_worker(settings, sockets.folder, sockets.agents, shared.take_row(), {}, stop_worker)
+        )
         url = f"http://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
         try:
             async with httpx.AsyncClient(base_url=url, timeout=15) as client:
@@ -73,9 +79,9 @@ async def sidecar(settings: Settings) -> AsyncIterator[str]:
                 assert (await answered).status_code == 200
             yield url
         finally:
-            stop_worker.set()
+            stop_worker.now.set()
             await worker
-            stop_training.set()
+            stop_training.now.set()
             await training
 
 

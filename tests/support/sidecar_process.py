@@ -24,6 +24,7 @@ class SidecarProcess:
         log: a file that takes what it writes to stderr; None for the test's own.
         python: which one, by its path.
         program: what it is to run.
+        half: `serve`, or the half that it runs.
         command: a command, with its options, that starts it.
     """
 
@@ -35,6 +36,7 @@ class SidecarProcess:
         self.log: Path | None = None
         self.python = sys.executable
         self.program = ("-m", "slipstream")
+        self.half = "serve"
         self.command: tuple[str, ...] = ()
         self.lives = 0
         self._process: asyncio.subprocess.Process | None = None
@@ -56,7 +58,7 @@ class SidecarProcess:
         """Start it, and wait until it is ready."""
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(*self.command, self.python, *self.program, "serve", "--config", str(self.config)),
+                *(*self.command, self.python, *self.program, self.half, "--config", str(self.config)),
                 stderr=log,
                 process_group=0,
             )
@@ -128,14 +130,29 @@ class SidecarProcess:
         return self._process.pid
 
     def children(self) -> dict[str, int]:
-        """Its processes' ids by their names: `proxy-0`, `training`."""
-        found = {}
-        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
-            with contextlib.suppress(OSError):  # one that has just ended
+        """Its processes' ids by their names: `proxy-0`, `training`. Of a name that a program and its successor both
+        have, the successor's."""
+        return {name: pid for name, pid in _below(self.pid) if name is not None}
+
+    def programs(self) -> list[int]:
+        """The ids of the programs that have taken its place, the oldest first."""
+        return [pid for name, pid in _below(self.pid) if name is None]
+
+
+def _below(parent: int) -> list[tuple[str | None, int]]:
+    """The names, for those that have one, and ids of the processes below one, in the order of their start."""
+    found: list[tuple[str | None, int]] = []
+    with contextlib.suppress(OSError):  # one that has just ended
+        for pid in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
+            with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                     continue  # it has ended, and its parent does not know yet
-                found[Path(f"/proc/{pid}/comm").read_text().strip().removeprefix("slip-")] = int(pid)
-        return found
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if name.startswith("slip-"):
+                    found.append((name.removeprefix("slip-"), pid))
+                else:
+                    found += [(None, pid), *_below(pid)]
+    return sorted(found, key=lambda one: one[1])
 
 
 async def acknowledged(

@@ -39,14 +39,27 @@ _NAMES = 1024
 
 _ROW = _NAMES * _CELLS
 
+ROW_BYTES = _ROW * 8
+
 
 class Ledger:
-    """The rows of all workers, in memory shared with the processes that are forked after it was made."""
+    """The rows of all workers, in memory that their processes share.
 
-    def __init__(self, workers: int) -> None:
-        self._bytes = memoryview(mmap.mmap(-1, workers * _ROW * 8))
+    Args:
+        workers: how many rows there are.
+        memory: `ROW_BYTES` a row; None for some that only forked processes see.
+        used: returns how many rows have been in use; None for all of them.
+    """
+
+    def __init__(self, workers: int, memory: memoryview | None = None, used: Callable[[], int] | None = None) -> None:
+        self._bytes = memoryview(mmap.mmap(-1, workers * ROW_BYTES)) if memory is None else memory
         self.cells = self._bytes.cast("Q")
-        self.workers = workers
+        self._used = used or (lambda: workers)
+
+    @property
+    def workers(self) -> int:
+        """Return how many rows have been in use."""
+        return self._used()
 
     def place(self, worker: int, name: str) -> int:
         """Return the index of a name's cells in a worker's row, or of the first free cells, which are all 0."""

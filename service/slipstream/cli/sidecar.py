@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from slipstream import logs
 from slipstream.cli.options import LogOptions
 
+if TYPE_CHECKING:
+    from slipstream.settings.sidecar import Settings
+
 commands = typer.Typer()
 
 
+SidecarFile = Annotated[Path, typer.Option(help="The sidecar's file.")]
+
+
 @commands.command()
-def serve(
-    context: typer.Context, config: Annotated[Path, typer.Option(help="The sidecar's file.")] = Path("sidecar.yaml")
-) -> None:
+def serve(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
-    from slipstream.serve.app import serve as run
+    _run(context, "serve", config)
+
+
+@commands.command()
+def proxy(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
+    """Run the half of the sidecar that carries production's traffic, until SIGTERM or SIGINT."""
+    _run(context, "proxy", config)
+
+
+@commands.command()
+def training(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
+    """Run the half of the sidecar that trains and has the control API, until SIGTERM or SIGINT."""
+    _run(context, "training", config)
+
+
+@commands.command()
+def upgrade(config: SidecarFile = Path("sidecar.yaml")) -> None:
+    """Replace what runs by the installed version and the configuration of now. No call is refused or cut by it."""
+    from slipstream.serve.upgrade import upgrade as run
     from slipstream.settings.source import load_settings
 
-    settings = load_settings(config, os.environ)
-    given: LogOptions = context.obj
-    logs.configure(given.level or settings.log.level, given.format or settings.log.format)
-    raise typer.Exit(run(settings))
+    for line in run(load_settings(config, os.environ)):
+        print(line)
 
 
 @commands.command()
@@ -48,3 +68,17 @@ def status(
     from slipstream.terminal.status import address, show
 
     show(address(url, config, os.environ), key, as_json=as_json, every=every if watch else None)
+
+
+def _run(context: typer.Context, half: Literal["serve", "proxy", "training"], config: Path) -> NoReturn:
+    from slipstream.serve.app import run
+    from slipstream.serve.handover import Half
+    from slipstream.settings.source import load_settings
+
+    def load() -> Settings:
+        settings = load_settings(config, os.environ)
+        given: LogOptions = context.obj
+        logs.configure(given.level or settings.log.level, given.format or settings.log.format)
+        return settings
+
+    raise typer.Exit(run(Half(half), load))

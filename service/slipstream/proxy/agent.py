@@ -115,7 +115,7 @@ class AgentConnection(RequestReader):
 
     def closing(self, request: Request) -> bytes:
         """The header field that tells the agent what becomes of its connection after this answer."""
-        if self._gateway.stopping or not request.keep_alive:
+        if self._gateway.draining or not request.keep_alive:
             self._close_after = True
             return b"connection: close\r\n"
         return b"" if request.http11 else b"connection: keep-alive\r\n"

@@ -79,6 +79,8 @@ class Sender(asyncio.Protocol):
         self._sent_at = 0.0
         self._emptied = asyncio.Event()
         self._lost = asyncio.Event()
+        self._ending = False
+        """The training side reads what was sent, and no more."""
 
     def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
         """Return whether an exchange with this head can hold a call to capture."""
@@ -132,7 +134,7 @@ class Sender(asyncio.Protocol):
             if self._connecting is None:
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
             return
-        if not self._may_write:
+        if not self._may_write or self._ending:
             return
         loop = asyncio.get_running_loop()
         buffers: list[bytes] = []
@@ -167,8 +169,11 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFERED)
-        self._may_write = True
+        self._may_write, self._ending = True, False
         self._lost.clear()
+
+    def eof_received(self) -> None:
+        self._ending = True  # the transport closes behind what is in its buffer; the next one is the successor's
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -201,6 +206,11 @@ class Receivers:
     def connected(self) -> _Receiver:
         """A protocol for the next connection."""
         return _Receiver(self._record, self._full, self._opened, self._closed)
+
+    def end(self) -> None:
+        """Have each worker close its connection behind what it has sent; it keeps the rest for the next process."""
+        for receiver in self._open:
+            receiver.end()
 
     async def gone(self) -> None:
         """Wait until no worker is connected, and what they sent is taken."""
@@ -238,6 +248,11 @@ class _Receiver(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._opened(self)
+
+    def end(self) -> None:
+        """Say that no more is taken than was sent."""
+        if not self._transport.is_closing():
+            self._transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed(self)

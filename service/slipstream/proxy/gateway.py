@@ -110,6 +110,7 @@ class Gateway:
         guard: says who may use it; None where everybody may.
         agents: the open connections.
         read_into: what comes on any of them, until the call that tells of it returns.
+        draining: each answer from now on is the last one of its connection, and says so.
         stopping: each connection is closed after the answer that is under way on it.
     """
 
@@ -140,6 +141,7 @@ class Gateway:
         self._deserted: asyncio.Event | None = None
         self.agents: set[OpenConnection] = set()
         self.read_into = memoryview(bytearray(_READ))
+        self.draining = False
         self.stopping = False
 
     def route(self, request: Request) -> Route:

@@ -48,6 +48,11 @@ _CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
 _ADDED_SUM = _CONNECT_CELLS - 1
 _CONNECT_SUM = _CELLS - 1
 
+ROW_BYTES = _CELLS * 8
+
+LAYOUT = repr((_CLASSES, _CAUSES, _LIMITS, _ROUTES, _ADDED, _CONNECT))
+"""The same for all releases whose rows mean the same."""
+
 
 class ProxyMetrics:
     """One worker's counters.
@@ -60,8 +65,12 @@ class ProxyMetrics:
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
-        # what a worker that died had under way is under way no more
-        cells[_IN_FLIGHT] = cells[_WAITING] = cells[_CONNECTIONS] = 0.0
+        self.rest()  # what a worker that died had under way is under way no more
+
+    def rest(self) -> None:
+        """Nothing is under way in this worker."""
+        cells = self._cells
+        cells[_IN_FLIGHT] = cells[_WAITING] = cells[_CONNECTIONS] = cells[_TASKS] = 0.0
 
     def begins(self) -> None:
         """An exchange is under way."""
@@ -126,12 +135,16 @@ class ProxyMetrics:
 
 
 class SharedCounters(Collector):
-    """The counters of all workers, in memory shared with the processes that are forked after it was made."""
+    """The counters of all workers, in memory that their processes share.
 
-    def __init__(self, workers: int) -> None:
-        size = _CELLS * 8
-        self._memory = memoryview(mmap.mmap(-1, workers * size)).cast("d")
-        self._rows = [self._memory[row * _CELLS : (row + 1) * _CELLS] for row in range(workers)]
+    Args:
+        workers: how many rows there are.
+        memory: `ROW_BYTES` a row; None for some that only forked processes see.
+    """
+
+    def __init__(self, workers: int, memory: memoryview | None = None) -> None:
+        cells = (memoryview(mmap.mmap(-1, workers * ROW_BYTES)) if memory is None else memory).cast("d")
+        self._rows = [cells[row * _CELLS : (row + 1) * _CELLS] for row in range(workers)]
 
     def row(self, worker: int) -> ProxyMetrics:
         """The counters of one worker, counted from 0; for that worker alone."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from slipstream import shutdown
 from slipstream.proxy.agent import AgentConnection
@@ -13,22 +16,63 @@ from slipstream.proxy.gateway import Gateway
 BACKLOG = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Order to a process to end.
+
+    Attributes:
+        now: answers under way have `grace` seconds from then on.
+        replaced: another process has taken its place, and answers have the time of `shutdown.REPLACED_ANSWERS`.
+        grace: seconds.
+    """
+
+    now: asyncio.Event = field(default_factory=asyncio.Event)
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)
+    grace: float = shutdown.ANSWERS
+
+    async def wait(self) -> None:
+        """Wait for either."""
+        await _first(self.now.wait(), self.replaced.wait())
+
+
 async def serve_agents(
-    gateway: Gateway, listener: socket.socket, stop: asyncio.Event, grace: float = shutdown.ANSWERS
+    gateway: Gateway, listeners: Sequence[socket.socket], stop: Stop, serving: Callable[[], None] = lambda: None
 ) -> None:
-    """Answer agents on `listener` until `stop` is set; then end what is under way, for at most `grace` seconds."""
+    """Answer agents until the order to stop; then end what is under way, in the time that it leaves.
+
+    Args:
+        serving: called once agents are answered.
+    """
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: AgentConnection(gateway), sock=listener, backlog=BACKLOG)
+    servers = [
+        await loop.create_server(lambda: AgentConnection(gateway), sock=listener, backlog=BACKLOG)
+        for listener in listeners
+    ]
+    serving()
     try:
         await stop.wait()
     finally:
+        gateway.draining = True
+        for server in servers:
+            server.close()
+        if not stop.now.is_set():
+            await _first(gateway.deserted(), stop.now.wait(), asyncio.sleep(shutdown.REPLACED_ANSWERS))
         gateway.stopping = True
-        server.close()
         for agent in list(gateway.agents):
             agent.stop()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(stop.grace):
                 await gateway.deserted()
         for agent in list(gateway.agents):
             agent.abort()
         gateway.close()
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait for the first of them, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -24,7 +24,7 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
-from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone
+from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
 
@@ -38,6 +38,9 @@ class Listen(_Section):
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8100, ge=0, le=65535)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -68,9 +71,11 @@ class Production(_Section):
 
 
 class Proxy(_Section):
-    """Number of processes that carry production's traffic, each on a core of its own."""
+    """Number of processes that carry production's traffic, each on a core of its own, and the folder in which they meet
+    the training side. Without `sockets` a temporary one is made, which `slipstream serve` alone can use."""
 
     workers: int = Field(default=1, ge=1, le=256)
+    sockets: FolderOfSockets = None
 
 
 class Explorer(_Section):

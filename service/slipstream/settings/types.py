@@ -1,7 +1,9 @@
-"""Types of the values of `sidecar.yaml`: base URLs, database URLs, and variables that may be empty."""
+"""Types of the values of `sidecar.yaml`: base URLs, database URLs, folders, and variables that may be empty."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AnyHttpUrl, BeforeValidator, TypeAdapter
@@ -9,6 +11,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
+
+_LONGEST_FOLDER = 90
+"""Bytes: the path of a Unix socket in it has 107 at most."""
 
 
 def _base_url(text: str) -> str:
@@ -37,6 +42,15 @@ def _empty_is_none(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _folder_of_sockets(value: Any) -> Path | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str | Path) or len(os.fsencode(value)) > _LONGEST_FOLDER:
+        raise ValueError(f"the path of a folder, of at most {_LONGEST_FOLDER} bytes")
+    return Path(value)
+
+
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 EmptyIsNone = BeforeValidator(_empty_is_none)  # lets `${NAME:-}` stand for "not given"
+FolderOfSockets = Annotated[Path | None, BeforeValidator(_folder_of_sockets)]
