@@ -84,6 +84,9 @@ lint: $(INSTALLED) audit  ## ruff (rules, those of bandit among them, and format
 audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lists them; without a network it says so
 	$(BIN)/python deploy/audit.py constraints.txt
 
+# The tests start hundreds of processes, and each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Twice as many test processes as a small machine has cores: many tests wait. Each test file runs in one process, in
 # order, and `tests/support/tiers.py` says which goes first.
 WORKERS ?= 4
