@@ -4,7 +4,7 @@ import gc
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
-from slipstream.embedded.grpo import TrainingError
-from slipstream.embedded.learning import Learner, batch_advantages
 from slipstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.embedded.learning import Learner
 
 # peft 0.21 asks transformers 5.23 by a name that is on its way out
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -41,6 +42,8 @@ def learner(path: Path, tmp_path: Path, **sections: Any) -> Learner:
         },
         "trainer": {"dtype": "float32"},
     }
+    from slipstream.embedded.learning import Learner
+
     return Learner(EngineConfig.model_validate(config), path, tmp_path)
 
 
@@ -238,6 +241,8 @@ def test_a_version_is_exported_in_the_precision_of_the_given_model(
 def test_a_malformed_experience_changes_nothing(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
+    from slipstream.embedded.grpo import TrainingError
+
     trained = learner(tiny_model, tmp_path)
     with pytest.raises(TrainingError, match=r"experience m: expected a prompt|the gradient's norm is nan"):
         trained.accumulate([experience(model, RISES, 1.0, **changes)])
@@ -247,6 +252,8 @@ def test_a_malformed_experience_changes_nothing(
 
 
 def test_single_samples_are_compared_with_their_batch(model: PreTrainedModel) -> None:
+    from slipstream.embedded.learning import batch_advantages
+
     rows = [experience(model, RISES, None, reward=reward) for reward in (1.0, 0.0, 0.5)]
 
     assert batch_advantages(rows) == pytest.approx([1.2247, -1.2247, 0.0], abs=1e-4)

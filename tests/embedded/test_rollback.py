@@ -18,7 +18,6 @@ from serving import serving, until
 from test_trainer import Job
 
 from slipstream.embedded import checkpoints
-from slipstream.embedded.trainer import Trainer
 from slipstream.local.rollback import RollbackError, rollback
 from slipstream.trinity.job import TrainerRuns, trainer_lock
 
@@ -29,6 +28,8 @@ def job(tmp_path: Path, tiny_model: Path) -> Job:
 
 
 def train(job: Job) -> None:
+    from slipstream.embedded.trainer import Trainer
+
     Trainer(job.config, threading.Event()).run()
 
 

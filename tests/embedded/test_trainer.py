@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import SET_ASIDE, Answer, ExperienceStore
-from slipstream.embedded.trainer import Trainer, train
+
+if TYPE_CHECKING:
+    from slipstream.embedded.trainer import Trainer
 
 # a process of its own is what `kill -9` needs; the server has imported torch before it forks the next one
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -79,7 +81,12 @@ class Job:
         return msg_ids
 
     def run(self) -> None:
-        Trainer(self.config, threading.Event()).run()
+        self.trainer(threading.Event()).run()
+
+    def trainer(self, stop: threading.Event) -> Trainer:
+        from slipstream.embedded.trainer import Trainer
+
+        return Trainer(self.config, stop)
 
     def steps(self) -> dict[str, int | None]:
         """Which step took which experience."""
@@ -95,6 +102,8 @@ class Job:
         return {version: json.loads(file.read_text()).get("msg_ids", []) for version, file in sorted(files.items())}
 
     def start(self) -> BaseProcess:
+        from slipstream.embedded.trainer import train
+
         process = PROCESSES.Process(target=train, args=(self.config,))
         process.start()
         return process
@@ -177,7 +186,7 @@ def test_less_than_a_batch_waits_while_more_may_come(job: Job) -> None:
     job.fields["trainer"] |= {"total_steps": 1}
     first = job.commit(groups=1, size=3)
     stop = threading.Event()
-    thread = threading.Thread(target=Trainer(job.config, stop).run)
+    thread = threading.Thread(target=job.trainer(stop).run)
     thread.start()
     assert checkpoints.latest_version(job.directory) is None
     second = job.commit(groups=1, size=3)
@@ -261,6 +270,8 @@ def test_sigterm_ends_it_cleanly(job: Job) -> None:
 
 
 def test_signal_handlers_are_given_back(job: Job) -> None:
+    from slipstream.embedded.trainer import train
+
     before = signal.getsignal(signal.SIGTERM)
     train(job.config)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
 from agentscope.message import ToolUseBlock
 from agentscope.tool import Toolkit, ToolResponse
 from loops import RunLoop
@@ -43,6 +42,8 @@ async def test_agentscope_and_mcp_get_results_of_their_own_kinds() -> None:
 async def test_an_agent_that_does_not_handle_errors_of_tools(
     blocked: Any, failed: dict[str, int], rewards: list[float], run_loop: RunLoop
 ) -> None:
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+
     set_tracing_disabled(True)
     refunded: list[float] = []
 
