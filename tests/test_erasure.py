@@ -179,6 +179,22 @@ async def test_what_a_commit_may_have_taken_is_told_too(run_loop: RunLoop) -> No
         assert not {one["msg_id"] for one in taken} & set(told["recorded"])
 
 
+async def _held_commit(loop: Loop, explorer: ScriptedExplorer) -> tuple[asyncio.Task[dict[str, Any]], asyncio.Event]:
+    """A commit that the Explorer was asked for, and the event at which it carries it out."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    commit = explorer.commit_route
+
+    async def slow(request: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await commit(request)
+
+    explorer.commit_route = slow
+    committing = asyncio.create_task(loop.commit())
+    await asked.wait()
+    return committing, go_on
+
+
 async def _version(loop: Loop, version: int) -> bool:
     return bool((await loop.status())["policy"]["version"] == version)
 
@@ -189,17 +205,7 @@ async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_the
     async with run_loop(explorer, runs={"repeat_time": 2}) as loop:
         await conversation(loop)
         await until(lambda: loop.ready(2))
-        asked, go_on = asyncio.Event(), asyncio.Event()
-        commit = explorer.commit_route
-
-        async def slow(request: Any) -> Any:
-            asked.set()
-            await go_on.wait()
-            return await commit(request)
-
-        explorer.commit_route = slow
-        committing = asyncio.create_task(loop.commit())
-        await asked.wait()
+        committing, go_on = await _held_commit(loop, explorer)
         erasing = asyncio.create_task(erased(loop, session_id=SESSION))
         await until(
             lambda: _feedback(loop, 2), what="what was said of the session is gone, and the group is waited for"
@@ -220,17 +226,7 @@ async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loo
         await loop.chat(f"I am {MARKER}", {"x-slipstream-session-id": SESSION, "x-slipstream-task-id": "t"})
         await until(lambda: loop.task("t"))
         given = [await run(loop, "t", run_id=number, group_size=2) for number in (0, 1)]
-        asked, go_on = asyncio.Event(), asyncio.Event()
-        commit = explorer.commit_route
-
-        async def slow(request: Any) -> Any:
-            asked.set()
-            await go_on.wait()
-            return await commit(request)
-
-        explorer.commit_route = slow
-        committing = asyncio.create_task(loop.commit())
-        await asked.wait()
+        committing, go_on = await _held_commit(loop, explorer)
         erasing = asyncio.create_task(erased(loop, session_id=SESSION))
         await until(lambda: stored_rows(store_url, "SELECT 1 FROM erasures WHERE pending"))
         go_on.set()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import alembic.command
 import alembic.config
 import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from stores import ON_BOTH_STORES
 
 import slipstream.store
@@ -23,6 +25,10 @@ from slipstream.store.tables.facade import FacadeAnswerRow
 from slipstream.store.tables.runs import GroupRow
 from slipstream.tenants import DEFAULT, qualified
 
+_TASK = (
+    "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
+    "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)"
+)
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 
 
@@ -33,35 +39,42 @@ def _bring_to(connection: Connection, revision: str, by: Callable[..., None] = a
     by(config, revision)
 
 
-@ON_BOTH_STORES
-async def test_the_total_delivered_is_what_the_commits_of_before_add_up_to(store_url: str) -> None:
+@asynccontextmanager
+async def _of_before(
+    store_url: str, revision: str, *statements: str, values: Any = None
+) -> AsyncIterator[tuple[Database, AsyncEngine]]:
+    """A store of a revision in which these statements wrote, opened by this release."""
     engine = create_async_engine(store_url)
     async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0002")
-        await connection.execute(
-            text(
-                "INSERT INTO commits (state, trigger, groups, experiences, explorer_ready, explorer_total, "
-                "explorer_step, started_at, ended_at) "
-                "VALUES (:state, 'interval', 1, :experiences, 0, 0, 0, 1.0, :ended)"
-            ),
-            [{"state": state, "experiences": experiences, "ended": ended} for state, experiences, ended in COMMITS],
-        )
+        await connection.run_sync(_bring_to, revision)
+        for statement in statements:
+            await connection.execute(text(statement), values)
     await engine.dispose()
     database = Database(store_url)
     await database.open()
-    async with database.read() as session:
-        assert await delivered_experiences(session) == 42
-        assert await delivered_experiences(session, before=30.0) == 30
-        assert await delivered_experiences(session, before=10.0) == 0
-    await database.close()
+    yield database, engine
+    await engine.dispose()
+
+
+@ON_BOTH_STORES
+async def test_the_total_delivered_is_what_the_commits_of_before_add_up_to(store_url: str) -> None:
+    statement = (
+        "INSERT INTO commits (state, trigger, groups, experiences, explorer_ready, explorer_total, "
+        "explorer_step, started_at, ended_at) VALUES (:state, 'interval', 1, :experiences, 0, 0, 0, 1.0, :ended)"
+    )
+    commits = [{"state": state, "experiences": experiences, "ended": ended} for state, experiences, ended in COMMITS]
+    async with _of_before(store_url, "0002", statement, values=commits) as (database, _):
+        async with database.read() as session:
+            assert await delivered_experiences(session) == 42
+            assert await delivered_experiences(session, before=30.0) == 30
+            assert await delivered_experiences(session, before=10.0) == 0
+        await database.close()
 
 
 @ON_BOTH_STORES
 async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str) -> None:
-    engine = create_async_engine(store_url)
     statements = (
-        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
-        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        _TASK,
         "INSERT INTO calls (id, task_id, position, request, answer, latency, started_at) "
         "VALUES (1, 't', 0, '', '', 1.0, 1.0)",
         "INSERT INTO groups (id, task_id, call_id, generation, state, updated_at) "
@@ -69,35 +82,28 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
         "INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, updated_at) "
         "VALUES ('t.0', 0, 'pending', 0, 0, 1.0, 1.0)",
     )
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0004")
-        for statement in statements:
-            await connection.execute(text(statement))
-    await engine.dispose()
-    database = Database(store_url)
-    await database.open()
-    async with database.write() as session:
-        assert [run.group_id for run in await runs.claim(session, 0, 9, now=2.0)] == ["t.0"]
-        await replays.open_runs(session, "t", 1, 2.0, state="open", by_client=True, due_at=3.0)
-    async with database.read() as session:
-        kinds = select(GroupRow.id, GroupRow.kind, GroupRow.call_id).order_by(GroupRow.id)
-        assert (await session.execute(kinds)).all() == [("t.0", "shadow_call", 1), ("t.replay", "agent_replay", None)]
-    await database.close()
-    engine = create_async_engine(store_url)
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0004", alembic.command.downgrade)
-        assert (await connection.execute(text("SELECT id FROM groups"))).all() == [("t.0",)]
-        with pytest.raises(IntegrityError):
-            await connection.execute(text("UPDATE groups SET call_id = NULL"))
-    await engine.dispose()
+    async with _of_before(store_url, "0004", *statements) as (database, engine):
+        async with database.write() as session:
+            assert [run.group_id for run in await runs.claim(session, 0, 9, now=2.0)] == ["t.0"]
+            await replays.open_runs(session, "t", 1, 2.0, state="open", by_client=True, due_at=3.0)
+        async with database.read() as session:
+            kinds = select(GroupRow.id, GroupRow.kind, GroupRow.call_id).order_by(GroupRow.id)
+            assert (await session.execute(kinds)).all() == [
+                ("t.0", "shadow_call", 1),
+                ("t.replay", "agent_replay", None),
+            ]
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0004", alembic.command.downgrade)
+            assert (await connection.execute(text("SELECT id FROM groups"))).all() == [("t.0",)]
+            with pytest.raises(IntegrityError):
+                await connection.execute(text("UPDATE groups SET call_id = NULL"))
 
 
 @ON_BOTH_STORES
 async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before_too(store_url: str) -> None:
-    engine = create_async_engine(store_url)
     statements = (
-        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
-        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        _TASK,
         "INSERT INTO groups (id, task_id, kind, by_client, generation, state, updated_at) "
         "VALUES ('t.0', 't', 'agent_replay', false, 0, 'running', 1.0)",
         "INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, updated_at) "
@@ -105,25 +111,18 @@ async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before
         "INSERT INTO run_calls (run_pk, msg_id, choices, request, answer, latency, started_at) "
         "SELECT id, 'm', 1, '', '', 1.0, 1.0 FROM runs",
     )
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0011")
-        for statement in statements:
-            await connection.execute(text(statement))
-    await engine.dispose()
-    database = Database(store_url)
-    await database.open()
-    async with database.write() as session:
-        assert (await session.execute(text("SELECT run_pk FROM run_calls"))).all() == [(1,)], "what it has stays"
-        await session.execute(text("DELETE FROM runs"))
-        await session.execute(text(statements[2]))
-        assert (await session.execute(text("SELECT id FROM runs"))).all() == [(2,)]
-        if not database.shared:
-            assert (await session.execute(text("PRAGMA integrity_check"))).all() == [("ok",)]
-    await database.close()
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0011", alembic.command.downgrade)
-        assert (await connection.execute(text("SELECT id FROM runs"))).all() == [(2,)]
-    await engine.dispose()
+    async with _of_before(store_url, "0011", *statements) as (database, engine):
+        async with database.write() as session:
+            assert (await session.execute(text("SELECT run_pk FROM run_calls"))).all() == [(1,)], "what it has stays"
+            await session.execute(text("DELETE FROM runs"))
+            await session.execute(text(statements[2]))
+            assert (await session.execute(text("SELECT id FROM runs"))).all() == [(2,)]
+            if not database.shared:
+                assert (await session.execute(text("PRAGMA integrity_check"))).all() == [("ok",)]
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0011", alembic.command.downgrade)
+            assert (await connection.execute(text("SELECT id FROM runs"))).all() == [(2,)]
 
 
 @ON_BOTH_STORES
@@ -145,38 +144,29 @@ async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_u
 
 @ON_BOTH_STORES
 async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(store_url: str) -> None:
-    engine = create_async_engine(store_url)
     statements = (
-        "INSERT INTO tasks (id, session_id, state, revision, marked, labels, meta, decided, selected, created_at, "
-        "updated_at) VALUES ('t', 's', 'complete', 1, false, '[]', '{}', true, true, 1.0, 1.0)",
+        _TASK,
         "INSERT INTO calls (id, task_id, position, msg_id, request, answer, latency, started_at) "
         "VALUES (1, 't', 0, 'm', '', '', 1.0, 1.0)",
         "INSERT INTO facade_answers (msg_id, choices, created_at) VALUES ('f', 1, 1.0)",
     )
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0012")
-        for statement in statements:
-            await connection.execute(text(statement))
-    await engine.dispose()
-    database = Database(store_url)
-    await database.open()
-    said = feedback.NewFeedback("f", "session_id", (qualified(DEFAULT, "s"),), 1.0)
-    longest = qualified("a" * 64, "t" * 64)
-    async with database.write() as session:
-        assert not await feedback.add(session, said, 2.0)
-        session.add(TaskRow(id=longest, session_id=longest, tenant="a" * 64, created_at=2.0, updated_at=2.0))
-        session.add(FacadeAnswerRow(msg_id="g", choices=1, created_at=2.0))
-    async with database.read() as session:
-        receipt = await feedback_views.receipt(session, "f", DEFAULT)
-        assert receipt is not None
-        assert receipt["targets"] == [
-            {"task_id": "t", "session_id": "s", "state": "matched", "matched_to": "production"}
-        ]
-        assert await feedback_views.receipt(session, "f", "acme") is None
-        assert set(await session.scalars(select(FacadeAnswerRow.tenant))) == {DEFAULT}
-    await database.close()
-    async with engine.begin() as connection:
-        await connection.run_sync(_bring_to, "0012", alembic.command.downgrade)
-        kept = await connection.execute(text("SELECT id FROM tasks ORDER BY created_at"))
-        assert kept.all() == [("t",), (longest,)]
-    await engine.dispose()
+    async with _of_before(store_url, "0012", *statements) as (database, engine):
+        said = feedback.NewFeedback("f", "session_id", (qualified(DEFAULT, "s"),), 1.0)
+        longest = qualified("a" * 64, "t" * 64)
+        async with database.write() as session:
+            assert not await feedback.add(session, said, 2.0)
+            session.add(TaskRow(id=longest, session_id=longest, tenant="a" * 64, created_at=2.0, updated_at=2.0))
+            session.add(FacadeAnswerRow(msg_id="g", choices=1, created_at=2.0))
+        async with database.read() as session:
+            receipt = await feedback_views.receipt(session, "f", DEFAULT)
+            assert receipt is not None
+            assert receipt["targets"] == [
+                {"task_id": "t", "session_id": "s", "state": "matched", "matched_to": "production"}
+            ]
+            assert await feedback_views.receipt(session, "f", "acme") is None
+            assert set(await session.scalars(select(FacadeAnswerRow.tenant))) == {DEFAULT}
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0012", alembic.command.downgrade)
+            kept = await connection.execute(text("SELECT id FROM tasks ORDER BY created_at"))
+            assert kept.all() == [("t",), (longest,)]
