@@ -7,27 +7,22 @@ import time
 
 import structlog
 
-from slipstream.access.carried import HEADER as KEY_HEADER
 from slipstream.http.connection import Connection
 from slipstream.http.errors import UpstreamError
-from slipstream.http.headers import UnknownCoding, answer_fields, content_length, has
+from slipstream.http.headers import has
 from slipstream.http.remainder import TAIL, has_ended, has_finished, tail_of
 from slipstream.http.writing import chunks
+from slipstream.proxy.admission import admit, departure
+from slipstream.proxy.answer_head import answer_head
 from slipstream.proxy.gateway import Gateway, Route
-from slipstream.proxy.guard import FREELY
-from slipstream.proxy.redirects import REDIRECTS, leads_away
-from slipstream.proxy.refusal import CHUNKS_OF_OLD, TOO_MANY_STREAMS, UNKNOWN_CODING, Refusal, body_too_large
+from slipstream.proxy.redirects import REDIRECTS, lures_away
+from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Agent, Request
 from slipstream.proxy.tap import Recording
 from slipstream.proxy.uncaptured import UncapturedRoute
 from slipstream.proxy.upload import Upload
 
 _log = structlog.get_logger(__name__)
-
-_LURES = (
-    "it redirects to %s, where the agent's client would send Slipstream's key too. If that is the right address, "
-    "production.base_url has to be it"
-)
 
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
@@ -79,16 +74,10 @@ class Forward:
     def start(self) -> None:
         """Send what there is of the request, or refuse it."""
         request, route = self.request, self._route
-        if request.refusal is not None:
-            self._decline(request.refusal)
+        admitted = admit(request, route, self._gateway, self._agent)
+        if isinstance(admitted, Refusal):
+            self._decline(admitted)
             return
-        guard, admitted = self._gateway.guard, FREELY
-        if guard is not None:
-            answer = guard.admit(request, route.tapped, self._agent.peer)
-            if isinstance(answer, Refusal):
-                self._decline(answer)
-                return
-            admitted = answer
         request.scope = admitted.scope
         self._keyed = admitted.key is not None
         if route.own and request.target in route.own:
@@ -96,19 +85,11 @@ class Forward:
             self._agent.reply(request, 200, route.own[request.target])
             self._agent.answered()
             return
-        if (refusal := self._too_much()) is not None:
-            self._decline(refusal)
+        way = departure(request, route, self._gateway)
+        if isinstance(way, Refusal):
+            self._decline(way)
             return
-        try:
-            self._request_head, self._chunked = route.head(request)
-        except UnknownCoding:
-            request.keep_alive = False  # others may see another end of this request
-            self._decline(UNKNOWN_CODING)
-            return
-        if self._chunked and not request.http11:
-            request.keep_alive = False
-            self._decline(CHUNKS_OF_OLD)
-            return
+        self._request_head, self._chunked, self.upload = way
         route.metrics.begins()
         self._recording = self._gateway.recording(route, request, admitted)
         if self._recording is None:
@@ -160,7 +141,11 @@ class Forward:
         recording = self._recording
         tail = self._tail if recording is None else recording.response.tail(TAIL)
         ended = has_ended(tail)
-        if self._connection is not None and self.sent and (ended or self._has_finished(tail)):
+        if (
+            self._connection is not None
+            and self.sent
+            and (ended or (recording is not None and has_finished(tail) and recording.one_choice))
+        ):
             connection, self._connection = self._connection, None
             self._route.pool.read_on(connection)
         if not ended:
@@ -179,13 +164,15 @@ class Forward:
         assert connection is not None  # it is the one that calls
         head = b""
         if starts:
-            if connection.status in REDIRECTS and (place := self._lures_to(connection)) is not None:
+            if connection.status in REDIRECTS and (
+                danger := lures_away(connection.headers, self.request.headers, keyed=self._keyed)
+            ):
                 connection.close()
-                self.failed(UpstreamError("redirect", _LURES % place))
+                self.failed(UpstreamError("redirect", danger))
                 return
             self._started = True
             self._route.metrics.answered(connection.status)
-            head = self._head(connection)
+            head, self._framed = answer_head(self.request, connection, self._agent)
             if recording is not None:
                 recording.answer_starts(connection.status, connection.headers)
             elif self._uncaptured is not None and connection.status < 300:
@@ -250,19 +237,6 @@ class Forward:
             connection.no_limit()  # a slow agent has all the time it wants
 
     # On the way there
-
-    def _too_much(self) -> Refusal | None:
-        """Return the refusal of a request whose head exceeds a limit, or None."""
-        request, route, gateway = self.request, self._route, self._gateway
-        if route.metrics.in_flight >= gateway.limits.streams:
-            return TOO_MANY_STREAMS
-        longest = gateway.longest_body(route, request.target)
-        pieces = request.pieces
-        here = 0 if not pieces else len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-        if not request.complete:
-            self.upload = Upload(here, longest)
-            here = max(here, content_length(request.headers))
-        return body_too_large(longest) if here > longest.most else None
 
     def _decline(self, refusal: Refusal) -> None:
         """Answer that the request is not taken. Where it is not here in full, nothing follows it."""
@@ -329,36 +303,7 @@ class Forward:
         if not self._stuck and not self._started:
             connection.within(self._route.limits.first_byte_timeout, "first_byte_timeout")
 
-    # On the way back
-
-    def _head(self, connection: Connection) -> bytes:
-        """The answer's head; decides how the agent learns where the body ends."""
-        request, status = self.request, connection.status
-        fields, sized = answer_fields(connection.headers, length=status != 204)
-        bodiless = request.method == b"HEAD" or status in (204, 304)
-        if not sized and not bodiless:
-            if request.http11:
-                self._framed = True
-                fields.append(b"transfer-encoding: chunked\r\n")
-            else:
-                request.keep_alive = False  # the end of the connection is the end of the body
-        line = b"HTTP/1.1 %d %b\r\n" % (status, connection.reason)
-        return b"".join((line, *fields, self._agent.closing(request), b"\r\n"))
-
-    def _lures_to(self, connection: Connection) -> str | None:
-        """The other host that a redirect would have the agent send our key to."""
-        headers = self.request.headers
-        return leads_away(connection.headers, headers) if self._keyed or has(headers, KEY_HEADER) else None
-
-    def _has_finished(self, tail: bytes) -> bool:
-        """Return whether the only requested choice has finished.
-
-        Of several choices others may be on their way still: capture counts them, and the call is cancelled.
-        """
-        recording = self._recording
-        if recording is None or not has_finished(tail):
-            return False
-        return b'"n"' not in (recording.request.whole() or b'"n"')
+    # The end
 
     def _break_off(self, error: str | None) -> None:
         if self._opening is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from slipstream.http.headers import Headers
+from slipstream.access.carried import HEADER as KEY_HEADER
+from slipstream.http.headers import Headers, has
 
 REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
 
@@ -20,6 +21,22 @@ _ABSOLUTE = re.compile(rb"([a-z][a-z0-9+.-]*:)?[/\\]{2,}([^/\\?#]*)", re.IGNOREC
 
 _SCHEME = re.compile(rb"[^/\\?#]*:")
 """Anything else that does not stay at the host, or cannot be known to."""
+
+
+_LURES = (
+    "it redirects to %s, where the agent's client would send Slipstream's key too. If that is the right address, "
+    "production.base_url has to be it"
+)
+
+
+def lures_away(answer: Headers, request: Headers, *, keyed: bool) -> str | None:
+    """The reason why a redirect is not passed on: the agent would send Slipstream's key to another host.
+
+    Args:
+        keyed: the request came with a key, which is not in it any more.
+    """
+    place = leads_away(answer, request) if keyed or has(request, KEY_HEADER) else None
+    return None if place is None else _LURES % place
 
 
 def leads_away(answer: Headers, request: Headers) -> str | None:

@@ -177,6 +177,12 @@ class Recording:
         self._room = room
         self._started = time.perf_counter()
 
+    @property
+    def one_choice(self) -> bool:
+        """Return whether the request asks for one choice for certain. Of several, others may still be on their way when
+        one has finished."""
+        return b'"n"' not in (self.request.whole() or b'"n"')
+
     def answer_starts(self, status: int, headers: Headers) -> None:
         self.head.status = status
         self.head.response_headers = headers
