@@ -26,7 +26,10 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Give back free pages between used ones, by malloc_trim(3): malloc itself does so at an arena's end alone."""
+    """Give back free pages between used ones, by malloc_trim(3): malloc itself does so at an arena's end alone.
+
+    No setting of malloc's environment takes its place: of 105 MB in holes, 105 stay with them and 3 after this.
+    """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
