@@ -10,36 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 
 from slipstream.http.deadline import Deadline
 from slipstream.http.errors import Cause, UpstreamError
 from slipstream.http.headers import Headers, has
+from slipstream.http.receiver import Receiver
 from slipstream.http.writing import write
 
 _LONGEST_FIELDS = 1024 * 1024
 """Bytes of a head or of trailers that are taken for a broken upstream; real ones stay under 64 KiB."""
-
-
-class Receiver(Protocol):
-    """Receiver of the answer of one exchange."""
-
-    def answer(self, starts: bool, pieces: list[bytes], ends: bool) -> None:
-        """Bytes came: the answer's head (`starts`; it is in the connection's attributes), pieces of its body, its end.
-
-        With `ends` the exchange is over, and the connection is the receiver's no more.
-        """
-        ...
-
-    def failed(self, error: UpstreamError) -> None:
-        """The answer will not come to its end. The connection is closed."""
-        ...
-
-    def may_send(self, may: bool) -> None:
-        """The upstream takes no more of the request for now, or takes it again."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -105,19 +87,9 @@ class Connection(asyncio.Protocol):
         self._error: UpstreamError | None = None
         self._held = False
         self._eof = False
-        self._pieces: list[bytes] = []
-        self._complete = False
-        self._surplus = False
-        self._interim = False
-        self._keep_alive = False
-        self._starts = False
         self._bodiless = False
-        self._fields_size = 0
-        self.status = 0
-        self.reason = b""
-        self.headers: Headers = []
+        self._clear()
         self.head_at = 0.0
-        self.answered = False
         self.idle_since = 0.0
 
     # What the exchange asks for
@@ -136,13 +108,17 @@ class Connection(asyncio.Protocol):
             self._parser = httptools.HttpResponseParser(self)
         self._receiver = receiver
         self._bodiless = bodiless
-        self._pieces = []
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget the answer of the last exchange."""
+        self._pieces: list[bytes] = []
         self._complete = self._keep_alive = self._surplus = False
         self._interim = self._starts = False
         self._fields_size = 0
         self.status = 0
         self.reason = b""
-        self.headers = []
+        self.headers: Headers = []
         self.answered = False
 
     def hand_over_to(self, receiver: Receiver) -> None:
