@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,22 +80,36 @@ async def judge(task: dict[str, Any], response: Any) -> JudgeOutput:
     return JudgeOutput(reward=float(response == task["answer"]), metrics={"length": len(response)})
 
 
-def config(url: str, **fields: Any) -> PromptTuneConfig:
-    return PromptTuneConfig(lm_model_name="proposer", lm_base_url=url, eval_display_progress=False, **fields)
+Tune = Callable[..., Awaitable[tuple[str, dict[str, float]]]]
+"""Call `tune_prompt` on the dataset, by default with the workflow that adds; other arguments are its configuration."""
+
+
+@pytest.fixture
+def tune(url: str, dataset: DatasetConfig) -> Tune:
+    async def tuned(
+        workflow: Any = None,
+        judge_func: Any = judge,
+        eval_dataset: DatasetConfig | None = None,
+        **fields: Any,
+    ) -> Any:
+        config = PromptTuneConfig(lm_model_name="proposer", lm_base_url=url, eval_display_progress=False, **fields)
+        return await asyncio.to_thread(
+            tune_prompt,
+            workflow=workflow or adding(url),
+            init_system_prompt=FIRST,
+            judge_func=judge_func,
+            train_dataset=dataset,
+            eval_dataset=eval_dataset,
+            config=config,
+        )
+
+    return tuned
 
 
 async def test_the_prompt_with_the_right_word_is_found_and_evaluated(
-    model: Model, url: str, dataset: DatasetConfig
+    model: Model, tune: Tune, dataset: DatasetConfig
 ) -> None:
-    prompt, metrics = await asyncio.to_thread(
-        tune_prompt,
-        workflow=adding(url),
-        init_system_prompt=FIRST,
-        judge_func=judge,
-        train_dataset=dataset,
-        eval_dataset=dataset.model_copy(update={"split": "test"}),
-        config=config(url),
-    )
+    prompt, metrics = await tune(eval_dataset=dataset.model_copy(update={"split": "test"}))
     assert prompt == "Think CAREFULLY, then answer."
     assert metrics == {"valset_improvement": float("inf"), "valset_baseline": 0.0, "valset_score": 1.0}
     assert len(model.read) == len(PROPOSALS)  # what `light` allows
@@ -105,38 +119,23 @@ async def test_the_prompt_with_the_right_word_is_found_and_evaluated(
     assert "Reward: 0.0\nlength: 1" in model.read[0]
 
 
-async def test_the_same_seed_searches_the_same_way(url: str, model: Model, dataset: DatasetConfig) -> None:
+async def test_the_same_seed_searches_the_same_way(tune: Tune, model: Model) -> None:
     read = []
     for seed in (1, 1, 2):
         model.proposals, model.read = iter(PROPOSALS), []
-        await asyncio.to_thread(
-            tune_prompt,
-            workflow=adding(url),
-            init_system_prompt=FIRST,
-            judge_func=judge,
-            train_dataset=dataset,
-            config=config(url, seed=seed),
-        )
+        await tune(seed=seed)
         read.append(model.read)
     assert read[0] == read[1] != read[2]
 
 
-async def test_nothing_better_leaves_the_first_prompt(url: str, model: Model, dataset: DatasetConfig) -> None:
+async def test_nothing_better_leaves_the_first_prompt(tune: Tune, model: Model, dataset: DatasetConfig) -> None:
     model.proposals = iter(["Sing."] * 6)
-    prompt, metrics = await asyncio.to_thread(
-        tune_prompt,
-        workflow=adding(url),
-        init_system_prompt=FIRST,
-        judge_func=judge,
-        train_dataset=dataset,
-        eval_dataset=dataset,
-        config=config(url, compare_performance=False),
-    )
+    prompt, metrics = await tune(eval_dataset=dataset, compare_performance=False)
     assert prompt == FIRST
     assert metrics == {"valset_score": 0.0}
 
 
-async def test_plain_functions_and_failing_runs_are_borne(url: str, dataset: DatasetConfig) -> None:
+async def test_plain_functions_and_failing_runs_are_borne(tune: Tune, dataset: DatasetConfig) -> None:
     """A run that fails is no better than the worst, also where all rewards are below 0."""
 
     def workflow(task: dict[str, Any], system_prompt: str) -> WorkflowOutput:
@@ -147,45 +146,23 @@ async def test_plain_functions_and_failing_runs_are_borne(url: str, dataset: Dat
     def cost(task: dict[str, Any], response: Any) -> JudgeOutput:
         return JudgeOutput(reward=-1.0 if "CAREFULLY" in response else -5.0)
 
-    prompt, metrics = await asyncio.to_thread(
-        tune_prompt,
-        workflow=workflow,
-        init_system_prompt=FIRST,
-        judge_func=cost,
-        train_dataset=dataset,
-        eval_dataset=dataset,
-        config=config(url),
-    )
+    prompt, metrics = await tune(workflow=workflow, judge_func=cost, eval_dataset=dataset)
     assert "CAREFULLY" in prompt
     assert metrics == {"valset_improvement": 80.0, "valset_baseline": -5.0, "valset_score": -1.0}
 
 
-async def test_a_workflow_that_always_fails_is_an_error(url: str, dataset: DatasetConfig) -> None:
+async def test_a_workflow_that_always_fails_is_an_error(tune: Tune) -> None:
     async def workflow(task: dict[str, Any], system_prompt: str) -> WorkflowOutput:
         raise KeyError("qustion")
 
     with pytest.raises(TunerError, match=r"every run of the workflow failed.*qustion"):
-        await asyncio.to_thread(
-            tune_prompt,
-            workflow=workflow,
-            init_system_prompt=FIRST,
-            judge_func=judge,
-            train_dataset=dataset,
-            config=config(url),
-        )
+        await tune(workflow=workflow)
 
 
-async def test_a_proposer_that_never_answers_is_an_error(url: str, model: Model, dataset: DatasetConfig) -> None:
+async def test_a_proposer_that_never_answers_is_an_error(tune: Tune, model: Model) -> None:
     model.speechless = True
     with pytest.raises(TunerError, match=r"lm_model_name: proposer never answered.*no such model"):
-        await asyncio.to_thread(
-            tune_prompt,
-            workflow=adding(url),
-            init_system_prompt=FIRST,
-            judge_func=judge,
-            train_dataset=dataset,
-            config=config(url),
-        )
+        await tune()
 
 
 def test_wrong_arguments_are_named(dataset: DatasetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
