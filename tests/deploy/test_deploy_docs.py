@@ -108,16 +108,17 @@ async def test_a_sidecar_goes_on_with_the_copy_and_nothing_is_trained_on_twice(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:
     """The copy is older than what the Explorer knows: as after a restore in the page's order."""
-    [program] = {words[-1] for words in commands() if "VACUUM INTO" in words[-1]}
+    [backup] = [words for _, words in told_to_run() if words[:2] == ["slipstream", "backup"]]
+    [restore] = [words for _, words in told_to_run() if words[0] == "restore"]
     explorer = ScriptedExplorer()
     async with run_loop(explorer) as loop:
         for number in range(5):
             await loop.chat(f"hello {number}")
         await until(lambda: loop.ready(5))
-        copy = await asyncio.create_subprocess_exec(sys.executable, "-c", program.replace(STORE, str(tmp_path)))
-        assert await copy.wait() == 0
+        await _run(backup[1:], tmp_path)
         assert (await loop.commit())["experiences"] == 5
-    _restore(tmp_path)
+    _delete_store(tmp_path)
+    await _run(restore, tmp_path)
     async with run_loop(explorer) as restored:
         assert await restored.ready(5), "as it was when the copy was taken"
         assert (await restored.commit())["run_again"] == 5
@@ -127,7 +128,18 @@ async def test_a_sidecar_goes_on_with_the_copy_and_nothing_is_trained_on_twice(
     assert len(trained) == len(set(trained)) == 10
 
 
-def _restore(folder: Path) -> None:
+def _delete_store(folder: Path) -> None:
     for left in folder.glob("slipstream.db*"):
         left.unlink()
-    (folder / "backup.db").rename(folder / "slipstream.db")
+
+
+async def _run(words: list[str], folder: Path) -> None:
+    """Run a command of the page, with the store and the configuration in this folder."""
+    config = {
+        "store": {"url": f"sqlite+aiosqlite:///{folder}/slipstream.db"},
+        "production": {"base_url": "http://127.0.0.1:9/v1"},
+    }
+    (folder / "sidecar.yaml").write_text(yaml.safe_dump(config))
+    here = [re.sub(rf"({STORE}|/etc/slipstream)/", f"{folder}/", word) for word in words]
+    done = await asyncio.create_subprocess_exec(sys.executable, "-m", "slipstream", *here)
+    assert await done.wait() == 0

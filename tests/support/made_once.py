@@ -23,14 +23,14 @@ from sqlalchemy.engine import Connection
 from slipstream.capture import redacted
 from slipstream.redaction import redactor
 from slipstream.redaction.suspects import Suspects
-from slipstream.store import database
+from slipstream.store import schema
 
 
 @contextmanager
 def made_once() -> Iterator[None]:
     """The schema of a new SQLite store, httpx's TLS context, and Hyperscan's databases."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "_upgrade", _migrated_once())
+        patch.setattr(schema, "upgrade", _migrated_once())
         patch.setattr(httpx._transports.default, "create_ssl_context", _tls_context)
         for module in (redactor, redacted):
             patch.setattr(module, "Suspects", _suspects)
@@ -56,20 +56,20 @@ def _compiled(signs: tuple[tuple[str, tuple[str, ...]], ...]) -> Suspects:
 
 def _migrated_once() -> object:
     """Migrate one store from nothing, and copy its schema into every other new one. One with tables is migrated."""
-    migrate = database._upgrade
+    migrate = schema.upgrade
     # At once, and not when the first test opens a store: one that watches engines would see this one too.
     with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(f"{folder}/store.db")) as template:
         engine = create_engine(f"sqlite:///{folder}/store.db")
         with engine.begin() as first:
             migrate(first)
         engine.dispose()
-        schema = [line for line in template.iterdump() if line not in {"BEGIN TRANSACTION;", "COMMIT;"}]
+        lines = [line for line in template.iterdump() if line not in {"BEGIN TRANSACTION;", "COMMIT;"}]
 
-    def upgrade(connection: Connection) -> None:
-        if connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
-            migrate(connection)
+    def upgrade(connection: Connection, to: str = "head") -> None:
+        if to != "head" or connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
+            migrate(connection, to)
             return
-        for statement in schema:
+        for statement in lines:
             connection.exec_driver_sql(statement)
 
     return upgrade

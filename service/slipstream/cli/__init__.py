@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from slipstream import __version__, logs
-from slipstream.cli import deployment, key, model, sidecar, training
+from slipstream.cli import deployment, key, model, sidecar, store, training
 from slipstream.cli.options import LogOptions
 from slipstream.errors import SlipstreamError
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (deployment, sidecar, training):
+for group in (deployment, sidecar, store, training):
     app.add_typer(group.commands)
 app.add_typer(model.commands, name="model")
 app.add_typer(key.commands, name="key")

@@ -114,6 +114,14 @@ async def ask(session: AsyncSession, commit_id: int, step: int) -> None:
     commit.state, commit.explorer_step = move(commit.state, CommitState.ASKED), step
 
 
+async def assume_asked(session: AsyncSession) -> None:
+    """Have a delivery that is under way end as if the Explorer had been asked to commit, as it may have been after this
+    state of the store was saved."""
+    sending = update(CommitRow).where(CommitRow.state == CommitState.SENDING)
+    asked = sending.values(state=move(CommitState.SENDING, CommitState.ASKED))
+    await session.execute(asked.execution_options(synchronize_session=False))
+
+
 async def end(
     session: AsyncSession,
     commit_id: int,

@@ -8,19 +8,21 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import IO, Any
 
-import alembic.command
-import alembic.config
-from alembic.util import CommandError
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 
 from slipstream.errors import ConfigError, StoreAway
-from slipstream.store import keys, postgres
+from slipstream.store import keys, postgres, schema
 from slipstream.store.cipher import Cipher
 from slipstream.store.claim import claim, sqlite_file
 from slipstream.store.sealed import seal_with
@@ -102,16 +104,46 @@ class Database:
             StoreAway: it is a server that cannot be reached at the moment, or a later release has changed its tables;
                 this may be called again.
         """
-        try:
+        async with self._opening():
+            async with self.exclusive() as connection:
+                await connection.run_sync(schema.upgrade)
+            async with self.write() as session:
+                await keys.check(session, self._cipher, time.time())
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[AsyncConnection]:
+        """A connection in one transaction, which no other sidecar is beside: for changes of the whole store. A SQLite
+        file is made where missing, and stays this process' until `close`.
+
+        Raises:
+            ConfigError, StoreAway: as of `open`; the store is closed then.
+        """
+        async with self._opening():
             if not self.shared and (path := sqlite_file(self._url)) is not None:
                 self._lock = claim(path)
                 # First without aiosqlite: where a file cannot be opened, its thread may outlive the event loop, and
                 # ends with a traceback then.
                 sqlite3.connect(path).close()
             async with postgres.schema(self._url) if self.shared else self._writer.begin() as connection:
-                await connection.run_sync(_upgrade)
-            async with self.write() as session:
-                await keys.check(session, self._cipher, time.time())
+                yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A connection that sees one state of the store, for however long it is read, while a sidecar writes.
+
+        Raises:
+            ConfigError, StoreAway: as of `open`, or there is no store.
+        """
+        if not self.shared and ((path := sqlite_file(self._url)) is None or not path.is_file()):
+            raise ConfigError(f"store.url: expected a store, found no file {path}")
+        async with self._opening(), self._engine.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _opening(self) -> AsyncIterator[None]:
+        """Close the store where it cannot be used, with an error that says why."""
+        try:
+            yield
         except (ConfigError, StoreAway):
             await self.close()
             raise
@@ -237,13 +269,3 @@ def _end_sqlite(connection: Any, record: object, reason: object) -> None:
     held by the traceback of the cancellation: the store stayed locked until somebody collected that garbage."""
     with contextlib.suppress(Exception, asyncio.CancelledError):  # it is closed then, whatever became of this
         connection.rollback()
-
-
-def _upgrade(connection: Connection) -> None:
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    try:
-        alembic.command.upgrade(config, "head")
-    except CommandError as error:
-        raise StoreAway(f"store.url: a later release of slipstream has changed its tables ({error})") from error

@@ -15,9 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import facade, planning, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
-from slipstream.store.states import FacadeGroupState, GroupState, move
+from slipstream.store.states import GROUPS_UNDER_WAY, WAITING_FACADE_GROUPS, FacadeGroupState, GroupState, move
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+
+_NO_TRIES_LEFT = 1_000_000_000
+"""Count of losses that is above any `runs.max_attempts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,16 @@ async def requeue(
             run_again += 1
             await (webhook if row.kind == KIND else planning).plan_again(session, row, now)
     return Requeued(run_again, again, dropped, len(groups) - run_again - again - dropped)
+
+
+async def never_repair(session: AsyncSession) -> None:
+    """Have no client's group that is here now be given to the Explorer again if it is lost: its answers may have been
+    trained on after this state of the store was saved."""
+    own = update(GroupRow).where(GroupRow.by_client.is_(True), GroupRow.state.in_(GROUPS_UNDER_WAY))
+    await session.execute(own.values(generation=_NO_TRIES_LEFT).execution_options(synchronize_session=False))
+    here = (*WAITING_FACADE_GROUPS, FacadeGroupState.COMMITTING)
+    clients = update(FacadeGroupRow).where(FacadeGroupRow.state.in_(here)).values(attempts=_NO_TRIES_LEFT)
+    await session.execute(clients.execution_options(synchronize_session=False))
 
 
 def _requeue_of_client(group: GroupRow, limit: int | None) -> bool:

@@ -126,6 +126,29 @@ async def expired(session: AsyncSession, *, resigned: bool) -> Sequence[int]:
     return (await session.scalars(select(SidecarRow.id).where(over))).all()
 
 
+async def alive(session: AsyncSession) -> Sequence[str]:
+    """The names of the sidecars whose leases run."""
+    return (await session.scalars(select(SidecarRow.name).where(SidecarRow.lease_until > _now()))).all()
+
+
+async def end_all(session: AsyncSession, now: float) -> None:
+    """End every lease of a store that was restored: no sidecar of then runs on it. What they held is free, and the
+    first has all exchanges that are not read, for whichever starts next.
+
+    Args:
+        now: Unix seconds.
+    """
+    found = (await session.scalars(select(SidecarRow.id).order_by(SidecarRow.id))).all()
+    if not found:
+        return
+    quick = {"synchronize_session": False}
+    adopted = update(CapturedRow).where(CapturedRow.owner.in_(found)).values(owner=found[0])
+    await session.execute(adopted.execution_options(**quick))
+    await _free(session, found, now)
+    await session.execute(delete(SidecarRow).where(SidecarRow.id.in_(found[1:])).execution_options(**quick))
+    await session.execute(update(SidecarRow).values(lease_until=0.0).execution_options(**quick))
+
+
 async def take_over(session: AsyncSession, sidecar: int, others: Sequence[int], now: float) -> TakenOver:
     """Take over from these sidecars where their leases have still run out, in a transaction that is alone.
 

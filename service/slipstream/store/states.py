@@ -33,7 +33,7 @@ class GroupState(StrEnum):
     """A commit has taken it; its rewards do not change any more."""
     DELIVERED = "delivered"
     RERUN = "rerun"
-    """The Explorer lost it, and a new group takes its place."""
+    """The Explorer lost it, or the store was restored amid its runs; a new group takes its place."""
     DROPPED = "dropped"
     """No run has a reward, or one of several, or it was lost too often."""
     LOST = "lost"
@@ -109,7 +109,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
         TaskState.COMPLETE: frozenset({TaskState.OPEN}),
     },
     GroupState: {
-        GroupState.RUNNING: frozenset({GroupState.READY, GroupState.DROPPED}),
+        GroupState.RUNNING: frozenset({GroupState.READY, GroupState.RERUN, GroupState.DROPPED}),
         GroupState.READY: frozenset({GroupState.RUNNING, GroupState.COMMITTING}),
         GroupState.COMMITTING: frozenset(
             {GroupState.DELIVERED, GroupState.READY, GroupState.RERUN, GroupState.DROPPED, GroupState.LOST}
