@@ -24,6 +24,11 @@ DIST_VENV := .dist-venv
 DIST_INSTALLED := $(DIST_VENV)/.installed
 DIST ?= dist
 
+# What makes the lock files and the bills of materials.
+LOCKS_VENV := .locks-venv
+LOCKS_INSTALLED := $(LOCKS_VENV)/.installed
+SBOMS := sidecar postgres embedded trinity
+
 # vLLM's CPU build, as the production model that the proxy stands before.
 VLLM_VENV := .vllm-venv
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
@@ -40,7 +45,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak constraints clean
+.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -95,7 +100,7 @@ WORKERS ?= 4
 test: $(INSTALLED)  ## the tests, without those marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
 
-test-slow: $(INSTALLED)  ## the tests marked slow
+test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
 test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm  ## everything, before a release: hours
@@ -208,10 +213,26 @@ soak-cluster: $(INSTALLED)  ## two sidecars on one PostgreSQL, one killed every 
 soak: $(INSTALLED)  ## half an hour of load with faults, into docs/reliability.md: does anything grow?
 	PYTHONPATH=benchmarks $(BIN)/python -m soak $(or $(ARGS),--write docs/reliability.md)
 
+locks: $(LOCKS_INSTALLED)  ## lock files with hashes, of the versions in constraints.txt (after `make constraints`)
+	$(LOCKS_VENV)/bin/python deploy/locks.py --uv $(LOCKS_VENV)/bin/uv
+
+sbom: $(LOCKS_INSTALLED)  ## bills of materials of the locks, as CycloneDX, into dist/sbom/
+	mkdir -p $(DIST)/sbom
+	for lock in $(SBOMS); do $(LOCKS_VENV)/bin/cyclonedx-py requirements --pyproject pyproject.toml --spec-version 1.6 \
+		--output-reproducible --output-format JSON --output-file $(DIST)/sbom/$$lock.cdx.json locks/$$lock.txt || exit 1; done
+
+digests: $(INSTALLED)  ## what the registries have under the names of the base images; needs a network
+	$(BIN)/python deploy/digests.py
+
+$(LOCKS_INSTALLED): locks/tools.txt
+	test -x $(LOCKS_VENV)/bin/python || $(PYTHON) -m venv $(LOCKS_VENV)
+	$(LOCKS_VENV)/bin/python -m pip install --quiet --require-hashes --requirement $<
+	@touch $@
+
 constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(LOCKS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

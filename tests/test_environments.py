@@ -42,6 +42,7 @@ class Environment:
         scripts: files of the repository that its Python runs.
         extras: of our distribution, all of which is installed there; None when it is not.
         beside: folders that those scripts have on PYTHONPATH.
+        apart: distributions that are installed in another way.
     """
 
     files: Sequence[str]
@@ -49,6 +50,7 @@ class Environment:
     scripts: Sequence[str] = ()
     extras: Sequence[str] | None = None
     beside: Sequence[str] = ()
+    apart: Sequence[str] = ()
 
 
 # A new environment file needs an entry, which says what of ours it serves.
@@ -57,6 +59,14 @@ ENVIRONMENTS = {
     "deploy/docker/constraints-trinity.txt": Environment(
         ["deploy/docker/constraints-trinity.txt"], TRINITY_COMMAND, extras=["trinity"]
     ),
+    "locks/sidecar.txt": Environment(["locks/sidecar.txt"], ["slipstream.serve.app", "slipstream.cli"], extras=[]),
+    "locks/postgres.txt": Environment(["locks/postgres.txt"], ["slipstream.serve.app"], extras=["postgres"]),
+    "locks/embedded.txt": Environment(["locks/embedded.txt"], extras=["embedded"], apart=["torch"]),
+    "locks/trinity.txt": Environment(["locks/trinity.txt"], TRINITY_COMMAND, extras=["trinity"]),
+    "locks/dev.txt": Environment(["locks/dev.txt"], extras=["postgres", "dev"]),
+    "locks/build.txt": Environment(["locks/build.txt"]),  # hatchling alone
+    "locks/tools.txt": Environment(["locks/tools.txt"], scripts=["deploy/locks.py"]),
+    "deploy/tools.txt": Environment(["deploy/tools.txt"]),
     "tests/distributions/requirements.txt": Environment(["tests/distributions/requirements.txt"]),
     "tests/trinity_full/requirements.txt": Environment(
         ["tests/trinity_full/requirements.txt"],
@@ -92,7 +102,7 @@ ENVIRONMENTS |= {
 
 def pins(files: Sequence[str]) -> dict[str, str | None]:
     """The version of each distribution, None for one that is not pinned."""
-    lines = [line.partition(" #")[0].strip() for file in files for line in (ROOT / file).read_text().splitlines()]
+    lines = [line.partition(" #")[0].strip(" \\") for file in files for line in (ROOT / file).read_text().splitlines()]
     wanted = [Requirement(line) for line in lines if line and not line.startswith(("#", "-"))]
     return {
         canonicalize_name(each.name): next((pin.version for pin in each.specifier if pin.operator == "=="), None)
@@ -155,7 +165,9 @@ def test_each_environment_file_is_known() -> None:
             "constraints*.txt",
             "tests/**/*requirements*.txt",
             "tests/clients/**/*.txt",
+            "deploy/*.txt",
             "deploy/docker/*.txt",
+            "locks/*.txt",
             "benchmarks/peers/*.txt",
         )
         for path in ROOT.glob(pattern)
@@ -177,7 +189,7 @@ def test_an_environment_has_versions_that_our_distribution_allows(name: str) -> 
     used = imported(environment)
     for wanted in declared(environment.extras or ()):
         key = canonicalize_name(wanted.name)
-        if environment.extras is None and key not in used:
+        if (environment.extras is None and key not in used) or key in environment.apart:
             continue
         version = have.get(key)
         assert version is not None, f"{name}: expected {wanted}, found nothing pinned"

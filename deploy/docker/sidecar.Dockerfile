@@ -4,25 +4,28 @@
 ARG BASE=python:3.11.13-slim-bookworm
 
 FROM ${BASE} AS build
+# postgres, embedded, or both with a space between.
 ARG EXTRAS=""
-# PyTorch's builds without CUDA (some GB less); pip prefers 2.13.0+cpu to 2.13.0.
+# torch alone comes from here: PyTorch's builds without CUDA (some GB less).
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-RUN pip install hatchling==1.27.0 hatch-fancy-pypi-readme==25.1.0 && python -m venv /opt/slipstream
-# The dependencies first, with an empty package: a change of the source leaves this layer, with torch in it, as it is.
-COPY constraints.txt pyproject.toml README.md LICENSE ./
-RUN mkdir -p service/slipstream overlays examples/first_hour \
-    && touch service/slipstream/__init__.py explorer.yaml trainer.yaml \
-    && pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
-    && /opt/slipstream/bin/pip install --constraint constraints.txt --extra-index-url "${TORCH_INDEX}" \
-        "slipstream-sidecar[${EXTRAS}] @ file://$(echo /wheel/*.whl)"
+# The dependencies first: a change of the source leaves these layers, with torch in them, as they are. Each file that is
+# installed has a hash in a lock; the locks are whole, but for torch, which pip would ask a hash of without --no-deps.
+COPY constraints.txt ./
+COPY locks locks
+RUN pip install --require-hashes --requirement locks/build.txt && python -m venv /opt/slipstream
+RUN set --; for lock in sidecar ${EXTRAS}; do set -- "$@" --requirement "locks/$lock.txt"; done \
+    && /opt/slipstream/bin/pip install --no-deps --require-hashes "$@"
+RUN case " ${EXTRAS} " in *" embedded "*) /opt/slipstream/bin/pip install --no-deps --constraint constraints.txt \
+        --index-url "${TORCH_INDEX}" torch ;; esac
+COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY explorer.yaml trainer.yaml ./
 COPY overlays overlays
 COPY examples/first_hour examples/first_hour
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel . \
-    && /opt/slipstream/bin/pip install --no-deps --force-reinstall /wheel/*.whl \
+    && /opt/slipstream/bin/pip install --no-deps /wheel/*.whl \
     && /opt/slipstream/bin/pip check
 
 FROM ${BASE}

@@ -6,10 +6,10 @@ ARG BASE=python:3.11.13-slim-bookworm
 FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-RUN pip install hatchling==1.27.0 hatch-fancy-pypi-readme==25.1.0 && python -m venv /opt/slipstream
-# The file names every package of the environment: pip resolves nothing (it would find no solution, see docs/trinity.md).
-COPY deploy/docker/constraints-trinity.txt ./
-RUN /opt/slipstream/bin/pip install --no-deps --requirement constraints-trinity.txt
+COPY locks/build.txt locks/trinity.txt locks/
+RUN pip install --require-hashes --requirement locks/build.txt && python -m venv /opt/slipstream
+# The lock names every package of the environment: pip resolves nothing (it would find no solution, see docs/trinity.md).
+RUN /opt/slipstream/bin/pip install --no-deps --require-hashes --requirement locks/trinity.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY explorer.yaml trainer.yaml ./

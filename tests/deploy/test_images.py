@@ -73,7 +73,9 @@ def test_it_runs_as_nobody_in_particular_in_exec_form(dockerfile: Path) -> None:
 @each_image
 def test_base_and_labels_are_said(dockerfile: Path) -> None:
     [base] = {rest for name, rest in instructions(dockerfile) if name == "ARG" and rest.startswith("BASE=")}
+    base, _, digest = base.partition("@")
     assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"|sha256:[0-9a-f]{64}", digest)
     [labels] = values(dockerfile, "LABEL")
     said = dict(re.findall(r'org\.opencontainers\.image\.([\w.]+)="([^"]*)"', labels))
     assert said["base.name"].endswith(base.removeprefix("BASE="))
