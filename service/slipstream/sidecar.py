@@ -112,7 +112,13 @@ class Sidecar:
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
         self.deliveries = Deliveries(context)
-        retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
+        retention = Retention(
+            self.database,
+            self.metrics,
+            retention=settings.capture.retention,
+            audit_retention=settings.audit.retention,
+            clock=time.time,
+        )
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.

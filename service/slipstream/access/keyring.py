@@ -121,7 +121,7 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
 
 def _scope(key: ApiKey) -> Scope:
     admin = "admin" in key.roles
-    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin)
+    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin, key=key.name)
 
 
 def _mark(path: Path) -> _Seen:

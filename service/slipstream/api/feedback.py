@@ -11,10 +11,11 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.scope import ScopeDep, reference
+from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
-from slipstream.store import feedback, feedback_views
+from slipstream.store import audit, feedback, feedback_views
+from slipstream.store.audit import Action, Write
 from slipstream.store.feedback import Kind, NewFeedback
 
 router = APIRouter(tags=["feedback"])
@@ -94,9 +95,11 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep, scope: ScopeDep
         comment=None if body.comment is None else sidecar.redactor.redact(body.comment),
         source=None if body.source is None else sidecar.redactor.redact(body.source),
     )
+    now = time.time()
     async with sidecar.database.write() as session:
         refs = [await reference(session, scope, kind, name) for name in dict.fromkeys(names)]
-        rescore = await feedback.add(session, replace(new, refs=tuple(refs)), time.time())
+        rescore = await feedback.add(session, replace(new, refs=tuple(refs)), now)
+        await audit.note(session, Write(Action.FEEDBACK, new.id, kind, refs), author(scope), now)
     sidecar.metrics.feedback.inc()
     if rescore:
         sidecar.rescore()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 import structlog
 
 from slipstream.access.carried import Carried, bearer, carried, password
@@ -18,7 +19,7 @@ from slipstream.access.keys import KEY
 from slipstream.access.ledger import NOBODY, Book
 from slipstream.access.rebinding import foreign_host
 from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
-from slipstream.access.scope import EVERYTHING, LEAST, Scope
+from slipstream.access.scope import EVERYTHING, FACADE, LEAST, Scope
 from slipstream.http.headers import Headers
 from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Request
@@ -103,7 +104,10 @@ class Guard:
         path = _PRODUCTIONS if productions else control_path(request.target)
         facade = self._facade_key is not None and is_facade(path)
         opened = facade and self._opens_facade(request.headers)
-        answer: Admitted | Refusal = FREELY if self._keyring is None else _KEYLESS
+        keyless = FREELY if self._keyring is None else _KEYLESS
+        answer: Admitted | Refusal = keyless
+        if opened:
+            answer = Admitted(msgspec.structs.replace(keyless.scope, key=FACADE))
         foreign = foreign_host(request.headers) if self._on_trust else None
         if foreign is not None:
             self._book.counts(NOBODY, "forbidden")

@@ -223,6 +223,12 @@ class Facade(_Section):
     max_body: ByteSize = 16 * 1024**2
 
 
+class Audit(_Section):
+    """Time for which the audit keeps who wrote; in whole days of UTC, the last one to its end."""
+
+    retention: Annotated[Duration, Field(ge=86400)] = 365 * 86400.0
+
+
 class Log(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
@@ -239,6 +245,7 @@ class Settings(BaseSettings):
     production: Production = Production()
     explorer: Explorer = Explorer()
     store: Store = Store()
+    audit: Audit = Audit()
     capture: Capture = Capture()
     selection: SelectionSettings = SelectionSettings.model_validate({"sampling": {"rate": 0.1}})
     runs: Runs = Runs()
