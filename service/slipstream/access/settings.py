@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,7 @@ from slipstream.config.problems import describe
 from slipstream.errors import ConfigError
 from slipstream.tenants import NAME as TENANT
 
-Role = Literal["proxy", "feedback", "admin", "metrics"]
+Role = Literal["proxy", "feedback", "runs", "admin", "metrics"]
 
 _HIDDEN = "; found a value that is not shown here"
 
@@ -34,7 +34,7 @@ _FIELD_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 def _not_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
     if not roles:
-        raise ValueError("one or more of proxy, feedback, admin, metrics")
+        raise ValueError(f"one or more of {', '.join(get_args(Role))}")
     return roles
 
 
