@@ -83,6 +83,7 @@ class Metrics:
             "slipstream_policy_version", "The version that the Explorer serves", registry=registry
         )
         self.explorer_up = Gauge("slipstream_explorer_up", "1 when the Explorer answers", registry=registry)
+        self.keys = Gauge("slipstream_keys", "API keys, by whether they expire", ["state"], registry=registry)
         self.tasks = Gauge("slipstream_training_tasks", "Tasks of asyncio that live", registry=registry)
         self.problems = Gauge(
             "slipstream_problems", "1 where the sidecar sees this problem now", ["code"], registry=registry

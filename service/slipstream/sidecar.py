@@ -20,6 +20,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
 from slipstream import memory, shutdown
+from slipstream.access.expiry import KeyExpiry
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
@@ -79,6 +80,7 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
         self._dropped_before = 0
+        self.key_expiry = KeyExpiry(settings.access, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
@@ -247,6 +249,8 @@ class Sidecar:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.replays_open.set(await replays.open_now(session))
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
+        for state, count in self.key_expiry.counts().items():
+            self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
         dropped = self.counters.dropped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -63,6 +64,17 @@ def _as_network(value: Any) -> Any:
         raise ValueError("a network such as 10.0.0.0/8, or an address") from error
 
 
+def _as_time(value: Any) -> Any:
+    """A time with its offset: without one it would mean another moment on another machine."""
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        time = None
+    if value is not None and (not isinstance(time, datetime) or time.tzinfo is None):
+        raise ValueError("a date and a time with its offset, such as 2027-01-31T00:00:00Z")
+    return time
+
+
 class ApiKey(BaseModel):
     """One key: what it is called in metrics and logs, and what it may do. Of a plain `key` only the hash is kept.
 
@@ -73,6 +85,7 @@ class ApiKey(BaseModel):
             admin all tenants.
         capture: whether its calls may be stored.
         requests_per_minute: None for as many as come.
+        expires: from when it is refused; None for never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,6 +97,7 @@ class ApiKey(BaseModel):
     tenant: Annotated[str | None, Field(pattern=TENANT)] = None
     capture: bool = True
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
+    expires: Annotated[datetime | None, BeforeValidator(_as_time)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -102,19 +116,22 @@ class ApiKey(BaseModel):
         return given
 
 
-def entry(name: str, roles: Sequence[str], hash_: str, tenant: str | None = None) -> str:
+def entry(
+    name: str, roles: Sequence[str], hash_: str, tenant: str | None = None, expires: datetime | None = None
+) -> str:
     """A line of `access.keys`, in YAML.
 
     Raises:
         ConfigError: there is no such role, or a name cannot be one.
     """
-    given = {"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_, "tenant": tenant}
+    given = {"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_, "tenant": tenant, "expires": expires}
     try:
         key = ApiKey.model_validate(given)
     except ValidationError as error:
         raise ConfigError(*describe(error, ApiKey, {})) from None
     of_tenant = "" if key.tenant is None else f'tenant: "{key.tenant}", '
-    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], {of_tenant}hash: "{key.hash}"}}'
+    until = "" if key.expires is None else f"expires: {key.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, "
+    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], {of_tenant}{until}hash: "{key.hash}"}}'
 
 
 def _told_apart(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:

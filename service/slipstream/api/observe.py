@@ -115,5 +115,6 @@ async def _look(
         store_full=sidecar.capture.store_full,
         health=recently,
         outcomes=sidecar.outcomes.outcomes(),
+        expiring=sidecar.key_expiry.expiring(tenant),
     )
     return recently, live.problems(moment)

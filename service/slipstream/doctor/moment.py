@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slipstream.access.expiry import Expiring
 from slipstream.capture.outcomes import Outcomes
 from slipstream.settings.sidecar import Settings
 from slipstream.store.health import Health
@@ -24,6 +26,7 @@ class Moment:
         waiting: exchanges that are not stored as calls yet.
         store_full: nothing is captured, for want of room.
         outcomes: what became of the calls of the last minutes.
+        expiring: keys that expire soon, or have expired.
     """
 
     now: float
@@ -41,6 +44,7 @@ class Moment:
     store_full: bool
     health: Health
     outcomes: Outcomes = field(default_factory=Outcomes)
+    expiring: Sequence[Expiring] = ()
 
     @property
     def batch(self) -> int:

@@ -40,6 +40,7 @@ _MISSING = (
     "stays in Authorization."
 )
 _UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
+_EXPIRED = "Slipstream: this key (%s) expired at %s; ask the operator of the sidecar for a new one."
 _SEVERAL = "Slipstream: two different keys in one request; send one."
 _IN_ADDRESS = "Slipstream: a key in an address ends up in logs: send it in a header, and have this one replaced."
 _NO_PRODUCTION_KEY = (
@@ -80,14 +81,18 @@ class Guard:
     Args:
         settings: of the whole sidecar.
         keyring: None where no key is asked for.
+        clock: Unix seconds.
     """
 
-    def __init__(self, settings: Settings, keyring: Keyring | None, book: Book) -> None:
+    def __init__(
+        self, settings: Settings, keyring: Keyring | None, book: Book, clock: Callable[[], float] = time.time
+    ) -> None:
         facade_key = settings.facade.api_key
         self._facade_key = None if facade_key is None else facade_key.get_secret_value().encode()
         self._production_has_a_key = settings.production.api_key is not None
         self._keyring = keyring
         self._book = book
+        self._clock = clock
         self._forwarded = Forwarded(settings.access.trusted_proxies)
         self._on_trust = settings.access.on_trust
         self._quiet_until = 0.0
@@ -139,6 +144,8 @@ class Guard:
         key = keyring.holder(*found.keys)
         if key is None:
             return self._unauthorized("slipstream_key_unknown", _UNKNOWN)
+        if key.expires is not None and self._clock() >= key.expires:
+            return self._unauthorized("slipstream_key_expired", _EXPIRED % (key.name, _as_utc(key.expires)))
         roles = roles_for(request.method, path)
         if key.roles.isdisjoint(roles):
             self._book.counts(key.name, "forbidden")
@@ -173,6 +180,10 @@ class Guard:
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET
             _log.warning("access_refused", status=refusal.status, reason=refusal.code, caller=caller)
+
+
+def _as_utc(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def guard_for(settings: Settings, book: Book) -> Guard | None:
