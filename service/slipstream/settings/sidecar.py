@@ -208,6 +208,8 @@ class Limits(_Section):
     body_timeout: PositiveDuration = 60.0
     answer_timeout: PositiveDuration = 900.0
     keep_alive: PositiveDuration = 75.0
+    address_requests: int = Field(default=1_000_000, ge=1)
+    address_failures: int = Field(default=600, ge=1)
     store_bytes: ByteSize = 100 * 1024**3
 
 
