@@ -28,7 +28,8 @@ from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tap import Exchange, Recording
 from slipstream.proxy.upstreams import control_route, production_route
-from slipstream.settings.sidecar import Limits, Production
+from slipstream.settings.production import Production
+from slipstream.settings.sidecar import Limits
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""

@@ -15,7 +15,8 @@ from slipstream.serve.shared import shared_in_memory
 from slipstream.serve.sockets import open_sockets
 from slipstream.serve.training import run_training
 from slipstream.serve.worker import run_worker
-from slipstream.settings.sidecar import Listen, Settings
+from slipstream.settings.listen import Listen
+from slipstream.settings.sidecar import Settings
 
 
 class _Server(uvicorn.Server):

@@ -1,7 +1,7 @@
 """Headers of proxies in front that name the caller, believed only from trusted proxies.
 
-They are passed on to production; limits count by the caller's address, and the log line of a refusal names it. Nobody is
-let in by it.
+They are passed on to production; limits count by the caller's address, and the log line of a refusal names it.
+They let nobody in.
 """
 
 from __future__ import annotations
