@@ -62,6 +62,15 @@ class Metrics:
         )
         self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator raised", registry=registry)
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
+        self.feedback_refused = Counter(
+            "slipstream_feedback_refused", "Feedback beyond feedback.per_key.rate", registry=registry
+        )
+        self.feedback_keys = Gauge(
+            "slipstream_feedback_keys",
+            "Keys that give feedback, beside the others",
+            ["state"],
+            registry=registry,
+        )
         self.facade_answers = Counter(
             "slipstream_facade_answers", "Answers of the policy to clients of the facade", ["state"], registry=registry
         )

@@ -183,5 +183,5 @@ def _uncaptured(moment: Moment) -> Iterator[Finding]:
 _CHECKS: tuple[Callable[[Moment], Iterator[Finding]], ...] = (
     _explorer, _trainer, _lost, _queues,
     live_results.selected, live_results.runs, live_results.groups, live_results.committed, _uncaptured,
-    live_callers.keys,
+    live_callers.keys, live_callers.feedback,
 )  # fmt: skip

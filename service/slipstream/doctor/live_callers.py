@@ -1,4 +1,4 @@
-"""Problems that the running sidecar sees with its callers: keys that expire."""
+"""Problems that the running sidecar sees with its callers: keys that expire, and feedback unlike the others'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ KEY_EXPIRES = Problem(
     fix="Add a new key, hand it out, and take the old one out of `access.keys` or `access.keys_file`: docs/access.md.",
 )
 
-PROBLEMS = (KEY_EXPIRES,)
+FEEDBACK_STANDS_OUT = Problem(
+    "live.feedback_stands_out",
+    "warning",
+    why="Whoever gives rewards decides what the policy learns. The rewards of this key differ strongly from those of "
+    "the others: it may judge by another measure, or try to mislead.",
+    fix="Look at its feedback (`slipstream audit --by NAME`). Until that is understood, lower its `weight` in "
+    "`feedback.keys`; 0 takes its effect.",
+)
+
+PROBLEMS = (KEY_EXPIRES, FEEDBACK_STANDS_OUT)
 
 
 def keys(moment: Moment) -> Iterator[Finding]:
@@ -28,3 +37,14 @@ def keys(moment: Moment) -> Iterator[Finding]:
     ]
     if told:
         yield KEY_EXPIRES.at("access.keys", "; ".join(told))
+
+
+def feedback(moment: Moment) -> Iterator[Finding]:
+    """Keys whose mean reward is far from that of the others."""
+    told = [
+        f"{each.key} gives {each.mean:.2f} on average ({each.posts} posts), others {each.usual:.2f}"
+        for each in moment.feedback
+        if each.state == "stands_out"
+    ]
+    if told:
+        yield FEEDBACK_STANDS_OUT.at("feedback.keys", "; ".join(told))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from slipstream.access.expiry import Expiring
 from slipstream.capture.outcomes import Outcomes
 from slipstream.settings.sidecar import Settings
+from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health
 
 _ASSUMED_BATCH = 256
@@ -27,6 +28,7 @@ class Moment:
         store_full: nothing is captured, for want of room.
         outcomes: what became of the calls of the last minutes.
         expiring: keys that expire soon, or have expired.
+        feedback: what each key gives, compared with the others.
     """
 
     now: float
@@ -45,6 +47,7 @@ class Moment:
     health: Health
     outcomes: Outcomes = field(default_factory=Outcomes)
     expiring: Sequence[Expiring] = ()
+    feedback: Sequence[KeyFeedback] = ()
 
     @property
     def batch(self) -> int:

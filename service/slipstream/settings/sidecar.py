@@ -22,6 +22,7 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
 from slipstream.settings.production import Production
 from slipstream.settings.section import Section
@@ -212,6 +213,7 @@ class Settings(BaseSettings):
     selection: SelectionSettings = SelectionSettings.model_validate({"sampling": {"rate": 0.1}})
     runs: Runs = Runs()
     rewards: RewardsSettings = Field(default_factory=RewardsSettings)
+    feedback: Feedback = Feedback()
     commit: Commit = Commit()
     facade: Facade = Facade()
     limits: Limits = Limits()

@@ -1,4 +1,4 @@
-"""An audit of writes, which the database itself lets nobody change"""
+"""An audit of writes, which the database itself lets nobody change; and whose key gave a feedback"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -44,6 +44,10 @@ def upgrade() -> None:
         sa.Column("before", sa.Float(), primary_key=True),
         sa.Column("at", sa.Float(), nullable=False),
     )
+    op.add_column("feedback", sa.Column("key", sa.String(64)))
+    op.add_column("feedback", sa.Column("named", sa.Integer(), nullable=False, server_default="1"))
+    op.add_column("feedback", sa.Column("counts_as", sa.Float()))
+    op.create_index("ix_feedback_key", "feedback", ["key", "created_at"])
     if op.get_bind().dialect.name == "sqlite":
         pruned = "OLD.at < (SELECT max(before) FROM audit_prunings)"
         for table in _TABLES:
@@ -62,6 +66,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.drop_index("ix_feedback_key", "feedback")
+    for column in ("key", "named", "counts_as"):
+        op.drop_column("feedback", column)
     for table in _TABLES:
         op.drop_table(table)
     if op.get_bind().dialect.name != "sqlite":
