@@ -100,6 +100,7 @@ class Sidecar:
             model=settings.explorer.model,
             chat_timeout=settings.runs.timeout,
             connect_timeout=settings.explorer.connect_timeout,
+            tls=settings.explorer.tls,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -21,6 +20,7 @@ from pydantic import (
 )
 
 from slipstream.access.keys import KEY, as_hash
+from slipstream.config.file_path import FilePath
 from slipstream.config.problems import describe
 from slipstream.errors import ConfigError
 from slipstream.tenants import NAME as TENANT
@@ -43,12 +43,6 @@ def _is_hash(text: str) -> str:
     if not _HASH.fullmatch(text):  # it may be a key in the wrong place
         raise ValueError("sha256: and 64 hexadecimal digits, as `slipstream key new` prints them" + _HIDDEN)
     return text
-
-
-def _as_path(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | Path):
-        raise ValueError("the path of a file")
-    return Path(value) if value else None
 
 
 def _is_field_name(text: str) -> str:
@@ -160,7 +154,7 @@ class Access(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys: ApiKeys = ()
-    keys_file: Annotated[Path | None, BeforeValidator(_as_path)] = None
+    keys_file: FilePath = None
     insecure: bool = False
     identity_headers: tuple[Annotated[str, AfterValidator(_is_field_name)], ...] = ()
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slipstream.settings.parts import Section
+from slipstream.settings.section import Section
 
 
 class KeyFeedback(Section):

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 
+from slipstream.config.file_path import FilePath
 from slipstream.settings.section import Section
 
 
+class ListenTls(Section):
+    """Files of TLS towards agents, in PEM. With `client_ca` clients need a certificate of one of these authorities."""
+
+    certificate: Path
+    key: Path
+    client_ca: FilePath = None
+
+
 class Listen(Section):
-    """Address on which the sidecar listens; written `host:port`, an IPv6 host in brackets."""
+    """Address on which the sidecar listens; written `host:port`, an IPv6 host in brackets, or with its parts."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8100, ge=0, le=65535)
+    tls: ListenTls | None = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -22,7 +33,8 @@ class Listen(Section):
     def url(self) -> str:
         """Return its URL for a program on the same machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound here
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.cron import CronExpression, TimeZone, longest_gap
 from slipstream.config.encryption_key import read_key
+from slipstream.config.file_path import FilePath
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
+from slipstream.http.connect import ClientTls
 from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
@@ -46,7 +48,7 @@ class Explorer(Section):
     So does `algorithm_type`, the Explorer's own: it tells which groups have nothing to be compared with.
     `history_url` is the database of its recorded chats, for the facade to repair what a restart lost. Those who ask the
     policy through the sidecar know it by `served_model_name`. `redact`: what they ask is redacted by `capture.redact`
-    before the Explorer gets it.
+    before the Explorer gets it. `ca`, `certificate` and `key`: files of TLS towards it.
     """
 
     base_url: BaseUrl = "http://127.0.0.1:8010"
@@ -59,6 +61,29 @@ class Explorer(Section):
     train_batch_size: Annotated[int, Field(ge=1)] | None = None
     algorithm_type: Annotated[str | None, EmptyIsNone] = None
     history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
+    ca: FilePath = None
+    certificate: FilePath = None
+    key: FilePath = None
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key, both or neither")
+        if (self.ca or self.certificate) and not self.base_url.startswith("https:"):
+            raise ValueError("a base_url that begins with https://, as ca or certificate is given")
+        if self.tls is not None:
+            try:
+                self.tls.context()
+            except OSError as error:
+                raise ValueError(f"files in PEM as ca, certificate and key that can be used ({error})") from None
+        return self
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """Return the files of TLS towards it; None for the system's authorities and no certificate."""
+        if self.ca is None and self.certificate is None:
+            return None
+        return ClientTls(self.ca, self.certificate, self.key)
 
 
 def _listed(value: Any) -> Any:
