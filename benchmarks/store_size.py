@@ -155,7 +155,13 @@ async def _round(store: _Store, rng: random.Random) -> None:
 async def _sweep(store: _Store) -> None:
     """Have the oldest thousand tasks due, and delete them as the sidecar does."""
     due = await store.value("SELECT updated_at FROM tasks ORDER BY updated_at LIMIT 1 OFFSET :many", many=_SWEEP)
-    retention = Retention(store.sidecar.database, Metrics(CollectorRegistry()), retention=0.0, clock=lambda: due)
+    retention = Retention(
+        store.sidecar.database,
+        Metrics(CollectorRegistry()),
+        retention=0.0,
+        audit_retention=365 * 86400.0,
+        clock=lambda: due,
+    )
     async with store.timed(f"retention sweep, {_SWEEP} tasks"):
         while await retention.step():
             pass

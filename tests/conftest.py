@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,11 +72,14 @@ def run_loop(store_url: str) -> RunLoop:
     """Start the whole loop with settings given as sections: `run_loop(runs={"repeat_time": 2})`.
 
     Everything is selected, and each run gets the reward 0.5, unless a section says otherwise. The store is one for the
-    whole test, so that a second start finds what the first one left. A scripted Explorer of one's own goes first.
+    whole test, so that a second start finds what the first one left. A scripted Explorer of one's own goes first;
+    `verify` is the client's part of TLS.
     """
 
     @asynccontextmanager
-    async def start(explorer: ScriptedExplorer | None = None, /, **sections: Any) -> AsyncIterator[Loop]:
+    async def start(
+        explorer: ScriptedExplorer | None = None, /, verify: ssl.SSLContext | bool = True, **sections: Any
+    ) -> AsyncIterator[Loop]:
         explorer = explorer or ScriptedExplorer()
         async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
             settings = Settings.model_validate(
@@ -94,8 +98,8 @@ def run_loop(store_url: str) -> RunLoop:
                 }
             )
             async with (
-                sidecar(settings) as url,
-                httpx.AsyncClient(base_url=url, timeout=30) as client,
+                sidecar(settings, verify) as url,
+                httpx.AsyncClient(base_url=url, timeout=30, verify=verify) as client,
             ):
                 yield Loop(url, explorer, client)
 

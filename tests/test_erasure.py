@@ -265,7 +265,9 @@ async def test_what_a_long_delivery_holds_is_deleted_by_a_later_sweep(run_loop: 
         await loop.commit()
     database = Database(store_url)
     await database.open()
-    retention = Retention(database, Metrics(CollectorRegistry()), retention=86400.0, clock=time.time)
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=86400.0, audit_retention=365 * 86400.0, clock=time.time
+    )
     async with database.write() as session:
         await session.execute(text("UPDATE groups SET state = 'committing'"))  # as it was a moment ago
         found = await erasure.erase(session, "session_id", SESSION, time.time())

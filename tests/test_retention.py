@@ -37,7 +37,9 @@ async def _count(database: Database, table: str) -> int:
 
 async def test_a_sweep_deletes_all_that_is_due_in_batches(database: Database) -> None:
     """A thousand tasks, with what hangs on them: half of them are older than half a day."""
-    half = Retention(database, Metrics(CollectorRegistry()), retention=43200.0, clock=time.time)
+    half = Retention(
+        database, Metrics(CollectorRegistry()), retention=43200.0, audit_retention=365 * 86400.0, clock=time.time
+    )
     left = [await _count(database, "tasks")]
     with capture_logs() as logs:
         while await half.step():
@@ -65,7 +67,9 @@ async def test_a_sweep_takes_any_amount_of_feedback(database: Database) -> None:
             {"many": many},
         )
     before = await _count(database, "feedback")
-    retention = Retention(database, Metrics(CollectorRegistry()), retention=2 * 86400.0, clock=time.time)
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=2 * 86400.0, audit_retention=365 * 86400.0, clock=time.time
+    )
     assert await retention.step() is True
     assert await _count(database, "feedback") == before - 200
     await database.close()
@@ -104,7 +108,9 @@ async def test_no_byte_of_what_is_past_its_retention_is_left_in_the_files(run_lo
     async with database.write() as session:
         await session.execute(text(f"UPDATE tasks SET updated_at = {long_ago} WHERE id LIKE 'old-%'"))
         await session.execute(text(f"UPDATE feedback SET created_at = {long_ago} WHERE comment LIKE '%{marker}%'"))
-    retention = Retention(database, Metrics(CollectorRegistry()), retention=86400.0, clock=time.time)
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=86400.0, audit_retention=365 * 86400.0, clock=time.time
+    )
     while await retention.step():
         pass
     for sign in (f"I am {marker}", f"thanks, says {marker}", f'"{marker} 1'):

@@ -62,6 +62,15 @@ class Metrics:
         )
         self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator raised", registry=registry)
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
+        self.feedback_refused = Counter(
+            "slipstream_feedback_refused", "Feedback beyond feedback.per_key.rate", registry=registry
+        )
+        self.feedback_keys = Gauge(
+            "slipstream_feedback_keys",
+            "Keys that give feedback, beside the others",
+            ["state"],
+            registry=registry,
+        )
         self.facade_answers = Counter(
             "slipstream_facade_answers", "Answers of the policy to clients of the facade", ["state"], registry=registry
         )
@@ -83,6 +92,7 @@ class Metrics:
             "slipstream_policy_version", "The version that the Explorer serves", registry=registry
         )
         self.explorer_up = Gauge("slipstream_explorer_up", "1 when the Explorer answers", registry=registry)
+        self.keys = Gauge("slipstream_keys", "API keys, by whether they expire", ["state"], registry=registry)
         self.tasks = Gauge("slipstream_training_tasks", "Tasks of asyncio that live", registry=registry)
         self.problems = Gauge(
             "slipstream_problems", "1 where the sidecar sees this problem now", ["code"], registry=registry

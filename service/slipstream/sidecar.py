@@ -20,6 +20,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
 from slipstream import memory, shutdown
+from slipstream.access.expiry import KeyExpiry
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
@@ -79,6 +80,7 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
         self._dropped_before = 0
+        self.key_expiry = KeyExpiry(settings.access, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
@@ -98,6 +100,7 @@ class Sidecar:
             model=settings.explorer.model,
             chat_timeout=settings.runs.timeout,
             connect_timeout=settings.explorer.connect_timeout,
+            tls=settings.explorer.tls,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
         self.redactor = Redactor(settings.capture.redact)
@@ -112,7 +115,13 @@ class Sidecar:
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
         self.deliveries = Deliveries(context)
-        retention = Retention(self.database, self.metrics, retention=settings.capture.retention, clock=time.time)
+        retention = Retention(
+            self.database,
+            self.metrics,
+            retention=settings.capture.retention,
+            audit_retention=settings.audit.retention,
+            clock=time.time,
+        )
         clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
@@ -241,6 +250,8 @@ class Sidecar:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.replays_open.set(await replays.open_now(session))
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
+        for state, count in self.key_expiry.counts().items():
+            self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
         dropped = self.counters.dropped

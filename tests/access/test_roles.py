@@ -15,21 +15,26 @@ from slipstream.access.roles import control_path, roles_for
 
 OPEN = {("GET", "/readyz"), ("GET", "/healthz")}
 
-PROXY = {
-    ("POST", "/v1/chat/completions"),
-    ("GET", "/v1/models"),
+PROXY = {("POST", "/v1/chat/completions"), ("GET", "/v1/models")}
+RUNS = {
     ("POST", "/runs/{task_id}"),
     ("GET", "/runs/{task_id}"),
     ("POST", "/runs/{task_id}/{run_id}/v1/chat/completions"),
     ("GET", "/runs/{task_id}/{run_id}/v1/models"),
 }
+COMMIT = {("POST", "/commit")}
 BOTH = {("POST", "/runs/{task_id}/{run_id}/finish")}
 FEEDBACK = {("POST", "/feedback"), ("GET", "/feedback/{feedback_id}"), ("POST", "/marks")}
 METRICS = {("GET", "/metrics"), ("GET", "/status"), ("GET", "/tasks")}
 LOOKED_UP = {("GET", "/tasks/{task_id}"), ("GET", "/calls/{msg_id}")}
 """By who knows an id; `tests/test_task_routes.py` looks at what each key sees there."""
 
-ALLOWED = {"proxy": PROXY | BOTH, "feedback": FEEDBACK | BOTH | LOOKED_UP, "metrics": METRICS | LOOKED_UP}
+ALLOWED = {
+    "proxy": PROXY | RUNS | BOTH,
+    "feedback": FEEDBACK | BOTH | LOOKED_UP,
+    "runs": RUNS | BOTH | COMMIT,
+    "metrics": METRICS | LOOKED_UP,
+}
 
 
 def routes(schema: dict[str, Any]) -> list[tuple[str, str]]:
@@ -49,7 +54,7 @@ async def test_each_role_may_do_what_is_its_own_and_nothing_else(run_guarded: Ru
         client = guarded.loop.client
         schema = (await client.get("/openapi.json", headers=guarded.key("admin"))).json()
         named = set(routes(schema))
-        assert named >= PROXY | BOTH | FEEDBACK | METRICS | LOOKED_UP | OPEN, (
+        assert named >= PROXY | RUNS | COMMIT | BOTH | FEEDBACK | METRICS | LOOKED_UP | OPEN, (
             "a route was renamed: rename it here as well"
         )
         wrong: list[str] = []
@@ -73,7 +78,7 @@ async def test_what_is_refused_is_said_in_openais_format(run_guarded: RunGuarded
         error = response.json()["error"]
         assert error["code"] == "slipstream_key_missing"
         assert "x-slipstream-key" in error["message"]
-        response = await client.post("/commit", headers=guarded.key("proxy"))
+        response = await client.delete("/data", headers=guarded.key("proxy"))
         assert response.status_code == 403
         assert response.json()["error"] == {
             "message": "Slipstream: this needs a key with the role admin; this one (proxy) has proxy",
@@ -123,11 +128,13 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
 @pytest.mark.parametrize(
     ("method", "path", "roles"),
     [
-        (b"POST", "/runs/t/0/finish", {"proxy", "feedback", "admin"}),
-        (b"POST", "/runs/a/b/0/finish", {"proxy", "feedback", "admin"}),
-        (b"POST", "/runs/t/finish", {"proxy", "admin"}),  # opens runs of a task of this name
-        (b"GET", "/runs/t/0/finish", {"proxy", "admin"}),
-        (b"POST", "/runs/t/x/finish", {"proxy", "admin"}),
+        (b"POST", "/runs/t/0/finish", {"proxy", "feedback", "runs", "admin"}),
+        (b"POST", "/runs/a/b/0/finish", {"proxy", "feedback", "runs", "admin"}),
+        (b"POST", "/runs/t/finish", {"proxy", "runs", "admin"}),  # opens runs of a task of this name
+        (b"GET", "/runs/t/0/finish", {"proxy", "runs", "admin"}),
+        (b"POST", "/runs/t/x/finish", {"proxy", "runs", "admin"}),
+        (b"GET", "/commit", {"admin"}),
+        (b"POST", "/commit/", {"admin"}),
         (b"DELETE", "/metrics", {"admin"}),
         (b"POST", "/status", {"admin"}),
         (b"GET", "/metrics\n", {"admin"}),

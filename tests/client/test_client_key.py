@@ -21,10 +21,11 @@ import slipstream_client as slipstream
 from slipstream.access.keys import as_hash, new_key
 from slipstream_client.context import Context, Replay, entered
 
-AGENT, ADMIN, STRANGER = new_key(), new_key(), new_key()
+AGENT, TRAINED, ADMIN, STRANGER = new_key(), new_key(), new_key(), new_key()
 ACCESS = {
     "keys": [
         {"name": "agent", "roles": ["proxy", "feedback"], "hash": as_hash(AGENT)},
+        {"name": "trained-agent", "roles": ["proxy", "runs"], "hash": as_hash(TRAINED)},
         {"name": "admin", "roles": ["admin"], "hash": as_hash(ADMIN)},
     ]
 }
@@ -67,6 +68,26 @@ async def test_runs_and_their_calls_carry_it(run_guarded) -> None:
             async with slipstream.async_openai() as sdk:
                 await sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
         assert len(loop.explorer.chats) == 1
+
+
+async def test_a_runner_needs_no_admin_key(run_guarded) -> None:
+    async with run_guarded() as loop:
+        slipstream.configure(loop.url, api_key=TRAINED)
+        runner = slipstream.TrainingRunner(slipstream.SamplingRate(1.0), lambda run: 1.0, repeat_time=2)
+
+        @runner.agent
+        def agent(question: str) -> str:
+            messages = [{"role": "user", "content": question}]
+            with slipstream.openai(api_key="production's") as sdk:
+                return str(sdk.chat.completions.create(model="prod", messages=messages).choices[0].message.content)
+
+        runner.start()
+        await asyncio.to_thread(agent, "hello")
+        await asyncio.to_thread(runner.stop)
+        assert runner.stats.dropped == {}
+        assert sum(len(commit) for commit in loop.explorer.committed) == 2, "its stop() has committed both runs"
+        audit = (await loop.client.get("/audit")).json()["entries"]
+        assert {each["key"] for each in audit} == {"trained-agent"}
 
 
 async def test_it_goes_nowhere_else_not_even_after_a_redirect() -> None:
@@ -121,7 +142,7 @@ async def test_what_is_refused_says_what_to_set(run_guarded, ask, caplog: pytest
             await asyncio.to_thread(slipstream.commit)
         assert STRANGER not in str(refused.value)
         slipstream.configure(loop.url, api_key=AGENT)
-        with pytest.raises(slipstream.SidecarRefused, match=r"403 .*the role admin"):
+        with pytest.raises(slipstream.SidecarRefused, match=r"403 .*the role runs or admin"):
             await asyncio.to_thread(slipstream.commit)
         slipstream.configure(loop.url, api_key=ADMIN)
         await asyncio.to_thread(slipstream.commit)

@@ -85,7 +85,7 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "production.base_url: expected 'http' or 'https'; found \"ftp://x/v1\"",
         'production.idle_timeout: expected a duration from 0 such as 300, "100ms", "300s", "5m", "24h" or "7d"; '
         'found "5 parsecs"',
-        "production.apikey: unknown key; known here: base_url, api_key, connect_timeout, first_byte_timeout, "
+        "production.apikey: unknown key; known here: base_url, api_key, paths, connect_timeout, first_byte_timeout, "
         "idle_timeout",
         "explorer.base_url: expected a URL without user name and password; found a value that is not shown here",
         "store.url: expected a database URL that starts with sqlite+aiosqlite:// or postgresql+asyncpg://; "
@@ -103,8 +103,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "commit.max_pending: expected greater than or equal to 1; found 0",
         'commit.on_shutdown: expected a valid boolean, unable to interpret input; found "perhaps"',
         "log.level: expected 'debug', 'info', 'warning' or 'error'; found \"loud\"",
-        "lisen: unknown key; known here: listen, access, proxy, production, explorer, store, capture, selection, "
-        "runs, rewards, commit, facade, limits, log",
+        "lisen: unknown key; known here: listen, access, proxy, production, explorer, store, audit, capture, "
+        "selection, runs, rewards, feedback, commit, facade, limits, log",
     )
 
 

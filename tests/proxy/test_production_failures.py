@@ -13,7 +13,7 @@ from slipstream.errors import ConfigError
 from slipstream.http.connect import Connector
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.upstreams import production_route
-from slipstream.settings.sidecar import Production
+from slipstream.settings.production import Production
 
 
 async def test_refused_connection_is_a_502_in_openais_format() -> None:

@@ -27,8 +27,11 @@ from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tap import Exchange, Recording
+from slipstream.proxy.tls import Certificates
 from slipstream.proxy.upstreams import control_route, production_route
-from slipstream.settings.sidecar import Limits, Production
+from slipstream.settings.listen import ListenTls
+from slipstream.settings.production import Production
+from slipstream.settings.sidecar import Limits
 
 LIMIT = 10.0
 """Seconds that any wait in these tests may take before it fails."""
@@ -144,6 +147,7 @@ async def sidecar(
     scheme: str = "http",
     limits: dict[str, Any] | None = None,
     control: Path | None = None,
+    tls: ListenTls | None = None,
     **production: Any,
 ) -> AsyncIterator[Sidecar]:
     """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below."""
@@ -166,7 +170,7 @@ async def sidecar(
             )
 
             async def main() -> None:
-                await serve_agents(gateway, [listener], stop)
+                await serve_agents(gateway, [listener], stop, certificates=tls and Certificates(tls))
                 if isinstance(tap, Sender):
                     await tap.drain(LIMIT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from slipstream.serve.shared import shared_in_memory
 from slipstream.serve.sockets import open_sockets
 from slipstream.serve.training import run_training
 from slipstream.serve.worker import run_worker
-from slipstream.settings.sidecar import Listen, Settings
+from slipstream.settings.sidecar import Settings
 
 
 class _Server(uvicorn.Server):
@@ -30,8 +31,13 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
-    """Serve an ASGI application on 127.0.0.1; yields its base URL. Port 0 takes a free one."""
+async def serving(app: Any, port: int = 0, **tls: Any) -> AsyncIterator[str]:
+    """Serve an ASGI application on 127.0.0.1; yields its base URL.
+
+    Args:
+        port: 0 takes a free one.
+        tls: uvicorn's options for it.
+    """
     server = _Server(
         uvicorn.Config(
             app,
@@ -45,32 +51,39 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
             log_level="error",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=2,
+            **tls,
         )
     )
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started or task.done())
         assert server.started, "the server did not start"
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.over.set()
         await task
 
 
 @asynccontextmanager
-async def sidecar(settings: Settings) -> AsyncIterator[str]:
-    """The whole sidecar on a free port, its processes' work in the test's own event loop; yields its URL."""
+async def sidecar(settings: Settings, verify: ssl.SSLContext | bool = True) -> AsyncIterator[str]:
+    """The whole sidecar on a free port, its processes' work in the test's own event loop; yields its URL.
+
+    `verify` is the client's part of TLS, where `listen.tls` asks for that.
+    """
     stop_worker, stop_training = Stop(grace=2), Stop()
     shared = shared_in_memory(1)
-    settings = settings.model_copy(update={"listen": Listen(host="127.0.0.1", port=0)})
+    settings = settings.model_copy(
+        update={"listen": settings.listen.model_copy(update={"host": "127.0.0.1", "port": 0})}
+    )
     with open_sockets(settings) as sockets:
         training = asyncio.create_task(run_training(settings, sockets, shared, stop_training))
         worker = asyncio.create_task(
             run_worker(settings, sockets.folder, sockets.agents, shared.take_row(), {}, stop_worker)
         )
-        url = f"http://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
+        scheme = "http" if settings.listen.tls is None else "https"
+        url = f"{scheme}://127.0.0.1:{sockets.agents[0].getsockname()[1]}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=15) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=15, verify=verify) as client:
                 answered = asyncio.create_task(client.get("/readyz"))
                 await asyncio.wait([answered, training], return_when=asyncio.FIRST_COMPLETED)
                 if training.done():

@@ -1,6 +1,7 @@
 """Headers of proxies in front that name the caller, believed only from trusted proxies.
 
-Nothing is decided by it: it is passed on to production, and the caller's address goes into the log line of a refusal.
+They are passed on to production; limits count by the caller's address, and the log line of a refusal names it.
+They let nobody in.
 """
 
 from __future__ import annotations

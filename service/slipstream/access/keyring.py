@@ -37,6 +37,8 @@ class Key:
     scope: Scope
     capture: bool
     requests_per_minute: int | None
+    expires: float | None
+    """Unix seconds."""
 
 
 class _File(BaseModel):
@@ -114,6 +116,7 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
             scope=_scope(each),
             capture=each.capture,
             requests_per_minute=each.requests_per_minute,
+            expires=None if each.expires is None else each.expires.timestamp(),
         )
         for each in given
     )
@@ -121,7 +124,7 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
 
 def _scope(key: ApiKey) -> Scope:
     admin = "admin" in key.roles
-    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin)
+    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin, key=key.name)
 
 
 def _mark(path: Path) -> _Seen:

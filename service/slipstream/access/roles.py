@@ -21,8 +21,10 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         return "proxy", "admin"
     if path.startswith("/runs/"):
         if method == b"POST" and _FINISH.fullmatch(path):
-            return "proxy", "feedback", "admin"
-        return "proxy", "admin"
+            return "proxy", "feedback", "runs", "admin"
+        return "proxy", "runs", "admin"
+    if path == "/commit" and method == b"POST":
+        return "runs", "admin"
     if path in ("/feedback", "/marks") or path.startswith("/feedback/"):
         return "feedback", "admin"
     if path in ("/metrics", "/status") and method in (b"GET", b"HEAD"):

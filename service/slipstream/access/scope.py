@@ -18,14 +18,19 @@ class Scope(msgspec.Struct, frozen=True):
     Attributes:
         tenant: whose sessions, tasks, answers and feedback it reaches; None for those of all tenants.
         content: whether it sees what users, agents and models said, and not only ids, states, times and rewards.
+        key: the name of the caller's key, which the audit names; None if no key is asked for.
     """
 
     tenant: str | None
     content: bool
+    key: str | None = None
 
 
 EVERYTHING = Scope(None, content=True)
 """The scope of an admin key without a tenant, and of each caller if no keys are configured."""
+
+FACADE = "(facade)"
+"""The name of `facade.api_key` in the audit: none that a key of ours may have."""
 
 LEAST = Scope(DEFAULT, content=False)
 """The scope of a caller without a key on a route that needs none, and of one that nothing is known about."""

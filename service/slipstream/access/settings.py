@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -20,11 +20,12 @@ from pydantic import (
 )
 
 from slipstream.access.keys import KEY, as_hash
+from slipstream.config.file_path import FilePath
 from slipstream.config.problems import describe
 from slipstream.errors import ConfigError
 from slipstream.tenants import NAME as TENANT
 
-Role = Literal["proxy", "feedback", "admin", "metrics"]
+Role = Literal["proxy", "feedback", "runs", "admin", "metrics"]
 
 _HIDDEN = "; found a value that is not shown here"
 
@@ -34,7 +35,7 @@ _FIELD_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 def _not_none(roles: tuple[Role, ...]) -> tuple[Role, ...]:
     if not roles:
-        raise ValueError("one or more of proxy, feedback, admin, metrics")
+        raise ValueError(f"one or more of {', '.join(get_args(Role))}")
     return roles
 
 
@@ -42,12 +43,6 @@ def _is_hash(text: str) -> str:
     if not _HASH.fullmatch(text):  # it may be a key in the wrong place
         raise ValueError("sha256: and 64 hexadecimal digits, as `slipstream key new` prints them" + _HIDDEN)
     return text
-
-
-def _as_path(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | Path):
-        raise ValueError("the path of a file")
-    return Path(value) if value else None
 
 
 def _is_field_name(text: str) -> str:
@@ -63,6 +58,17 @@ def _as_network(value: Any) -> Any:
         raise ValueError("a network such as 10.0.0.0/8, or an address") from error
 
 
+def _as_time(value: Any) -> Any:
+    """A time with its offset: without one it would mean another moment on another machine."""
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        time = None
+    if value is not None and (not isinstance(time, datetime) or time.tzinfo is None):
+        raise ValueError("a date and a time with its offset, such as 2027-01-31T00:00:00Z")
+    return time
+
+
 class ApiKey(BaseModel):
     """One key: what it is called in metrics and logs, and what it may do. Of a plain `key` only the hash is kept.
 
@@ -73,6 +79,7 @@ class ApiKey(BaseModel):
             admin all tenants.
         capture: whether its calls may be stored.
         requests_per_minute: None for as many as come.
+        expires: from when it is refused; None for never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,6 +91,7 @@ class ApiKey(BaseModel):
     tenant: Annotated[str | None, Field(pattern=TENANT)] = None
     capture: bool = True
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
+    expires: Annotated[datetime | None, BeforeValidator(_as_time)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -102,19 +110,22 @@ class ApiKey(BaseModel):
         return given
 
 
-def entry(name: str, roles: Sequence[str], hash_: str, tenant: str | None = None) -> str:
+def entry(
+    name: str, roles: Sequence[str], hash_: str, tenant: str | None = None, expires: datetime | None = None
+) -> str:
     """A line of `access.keys`, in YAML.
 
     Raises:
         ConfigError: there is no such role, or a name cannot be one.
     """
-    given = {"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_, "tenant": tenant}
+    given = {"name": name, "roles": list(dict.fromkeys(roles)), "hash": hash_, "tenant": tenant, "expires": expires}
     try:
         key = ApiKey.model_validate(given)
     except ValidationError as error:
         raise ConfigError(*describe(error, ApiKey, {})) from None
     of_tenant = "" if key.tenant is None else f'tenant: "{key.tenant}", '
-    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], {of_tenant}hash: "{key.hash}"}}'
+    until = "" if key.expires is None else f"expires: {key.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, "
+    return f'- {{name: {key.name}, roles: [{", ".join(key.roles)}], {of_tenant}{until}hash: "{key.hash}"}}'
 
 
 def _told_apart(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
@@ -143,7 +154,7 @@ class Access(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys: ApiKeys = ()
-    keys_file: Annotated[Path | None, BeforeValidator(_as_path)] = None
+    keys_file: FilePath = None
     insecure: bool = False
     identity_headers: tuple[Annotated[str, AfterValidator(_is_field_name)], ...] = ()
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()

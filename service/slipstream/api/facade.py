@@ -21,10 +21,11 @@ from starlette.requests import ClientDisconnect
 from slipstream.api.commit import deliver_now
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
-from slipstream.api.scope import ScopeDep
+from slipstream.api.scope import ScopeDep, author
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
-from slipstream.store import facade
+from slipstream.store import audit, facade
+from slipstream.store.audit import Action, Write
 from slipstream.store.facade import LARGEST_RUN_ID, Reward
 from slipstream.tenants import DEFAULT
 
@@ -116,8 +117,11 @@ async def post_feedback(request: Request, sidecar: SidecarDep, scope: ScopeDep, 
         group_size=body.group_size,
         tenant=scope.tenant,
     )
+    now = time.time()
     async with sidecar.database.write() as session:
-        receipt = await facade.add_reward(session, given, sidecar.settings.facade_group_size, time.time())
+        receipt = await facade.add_reward(session, given, sidecar.settings.facade_group_size, now)
+        about = Write(Action.FACADE_FEEDBACK, None, "msg_id", given.msg_ids)
+        await audit.note(session, about, author(scope), now)
     counts = {
         "accepted": receipt.accepted,
         "repeated": receipt.repeated,
@@ -132,9 +136,9 @@ async def post_feedback(request: Request, sidecar: SidecarDep, scope: ScopeDep, 
 
 
 @router.post("/commit")
-async def post_commit(sidecar: SidecarDep, response: Response) -> dict[str, str]:
+async def post_commit(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, str]:
     """Deliver every complete group now, the sidecar's own and the facade's, in one commit. A body is not read."""
-    delivered = await deliver_now(sidecar)
+    delivered = await deliver_now(sidecar, author(scope))
     async with sidecar.database.read() as session:
         waiting = await facade.waiting(session)
     counts = {**delivered.as_dict(), "waiting": waiting}

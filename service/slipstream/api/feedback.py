@@ -9,13 +9,17 @@ from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter
 from pydantic import Field, model_validator
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.scope import ScopeDep, reference
+from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
-from slipstream.store import feedback, feedback_views
+from slipstream.sidecar import Sidecar
+from slipstream.store import audit, feedback, feedback_views
+from slipstream.store.audit import Action, Write
 from slipstream.store.feedback import Kind, NewFeedback
+from slipstream.store.feedback_keys import HOUR, named_since
 
 router = APIRouter(tags=["feedback"])
 
@@ -84,23 +88,49 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep, scope: ScopeDep
     kind, names = body.names()
     if kind != "msg_id":
         names = tuple(stored_id(sidecar, name) for name in names)
+    clip, bounds = sidecar.settings.rewards.clip, sidecar.settings.feedback.of(scope.key)
+    reward = body.as_reward(*clip)
     new = NewFeedback(
         id=uuid.uuid4().hex,
         kind=kind,
         refs=(),
-        reward=body.as_reward(*sidecar.settings.rewards.clip),
+        reward=reward,
+        key=scope.key,
+        counts_as=None if bounds.weight == 1 else bounds.weighted(reward, *clip),
         rating=body.rating,
         thumbs=body.thumbs,
         comment=None if body.comment is None else sidecar.redactor.redact(body.comment),
         source=None if body.source is None else sidecar.redactor.redact(body.source),
     )
+    now = time.time()
     async with sidecar.database.write() as session:
         refs = [await reference(session, scope, kind, name) for name in dict.fromkeys(names)]
-        rescore = await feedback.add(session, replace(new, refs=tuple(refs)), time.time())
+        await _within_rate(sidecar, session, scope.key, len(refs), now)
+        rescore = await feedback.add(session, replace(new, refs=tuple(refs)), now)
+        await audit.note(session, Write(Action.FEEDBACK, new.id, kind, refs), author(scope), now)
     sidecar.metrics.feedback.inc()
     if rescore:
         sidecar.rescore()
     return {"id": new.id}
+
+
+async def _within_rate(sidecar: Sidecar, session: AsyncSession, key: str | None, more: int, now: float) -> None:
+    """
+    Raises:
+        RequestError: 429, the key has given as much feedback within the hour as it may. Nothing is stored.
+    """
+    rate = sidecar.settings.feedback.of(key).rate
+    if key is None or rate is None:
+        return
+    used, first = await named_since(session, key, now - HOUR)
+    if used + more <= rate:
+        return
+    sidecar.metrics.feedback_refused.inc()
+    text = f"this key ({key}) may give feedback on {rate} answers in any hour (feedback.per_key.rate); "
+    text += f"it has on {used}, and this is on {more} more"
+    if first is not None:
+        text += f". The oldest of them counts for {first + HOUR - now:.0f} s more"
+    raise RequestError(text, status=429, code="feedback_rate")
 
 
 @router.get("/feedback/{feedback_id}")

@@ -10,9 +10,10 @@ from fastapi import APIRouter
 from pydantic import Field, JsonValue, model_validator
 
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.scope import ScopeDep, reference
+from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.http.body import Body, MsgId, Name
-from slipstream.store import tasks
+from slipstream.store import audit, tasks
+from slipstream.store.audit import Action, Write
 
 router = APIRouter(tags=["marks"])
 
@@ -36,6 +37,7 @@ async def post_mark(body: MarkBody, sidecar: SidecarDep, scope: ScopeDep) -> dic
     """Store a mark. It is `applied` where its task is stored, else `waiting` until the ttl of `explicit_mark`."""
     name = uuid.uuid4().hex
     labels, metadata = sidecar.redactor.redact(body.labels), sidecar.redactor.redact(body.metadata)
+    now = time.time()
     async with sidecar.database.write() as session:
         task_id = msg_id = None
         if body.task_id is not None:
@@ -43,7 +45,9 @@ async def post_mark(body: MarkBody, sidecar: SidecarDep, scope: ScopeDep) -> dic
         elif body.msg_id is not None:
             msg_id = await reference(session, scope, "msg_id", body.msg_id)
         new = tasks.NewMark(name, task_id, msg_id, labels, metadata, sidecar.settings.selection.mark_ttl())
-        added = await tasks.add_mark(session, new, time.time())
+        added = await tasks.add_mark(session, new, now)
+        about: Write = Write(Action.MARK, name, "task_id" if task_id else "msg_id", [task_id or msg_id or ""])
+        await audit.note(session, about, author(scope), now)
     sidecar.decide()
     if added.rescore:
         sidecar.rescore()

@@ -21,6 +21,8 @@ from slipstream.doctor.findings import Finding
 from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
+from slipstream.store import feedback_keys
+from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health, health
 from slipstream.store.overview import overview
 
@@ -47,6 +49,9 @@ async def metrics(sidecar: AnySidecarDep) -> Response:
         await sidecar.refresh_gauges()
         async with sidecar.database.read() as session:
             _, found = await _look(sidecar, session, sidecar.watch.version)
+            by_key = await _feedback_by_key(sidecar, session)
+        for state in feedback_keys.STATES:
+            sidecar.metrics.feedback_keys.labels(state).set(sum(each.state == state for each in by_key))
         codes = {problem.code for problem in found}
         for problem in live.PROBLEMS:
             sidecar.metrics.problems.labels(problem.code).set(problem.code in codes)
@@ -93,6 +98,12 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
     }
 
 
+async def _feedback_by_key(sidecar: Sidecar, session: AsyncSession) -> list[KeyFeedback]:
+    """The feedback of each key, compared with the others'."""
+    low, high = sidecar.settings.rewards.clip
+    return await feedback_keys.by_key(session, high - low)
+
+
 async def _look(
     sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
 ) -> tuple[Health, list[Finding]]:
@@ -115,5 +126,8 @@ async def _look(
         store_full=sidecar.capture.store_full,
         health=recently,
         outcomes=sidecar.outcomes.outcomes(),
+        expiring=sidecar.key_expiry.expiring(tenant),
+        # of all tenants' keys, so not for one of them
+        feedback=() if tenant is not None else await _feedback_by_key(sidecar, session),
     )
     return recently, live.problems(moment)

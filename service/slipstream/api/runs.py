@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 from slipstream.access.scope import Scope
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
-from slipstream.api.scope import ScopeDep, reference
+from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, Name
 from slipstream.runs.ending import EndingBody
@@ -78,7 +78,8 @@ async def post_finish(
 ) -> dict[str, Any]:
     """End a run. Once this answers 200, it is not lost."""
     ending = body.as_ending(*sidecar.settings.rewards.clip)
-    ended = await sidecar.runs.replays.end(await _reference(sidecar, scope, task_id), run_id, ending)
+    ref = await _reference(sidecar, scope, task_id)
+    ended = await sidecar.runs.replays.end(ref, run_id, ending, author(scope))
     return {
         "task_id": task_id,
         "run_id": run_id,

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.access.scope import HEADER, Scope, read_scope
 from slipstream.errors import RequestError
+from slipstream.store.audit import Author
 from slipstream.store.feedback import Kind
 from slipstream.store.tenancy import with_one_named
 from slipstream.tenants import DEFAULT, NAME, qualified
@@ -32,11 +33,16 @@ def _scope(request: Request, tenant: _Tenant = None) -> Scope:
     if scope.tenant is not None:
         text = f"{_TENANT}: this key is of the tenant {scope.tenant}; only an admin key without one may name another"
         raise RequestError(text, param=_TENANT, status=403, code="slipstream_tenant_forbidden")
-    return Scope(tenant, scope.content)
+    return Scope(tenant, scope.content, scope.key)
 
 
 ScopeDep = Annotated[Scope, Depends(_scope)]
 """The scope of the caller's key, narrowed by the header `x-slipstream-tenant` if the key reaches all tenants."""
+
+
+def author(scope: Scope) -> Author:
+    """The key and the tenant that a write is noted under in the audit."""
+    return Author(scope.key, scope.tenant)
 
 
 async def reference(session: AsyncSession, scope: Scope, kind: Kind, name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.metrics import Metrics
-from slipstream.store import erasure, facade, feedback, tasks
+from slipstream.store import audit, erasure, facade, feedback, tasks
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -22,12 +22,21 @@ _BATCH = 200
 
 class Retention:
     """Deletes tasks, with all that hangs on them, feedback, and what the facade keeps, once nobody touched them for
-    `retention` seconds."""
+    `retention` seconds, and entries of the audit after `audit_retention`."""
 
-    def __init__(self, database: Database, metrics: Metrics, *, retention: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        metrics: Metrics,
+        *,
+        retention: float,
+        audit_retention: float,
+        clock: Callable[[], float],
+    ) -> None:
         self._database = database
         self._metrics = metrics
         self._retention = retention
+        self._audit_retention = audit_retention
         self._clock = clock
         self._deleted_tasks = self._deleted_feedback = 0
 
@@ -43,6 +52,7 @@ class Retention:
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
             posts = await feedback.delete_older(session, now - self._retention, _BATCH)
             passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
+            entries = await audit.prune(session, now - self._audit_retention, now, _BATCH)
         self._metrics.groups.labels("dropped").inc(dropped)
         self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
         self._metrics.groups.labels("expired").inc(expired)
@@ -52,7 +62,7 @@ class Retention:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, marks, posts, passed)
+        more = _BATCH in (deleted, marks, posts, passed, entries)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

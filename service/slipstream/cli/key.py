@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+
+from slipstream.errors import SlipstreamError
 
 commands = typer.Typer(help="API keys of the sidecar.", no_args_is_help=True)
 
@@ -12,7 +15,8 @@ commands = typer.Typer(help="API keys of the sidecar.", no_args_is_help=True)
 @commands.command()
 def new(
     roles: Annotated[
-        list[str], typer.Option("--role", help="proxy, feedback, admin or metrics; give several.", show_default=False)
+        list[str],
+        typer.Option("--role", help="proxy, feedback, runs, admin or metrics; give several.", show_default=False),
     ],
     name: Annotated[
         str, typer.Option(help="What it is called in access.keys, metrics and logs (default: its first role).")
@@ -24,10 +28,26 @@ def new(
             show_default=False,
         ),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(help="After this time it is refused, such as 90d (default: never).", show_default=False),
+    ] = None,
 ) -> None:
     """Make an API key: it is shown once, beside the line for access.keys that lets it in."""
     from slipstream.access.keys import as_hash, new_key
     from slipstream.access.settings import entry
 
     made = new_key()
-    print(f"key:   {made}\nentry: {entry(name or roles[0], roles, as_hash(made), tenant)}")
+    until = None if expires is None else _in_future(expires)
+    print(f"key:   {made}\nentry: {entry(name or roles[0], roles, as_hash(made), tenant, until)}")
+
+
+def _in_future(text: str) -> datetime:
+    from pydantic import TypeAdapter, ValidationError
+
+    from slipstream.config.units import PositiveDuration
+
+    try:
+        return datetime.now(UTC) + timedelta(seconds=TypeAdapter(PositiveDuration).validate_python(text))
+    except (ValidationError, OverflowError) as error:
+        raise SlipstreamError(f"--expires: expected a duration such as 90d or 12h, found {text!r}") from error

@@ -65,9 +65,34 @@ def status(
     ] = False,
 ) -> None:
     """Show a running sidecar: what is wrong, what is selected and why not, its runs, and rewards by version."""
-    from slipstream.terminal.status import address, show
+    from slipstream.terminal.sidecar_http import address
+    from slipstream.terminal.status import show
 
     show(address(url, config, os.environ), key, as_json=as_json, every=every if watch else None)
+
+
+@commands.command()
+def audit(
+    url: Annotated[
+        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
+    key: Annotated[
+        str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Only writes of the key of this name.", show_default=False)] = None,
+    action: Annotated[str | None, typer.Option(help="Only writes of this kind.", show_default=False)] = None,
+    since: Annotated[float | None, typer.Option(help="Only from this time on, in Unix seconds.")] = None,
+    until: Annotated[float | None, typer.Option(help="Only before this time, in Unix seconds.")] = None,
+    limit: Annotated[int, typer.Option(help="Entries at most, the newest first.", min=1)] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="As GET /audit gives them, one entry in a line.")] = False,
+) -> None:
+    """Show who wrote what: feedback, marks, commits, deletions and ends of runs, by the names of keys."""
+    from slipstream.terminal.audit import show_audit
+    from slipstream.terminal.sidecar_http import address
+
+    wanted = {"key": by, "action": action, "since": since, "until": until}
+    show_audit(address(url, config, os.environ), key, wanted, limit=limit, as_json=as_json)
 
 
 def _run(context: typer.Context, half: Literal["serve", "proxy", "training"], config: Path) -> NoReturn:

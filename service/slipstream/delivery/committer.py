@@ -10,13 +10,15 @@ import asyncio
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.delivery.delivered import Delivered
 from slipstream.delivery.delivery import Delivery, TakenOver
 from slipstream.errors import ExplorerError
 from slipstream.explorer.handover import Handover
 from slipstream.stages.context import Context
-from slipstream.store import commits, facade, ready_groups, sidecars
+from slipstream.store import audit, commits, facade, ready_groups, sidecars
+from slipstream.store.audit import Action, Author, Write
 from slipstream.store.commits import Commit
 from slipstream.store.sidecars import LeaseLost
 
@@ -41,17 +43,18 @@ class Committer:
         self._one_at_a_time = asyncio.Lock()
         self._holding = False
 
-    async def commit(self, trigger: str, minimum: int = 1, *, wait: bool = True) -> Delivered:
+    async def commit(self, trigger: str, minimum: int = 1, *, wait: bool = True, by: Author | None = None) -> Delivered:
         """Deliver what is ready, if that is at least `minimum` experiences.
 
         Args:
             wait: while another sidecar delivers; else that is enough.
+            by: who asked for it; None for a timer or a size.
 
         Raises:
             ExplorerError: the Explorer is away or failed. Nothing is lost: what was begun is ended by the next call,
                 of any sidecar.
         """
-        return await self._in_turn(trigger, minimum, wait)
+        return await self._in_turn(trigger, minimum, wait, by)
 
     async def resume(self) -> Delivered:
         """End a delivery that a sidecar has left which is gone.
@@ -67,17 +70,17 @@ class Committer:
             async with self._one_at_a_time:
                 await self._let_go()
 
-    async def _in_turn(self, trigger: str | None, minimum: int, wait: bool) -> Delivered:
+    async def _in_turn(self, trigger: str | None, minimum: int, wait: bool, by: Author | None = None) -> Delivered:
         async with self._one_at_a_time:
             try:
-                return await self._deliver(trigger, minimum, wait)
+                return await self._deliver(trigger, minimum, wait, by)
             except ExplorerError:
                 self._metrics.commits.labels("error").inc()
                 raise
             finally:
                 await self._let_go()
 
-    async def _deliver(self, trigger: str | None, minimum: int, wait: bool) -> Delivered:
+    async def _deliver(self, trigger: str | None, minimum: int, wait: bool, by: Author | None) -> Delivered:
         await self._end_waiting()
         ended = Delivered()
         while True:
@@ -88,11 +91,11 @@ class Committer:
             done = None
             try:
                 if unfinished is not None:
-                    done = await self._end(unfinished)
+                    done = await self._end(unfinished, by)
                 elif trigger is None or ready < max(1, minimum):
                     return ended
                 else:
-                    done = await self._begin(trigger, None if newest is None else newest[0])
+                    done = await self._begin(trigger, None if newest is None else newest[0], by)
             except (TakenOver, LeaseLost) as error:
                 _log.warning("delivery_taken_over", reason=str(error))
             if done is not None:
@@ -113,7 +116,7 @@ class Committer:
             _log.warning("facade_groups_of_one_run_dropped", groups=dropped)
             self._metrics.groups.labels("dropped").inc(dropped)
 
-    async def _end(self, unfinished: Commit) -> Delivered | None:
+    async def _end(self, unfinished: Commit, by: Author | None) -> Delivered | None:
         """End a delivery that was cut off; None where another sidecar is at it."""
         if unfinished.owner not in (None, self._membership.id) or not self._delivery.may_send:
             return None
@@ -121,11 +124,13 @@ class Committer:
         async with self._database.write() as session:
             await sidecars.hold(session, self._membership.id)
             taken = await commits.take(session, unfinished.id, self._membership.id)
+            if taken is not None:
+                await self._note(session, taken, by)
         if taken is None:
             return None
         return self._over(await self._delivery.resume(taken))
 
-    async def _begin(self, trigger: str, last: int | None) -> Delivered | None:
+    async def _begin(self, trigger: str, last: int | None, by: Author | None) -> Delivered | None:
         """Deliver what is ready; None where another sidecar came first."""
         if not self._delivery.may_send:
             return None
@@ -141,9 +146,15 @@ class Committer:
                 (before.ready, before.total, before.step),
                 after=last,
             )
+            if begun is not None:
+                await self._note(session, begun[0], by)
         if begun is None:
             return None
         return self._over(await self._delivery.send(*begun, before))
+
+    async def _note(self, session: AsyncSession, commit: Commit, by: Author | None) -> None:
+        if by is not None:
+            await audit.note(session, Write(Action.COMMIT, str(commit.id)), by, self._clock())
 
     def _over(self, delivered: Delivered) -> Delivered:
         self._holding = False

@@ -22,7 +22,10 @@ class Deliveries:
     def __init__(self, context: Context) -> None:
         explorer = context.settings.explorer
         self._handover = Handover(
-            explorer.base_url, connect_timeout=explorer.connect_timeout, commit_timeout=explorer.commit_timeout
+            explorer.base_url,
+            connect_timeout=explorer.connect_timeout,
+            commit_timeout=explorer.commit_timeout,
+            tls=explorer.tls,
         )
         url = explorer.history_url
         self._history = None if url is None else TrinityHistory(url)

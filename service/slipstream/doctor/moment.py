@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slipstream.access.expiry import Expiring
 from slipstream.capture.outcomes import Outcomes
 from slipstream.settings.sidecar import Settings
+from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health
 
 _ASSUMED_BATCH = 256
@@ -24,6 +27,8 @@ class Moment:
         waiting: exchanges that are not stored as calls yet.
         store_full: nothing is captured, for want of room.
         outcomes: what became of the calls of the last minutes.
+        expiring: keys that expire soon, or have expired.
+        feedback: what each key gives, compared with the others.
     """
 
     now: float
@@ -41,6 +46,8 @@ class Moment:
     store_full: bool
     health: Health
     outcomes: Outcomes = field(default_factory=Outcomes)
+    expiring: Sequence[Expiring] = ()
+    feedback: Sequence[KeyFeedback] = ()
 
     @property
     def batch(self) -> int:

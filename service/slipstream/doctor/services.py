@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import socket
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from slipstream.config.address import local_url
 from slipstream.doctor.endpoints import Addresses, Endpoint, endpoints, in_clear, looked_up
 from slipstream.doctor.files import Files
 from slipstream.doctor.rows import Rows, count_rows
+from slipstream.http.connect import ClientTls
 
 _PATIENCE = 5.0
 """Seconds for one question."""
@@ -87,12 +89,14 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
         addresses: those of this host at which nobody should reach the Explorer; by default all but loopback.
     """
     explorer, listen = files.sidecar.explorer.base_url, files.sidecar.listen
-    with httpx.Client(timeout=_PATIENCE, trust_env=False) as client:
+    with _client((files.sidecar.explorer.tls or ClientTls()).context()) as client:
         metrics = ask(client, f"{explorer}/metrics")
         models = ask(client, f"{explorer}/v1/models") if metrics.error is None else Answer(f"{explorer}/v1/models")
+    own = local_url(listen.host, listen.port, "http" if listen.tls is None else "https")
+    with _client(ClientTls().context()) as client:
         key = os.environ.get("SLIPSTREAM_API_KEY")
         client.headers.update({"x-slipstream-key": key} if key else {})
-        status = ask(client, f"{local_url(listen.host, listen.port)}/status")
+        status = ask(client, f"{own}/status")
     port = files.explorer.whole("explorer.proxy_port")
     return Services(
         production=connects(files.sidecar.production.base_url),
@@ -105,6 +109,10 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
         in_clear=[*in_clear(files.sidecar)],
         now=time.time(),
     )
+
+
+def _client(tls: ssl.SSLContext) -> httpx.Client:
+    return httpx.Client(timeout=_PATIENCE, trust_env=False, verify=tls)
 
 
 def ask(client: httpx.Client, url: str, patience: float = 2 * _PATIENCE) -> Answer:

@@ -11,6 +11,7 @@ from typing import Any
 from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.http import ExplorerHttp, NotConnected, Response
+from slipstream.http.connect import ClientTls
 from slipstream.http.errors import UpstreamError
 
 SHORT = 30.0
@@ -61,9 +62,9 @@ class ExplorerCalls:
     Every method raises `ExplorerUnavailable` where another try may help, and `ExplorerRefused` where it will not.
     """
 
-    def __init__(self, base_url: str, *, connect_timeout: float, longest: float) -> None:
+    def __init__(self, base_url: str, *, connect_timeout: float, longest: float, tls: ClientTls | None = None) -> None:
         # A call as a whole has one limit, in `_call`; this one of the connection's must not come before it.
-        self._http = ExplorerHttp(base_url, connect_timeout=connect_timeout, timeout=max(SHORT, longest))
+        self._http = ExplorerHttp(base_url, connect_timeout=connect_timeout, timeout=max(SHORT, longest), tls=tls)
 
     def close(self) -> None:
         """Close the kept connections."""

@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
+from slipstream.http.connect import ClientTls
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
@@ -31,8 +32,16 @@ class ExplorerClient(ExplorerCalls):
         connect_timeout: seconds.
     """
 
-    def __init__(self, base_url: str, *, model: str | None, chat_timeout: float, connect_timeout: float) -> None:
-        super().__init__(base_url, connect_timeout=connect_timeout, longest=chat_timeout)
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str | None,
+        chat_timeout: float,
+        connect_timeout: float,
+        tls: ClientTls | None = None,
+    ) -> None:
+        super().__init__(base_url, connect_timeout=connect_timeout, longest=chat_timeout, tls=tls)
         self._model = self._configured_model = model
         self._chat_timeout = chat_timeout
 

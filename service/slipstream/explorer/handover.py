@@ -17,6 +17,7 @@ from typing import Any
 from slipstream.errors import ExplorerRestarted
 from slipstream.explorer.calls import SHORT, ExplorerCalls, ExplorerCounters
 from slipstream.explorer.http import NotConnected
+from slipstream.http.connect import ClientTls
 
 
 class Handover(ExplorerCalls):
@@ -27,8 +28,10 @@ class Handover(ExplorerCalls):
         connect_timeout, commit_timeout: seconds.
     """
 
-    def __init__(self, base_url: str, *, connect_timeout: float, commit_timeout: float) -> None:
-        super().__init__(base_url, connect_timeout=connect_timeout, longest=commit_timeout)
+    def __init__(
+        self, base_url: str, *, connect_timeout: float, commit_timeout: float, tls: ClientTls | None = None
+    ) -> None:
+        super().__init__(base_url, connect_timeout=connect_timeout, longest=commit_timeout, tls=tls)
         self._commit_timeout = commit_timeout
         self._known = ExplorerCounters(ready=0, total=0, step=0, version=None, newest=None)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl
 
-from slipstream.http.connect import Connector
+from slipstream.http.connect import ClientTls, Connector
 from slipstream.http.connection import Connection
 from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import Headers
@@ -37,9 +37,9 @@ class ExplorerHttp:
         timeout: seconds for the first byte of an answer, and between two of its pieces.
     """
 
-    def __init__(self, base_url: str, *, connect_timeout: float, timeout: float) -> None:
+    def __init__(self, base_url: str, *, connect_timeout: float, timeout: float, tls: ClientTls | None = None) -> None:
         url = urlsplit(str(AnyHttpUrl(base_url)))
-        self._pool = Pool(Connector(base_url, connect_timeout, _NO_ENVIRONMENT), timeout)
+        self._pool = Pool(Connector(base_url, connect_timeout, _NO_ENVIRONMENT, tls), timeout)
         self._timeout = timeout
         self._prefix = url.path.rstrip("/").encode("ascii")
         self._host: Headers = [(b"host", url.netloc.encode("ascii"))]

@@ -66,7 +66,7 @@ class Chats:
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
         self._explorer = ExplorerHttp(
-            explorer.base_url, connect_timeout=explorer.connect_timeout, timeout=settings.timeout
+            explorer.base_url, connect_timeout=explorer.connect_timeout, timeout=settings.timeout, tls=explorer.tls
         )
 
     def close(self) -> None:

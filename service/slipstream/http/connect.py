@@ -9,6 +9,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed does not know it
@@ -31,6 +32,31 @@ _Address = aiohappyeyeballs.AddrInfoType
 """As `socket.getaddrinfo` gives it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """Files of TLS towards an upstream, in PEM.
+
+    Attributes:
+        ca: authorities in the place of the system's.
+        certificate, key: with which this side shows who it is.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """
+        Raises:
+            OSError: a file cannot be used.
+        """
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key, password="")  # else OpenSSL would ask on the terminal
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
 class Connector:
     """Opens connections to one upstream.
 
@@ -42,6 +68,7 @@ class Connector:
         base_url: of the upstream; its path does not matter here.
         connect_timeout: seconds for everything until the connection can be used.
         environment: the process's environment variables.
+        tls: of an https upstream; without it the system's authorities, and no certificate.
 
     Attributes:
         absolute_form: each request must name the whole URL in place of the path.
@@ -51,15 +78,16 @@ class Connector:
         ConfigError: the environment names a proxy that cannot be used.
     """
 
-    def __init__(self, base_url: str, connect_timeout: float, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, base_url: str, connect_timeout: float, environment: Mapping[str, str], tls: ClientTls | None = None
+    ) -> None:
         url = urlsplit(str(AnyHttpUrl(base_url)))  # by way of pydantic: all ASCII, however it was written
         self._host = url.hostname or ""
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._timeout = connect_timeout
         self._tls: ssl.SSLContext | None = None
         if url.scheme == "https":
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
+            self._tls = (tls or ClientTls()).context()
         self._proxy = _proxy_for(url.scheme, self._host, self._port, environment)
         self.absolute_form = self._proxy is not None and self._tls is None
         self.proxy_authorization = self._proxy.authorization if self._proxy and self.absolute_form else None

@@ -79,6 +79,11 @@ class Forward:
             self._decline(admitted)
             return
         request.scope = admitted.scope
+        if route.paths is not None:
+            refusal = route.paths.refusal(request.method, request.target.partition(b"?")[0])
+            if refusal is not None:
+                self._decline(refusal)
+                return
         self._keyed = admitted.key is not None
         if route.own and request.target in route.own:
             self._over = True

@@ -17,6 +17,7 @@ from slipstream.proxy.guard import Admitted, Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.misdirected import doubled, misdirected
+from slipstream.proxy.paths import AllowedPaths
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
 from slipstream.proxy.tap import ExchangeHead, Recording, Room, Tap, may_capture
@@ -67,6 +68,7 @@ class Route:
         tapped: whether copies are taken.
         own: what the worker answers itself, by target: JSON.
         prefixes: how the targets begin that are its own; those of no other upstream are the control API's.
+        paths: what may be asked of it; None for everything.
         versioned: its base URL ends with `/v1`, so that none of its paths begins with another one.
     """
 
@@ -79,6 +81,7 @@ class Route:
     own: Mapping[bytes, bytes]
     prefixes: tuple[bytes, ...] = ()
     versioned: bool = False
+    paths: AllowedPaths | None = None
 
 
 class OpenConnection(Protocol):

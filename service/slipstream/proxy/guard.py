@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 import structlog
 
 from slipstream.access.carried import Carried, bearer, carried, password
@@ -18,9 +19,10 @@ from slipstream.access.keys import KEY
 from slipstream.access.ledger import NOBODY, Book
 from slipstream.access.rebinding import foreign_host
 from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
-from slipstream.access.scope import EVERYTHING, LEAST, Scope
+from slipstream.access.scope import EVERYTHING, FACADE, LEAST, Scope
 from slipstream.http.headers import Headers
-from slipstream.proxy.refusal import Refusal
+from slipstream.proxy.addresses import AddressLimits
+from slipstream.proxy.refusal import Refusal, fails_too_often, key_too_often, too_often
 from slipstream.proxy.request import Request
 from slipstream.settings.sidecar import Settings
 
@@ -39,6 +41,7 @@ _MISSING = (
     "stays in Authorization."
 )
 _UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
+_EXPIRED = "Slipstream: this key (%s) expired at %s; ask the operator of the sidecar for a new one."
 _SEVERAL = "Slipstream: two different keys in one request; send one."
 _IN_ADDRESS = "Slipstream: a key in an address ends up in logs: send it in a header, and have this one replaced."
 _NO_PRODUCTION_KEY = (
@@ -79,16 +82,22 @@ class Guard:
     Args:
         settings: of the whole sidecar.
         keyring: None where no key is asked for.
+        clock: Unix seconds.
     """
 
-    def __init__(self, settings: Settings, keyring: Keyring | None, book: Book) -> None:
+    def __init__(
+        self, settings: Settings, keyring: Keyring | None, book: Book, clock: Callable[[], float] = time.time
+    ) -> None:
         facade_key = settings.facade.api_key
         self._facade_key = None if facade_key is None else facade_key.get_secret_value().encode()
         self._production_has_a_key = settings.production.api_key is not None
         self._keyring = keyring
         self._book = book
+        self._clock = clock
         self._forwarded = Forwarded(settings.access.trusted_proxies)
         self._on_trust = settings.access.on_trust
+        limits, workers = settings.limits, settings.proxy.workers
+        self._addresses = AddressLimits(limits.address_requests, limits.address_failures, workers, clock)
         self._quiet_until = 0.0
 
     def admit(self, request: Request, productions: bool, peer: Callable[[], str]) -> Admitted | Refusal:
@@ -100,28 +109,40 @@ class Guard:
         """
         if self._forwarded.configured:
             request.headers = self._forwarded.believed(request.headers, peer())
+        caller = self._forwarded.caller(request.headers, peer())
+        answer = self._asked(request, productions, caller)
+        if isinstance(answer, Refusal):
+            # A valid key passes all the same: callers behind one proxy or NAT must not shut each other out.
+            if answer.status == HTTPStatus.UNAUTHORIZED and (wait := self._addresses.failure(caller)) is not None:
+                answer = fails_too_often(caller, wait)
+            self._tell(answer, caller)
+        return answer
+
+    def _asked(self, request: Request, productions: bool, caller: str) -> Admitted | Refusal:
         path = _PRODUCTIONS if productions else control_path(request.target)
         facade = self._facade_key is not None and is_facade(path)
         opened = facade and self._opens_facade(request.headers)
-        answer: Admitted | Refusal = FREELY if self._keyring is None else _KEYLESS
+        keyless = FREELY if self._keyring is None else _KEYLESS
+        if opened:
+            keyless = Admitted(msgspec.structs.replace(keyless.scope, key=FACADE))
         foreign = foreign_host(request.headers) if self._on_trust else None
         if foreign is not None:
             self._book.counts(NOBODY, "forbidden")
-            answer = Refusal(403, "slipstream_host_unknown", _FOREIGN % foreign, kind="permission_error")
-        elif self._keyring is not None:
-            found = carried(request.headers)
-            if found is not None:
-                request.headers = found.headers
-            if not opened and path not in OPEN:
-                if facade and found is None:
-                    answer = self._unauthorized("unauthorized", _FACADE)
-                else:
-                    answer = self._known(self._keyring, found, request, path, productions)
-        elif facade and not opened:
-            answer = self._unauthorized("unauthorized", _FACADE)
-        if isinstance(answer, Refusal):
-            self._tell(answer, self._forwarded.caller(request.headers, peer()))
-        return answer
+            return Refusal(403, "slipstream_host_unknown", _FOREIGN % foreign, kind="permission_error")
+        if self._keyring is None:
+            return self._unauthorized("unauthorized", _FACADE) if facade and not opened else keyless
+        found = carried(request.headers)
+        if found is not None:
+            request.headers = found.headers
+        if path in OPEN:
+            return keyless
+        if (wait := self._addresses.request(caller)) is not None:
+            return too_often(caller, wait)
+        if opened:
+            return keyless
+        if facade and found is None:
+            return self._unauthorized("unauthorized", _FACADE)
+        return self._known(self._keyring, found, request, path, productions)
 
     def _known(
         self, keyring: Keyring, found: Carried | None, request: Request, path: str, productions: bool
@@ -135,6 +156,8 @@ class Guard:
         key = keyring.holder(*found.keys)
         if key is None:
             return self._unauthorized("slipstream_key_unknown", _UNKNOWN)
+        if key.expires is not None and self._clock() >= key.expires:
+            return self._unauthorized("slipstream_key_expired", _EXPIRED % (key.name, _as_utc(key.expires)))
         roles = roles_for(request.method, path)
         if key.roles.isdisjoint(roles):
             self._book.counts(key.name, "forbidden")
@@ -147,9 +170,7 @@ class Guard:
             wait = self._book.within(key.name, key.requests_per_minute)
             if wait is not None:
                 self._book.counts(key.name, "limited")
-                text = f"Slipstream: this key ({key.name}) has {key.requests_per_minute} requests a minute."
-                again = b"retry-after: %d\r\n" % math.ceil(wait)
-                return Refusal(429, "slipstream_rate_limit", text, kind="requests", fields=again)
+                return key_too_often(key.name, key.requests_per_minute, wait)
         self._book.counts(key.name, "admitted")
         return Admitted(key.scope, key.name, key.capture)
 
@@ -169,6 +190,10 @@ class Guard:
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET
             _log.warning("access_refused", status=refusal.status, reason=refusal.code, caller=caller)
+
+
+def _as_utc(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def guard_for(settings: Settings, book: Book) -> Guard | None:

@@ -17,6 +17,8 @@ Limit = Literal[
     "header_timeout",
     "body_timeout",
     "answer_timeout",
+    "address_requests",
+    "address_failures",
 ]
 """A key of `limits` that was reached; a label of the metrics."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import NamedTuple
 
 from slipstream.errors import error_body
@@ -94,6 +95,25 @@ TOO_MANY_STREAMS = Refusal(
     "server_error",
     _RETRY_AFTER,
 )
+
+
+def too_often(caller: str, wait: float) -> Refusal:
+    text = f"Slipstream: too many requests a minute come from {caller} (limits.address_requests)."
+    return Refusal(429, "slipstream_address_limit", text, "address_requests", "requests", _again_in(wait))
+
+
+def fails_too_often(caller: str, wait: float) -> Refusal:
+    text = f"Slipstream: too many requests without a valid key come from {caller} (limits.address_failures)."
+    return Refusal(429, "slipstream_address_limit", text, "address_failures", "requests", _again_in(wait))
+
+
+def key_too_often(name: str, most: int, wait: float) -> Refusal:
+    text = f"Slipstream: this key ({name}) has {most} requests a minute."
+    return Refusal(429, "slipstream_rate_limit", text, kind="requests", fields=_again_in(wait))
+
+
+def _again_in(seconds: float) -> bytes:
+    return b"retry-after: %d\r\n" % math.ceil(seconds)
 
 
 def head_too_large(most: int) -> Refusal:

@@ -7,11 +7,12 @@ import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from slipstream import shutdown
 from slipstream.proxy.agent import AgentConnection
 from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.tls import Certificates, TlsListener
 
 BACKLOG = 4096
 
@@ -36,18 +37,20 @@ class Stop:
 
 
 async def serve_agents(
-    gateway: Gateway, listeners: Sequence[socket.socket], stop: Stop, serving: Callable[[], None] = lambda: None
+    gateway: Gateway,
+    listeners: Sequence[socket.socket],
+    stop: Stop,
+    serving: Callable[[], None] = lambda: None,
+    certificates: Certificates | None = None,
 ) -> None:
     """Answer agents until the order to stop; then end what is under way, in the time that it leaves.
 
     Args:
         serving: called once agents are answered.
+        certificates: of TLS; None for plain HTTP.
     """
-    loop = asyncio.get_running_loop()
-    servers = [
-        await loop.create_server(lambda: AgentConnection(gateway), sock=listener, backlog=BACKLOG)
-        for listener in listeners
-    ]
+    servers = [await _listen(gateway, listener, certificates) for listener in listeners]
+    handshakes = [server for server in servers if isinstance(server, TlsListener)]
     serving()
     try:
         await stop.wait()
@@ -56,8 +59,10 @@ async def serve_agents(
         for server in servers:
             server.close()
         if not stop.now.is_set():
-            await _first(gateway.deserted(), stop.now.wait(), asyncio.sleep(shutdown.REPLACED_ANSWERS))
+            await _first(_drained(gateway, handshakes), stop.now.wait(), asyncio.sleep(shutdown.REPLACED_ANSWERS))
         gateway.stopping = True
+        for server in handshakes:
+            server.abort()
         for agent in list(gateway.agents):
             agent.stop()
         with contextlib.suppress(TimeoutError):
@@ -66,6 +71,31 @@ async def serve_agents(
         for agent in list(gateway.agents):
             agent.abort()
         gateway.close()
+
+
+async def _listen(
+    gateway: Gateway, listener: socket.socket, certificates: Certificates | None
+) -> asyncio.AbstractServer | TlsListener:
+    if certificates is None:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: AgentConnection(gateway), sock=listener, backlog=BACKLOG)
+    limits = gateway.limits
+    server = TlsListener(
+        listener,
+        certificates,
+        lambda: cast(asyncio.Protocol, AgentConnection(gateway)),
+        timeout=limits.header_timeout,
+        most=limits.most_connections,
+    )
+    server.start()
+    return server
+
+
+async def _drained(gateway: Gateway, handshakes: Sequence[TlsListener]) -> None:
+    """Wait for connections that were accepted, and then for the end of all."""
+    for server in handshakes:
+        await server.settled()
+    await gateway.deserted()
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -20,8 +20,9 @@ from slipstream.http.headers import request_fields
 from slipstream.http.pool import Pool
 from slipstream.proxy.gateway import PRODUCTIONS, ROOT, Route
 from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
+from slipstream.proxy.paths import AllowedPaths
 from slipstream.proxy.request import Request
-from slipstream.settings.sidecar import Production
+from slipstream.settings.production import Production
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -84,6 +85,7 @@ def production_route(production: Production, environment: Mapping[str, str], met
         own={},
         prefixes=(*PRODUCTIONS, _AZURE) if azure else PRODUCTIONS,
         versioned=path.endswith(ROOT),
+        paths=None if (paths := production.allowed_paths) is None else AllowedPaths(paths),
     )
 
 

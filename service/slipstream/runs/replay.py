@@ -18,7 +18,8 @@ from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.stages.context import Context, Stage
-from slipstream.store import replays
+from slipstream.store import audit, replays
+from slipstream.store.audit import Action, Author, Write
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
@@ -141,8 +142,11 @@ class Replays:
         _log.info("replay_opened", task_id=task_id, group_id=group.id, runs=runs)
         return group
 
-    async def end(self, task_id: str, run_id: int, ending: Ending) -> Ended:
+    async def end(self, task_id: str, run_id: int, ending: Ending, by: Author | None = None) -> Ended:
         """End a run. Once this returns, it is in the store.
+
+        Args:
+            by: who said so; None for the answer of the webhook.
 
         Raises:
             RequestError: 404, there is none; 409, it has ended.
@@ -157,6 +161,8 @@ class Replays:
                 error = _CUT
             ending = Ending(ending.reward, ending.breakdown, error, said)
             ended = await replays.end(session, run.pk, ending, now + self._grace, now)
+            if ended is not None and by is not None:
+                await audit.note(session, Write(Action.RUN_END, str(run_id), "task_id", [task_id]), by, now)
         if ended is None:
             raise _closed(await self._known(task_id, run_id), status=409)
         _log.debug("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))

@@ -26,6 +26,7 @@ from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.proxy import open_files
 from slipstream.proxy.guard import guard_for
 from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import production_route
 from slipstream.serve import prefork
 from slipstream.serve.handover import FAILED, Half, Handover, inherited
@@ -77,7 +78,8 @@ def _run(half: Half, settings: Settings, handover: Handover | None) -> int:
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
         if half.proxies:
             host, port = sockets.agents[0].getsockname()[:2]
-            _log.info("listening", host=host, port=port, workers=settings.proxy.workers)
+            tls = settings.listen.tls is not None
+            _log.info("listening", host=host, port=port, workers=settings.proxy.workers, tls=tls)
         hand_over = partial(_hand_over, half, sockets, shared)
         relay = Succession(handover, hand_over, file_of(sockets.folder, half), __version__)
         return prefork.run(programs, training, ending=sockets.refuse_agents, relay=relay)
@@ -87,13 +89,14 @@ def _check(settings: Settings) -> None:
     """Say once what is wrong with the proxy's part, and not in each worker.
 
     Raises:
-        ConfigError: production cannot be reached as configured, or the keys cannot be used.
+        ConfigError: production cannot be reached as configured, or the keys or the certificate cannot be used.
     """
     workers, most = settings.proxy.workers, open_files.allowed()
     if (found := open_files.shortage(settings.limits, workers, most)) is not None:
         _log.warning("few_open_files", found=found, fix=open_files.FIX)
     production_route(settings.production, os.environ, SharedCounters(1).row(0))
     guard_for(settings, Book(Ledger(1), 0))
+    certificates(settings.listen)
 
 
 def _shared(half: Half, settings: Settings, folder: Path, handover: Handover | None) -> Shared:

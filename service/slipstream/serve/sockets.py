@@ -14,7 +14,8 @@ from pathlib import Path
 from slipstream.errors import ConfigError
 from slipstream.proxy.server import BACKLOG
 from slipstream.serve.handover import Half, Handover
-from slipstream.settings.sidecar import Listen, Settings
+from slipstream.settings.listen import Listen
+from slipstream.settings.sidecar import Settings
 
 CONTROL, CAPTURES = "control", "captures"
 """Names of the Unix sockets in their folder."""

@@ -20,6 +20,7 @@ from slipstream.proxy.guard import guard_for
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import Stop, serve_agents
+from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import control_route, production_route
 from slipstream.serve.prefork import Flag, Pulse
 from slipstream.serve.shared import Shared
@@ -70,7 +71,7 @@ async def run_worker(
         limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
     )
     keeping = asyncio.create_task(_keep(tap, metrics))
-    await serve_agents(gateway, listeners, stop, serving)
+    await serve_agents(gateway, listeners, stop, serving, certificates(settings.listen))
     keeping.cancel()
     await tap.drain(shutdown.HAND_OVER if stop.now.is_set() else shutdown.REPLACED_HAND_OVER)
     metrics.rest()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
@@ -19,58 +17,23 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.config.cron import CronExpression, TimeZone, longest_gap
 from slipstream.config.encryption_key import read_key
+from slipstream.config.file_path import FilePath
 from slipstream.config.units import ByteSize, Duration, PositiveDuration
+from slipstream.http.connect import ClientTls
 from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.feedback import Feedback
+from slipstream.settings.listen import Listen
+from slipstream.settings.production import Production
+from slipstream.settings.section import Section
 from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Listen(_Section):
-    """Address on which the sidecar listens; written `host:port`, an IPv6 host in brackets."""
-
-    host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=8100, ge=0, le=65535)
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """Return its URL for a program on the same machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound here
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return value
-        host, _, port = str(value).rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        if not host or not port.isdecimal() or (":" in host and not bracketed):
-            raise ValueError('host:port, such as "127.0.0.1:8100" or "[::1]:8100"')
-        return {"host": host[1:-1] if bracketed else host, "port": port}
-
-
-class Production(_Section):
-    """The model that answers users. Without `api_key` the caller's own Authorization goes through."""
-
-    base_url: BaseUrl = "https://api.openai.com/v1"
-    api_key: Annotated[SecretStr | None, EmptyIsNone] = None
-    connect_timeout: PositiveDuration = 5.0
-    first_byte_timeout: PositiveDuration = 600.0
-    idle_timeout: PositiveDuration = 120.0
-
-
-class Proxy(_Section):
+class Proxy(Section):
     """Number of processes that carry production's traffic, each on a core of its own, and the folder in which they meet
     the training side. Without `sockets` a temporary one is made, which `slipstream serve` alone can use."""
 
@@ -78,14 +41,14 @@ class Proxy(_Section):
     sockets: FolderOfSockets = None
 
 
-class Explorer(_Section):
+class Explorer(Section):
     """The service that serves the policy model and takes rewards. Without `model` its own list is asked.
 
     `train_batch_size` is the Trainer's; it is shown in /status beside what was delivered, and decides nothing.
     So does `algorithm_type`, the Explorer's own: it tells which groups have nothing to be compared with.
     `history_url` is the database of its recorded chats, for the facade to repair what a restart lost. Those who ask the
     policy through the sidecar know it by `served_model_name`. `redact`: what they ask is redacted by `capture.redact`
-    before the Explorer gets it.
+    before the Explorer gets it. `ca`, `certificate` and `key`: files of TLS towards it.
     """
 
     base_url: BaseUrl = "http://127.0.0.1:8010"
@@ -98,6 +61,29 @@ class Explorer(_Section):
     train_batch_size: Annotated[int, Field(ge=1)] | None = None
     algorithm_type: Annotated[str | None, EmptyIsNone] = None
     history_url: Annotated[DatabaseUrl | None, EmptyIsNone] = None
+    ca: FilePath = None
+    certificate: FilePath = None
+    key: FilePath = None
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key, both or neither")
+        if (self.ca or self.certificate) and not self.base_url.startswith("https:"):
+            raise ValueError("a base_url that begins with https://, as ca or certificate is given")
+        if self.tls is not None:
+            try:
+                self.tls.context()
+            except OSError as error:
+                raise ValueError(f"files in PEM as ca, certificate and key that can be used ({error})") from None
+        return self
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """Return the files of TLS towards it; None for the system's authorities and no certificate."""
+        if self.ca is None and self.certificate is None:
+            return None
+        return ClientTls(self.ca, self.certificate, self.key)
 
 
 def _listed(value: Any) -> Any:
@@ -107,7 +93,7 @@ def _listed(value: Any) -> Any:
     return value
 
 
-class Store(_Section):
+class Store(Section):
     """Settings of the store. Texts that can quote a user are encrypted by the first `encryption_key`; each key opens
     them."""
 
@@ -128,7 +114,7 @@ class Store(_Section):
         return [read_key(key.get_secret_value()) for key in self.encryption_key]
 
 
-class Capture(_Section):
+class Capture(Section):
     rate: float = Field(default=1.0, ge=0, le=1)
     retention: PositiveDuration = 86400.0
     max_body: ByteSize = 8 * 1024**2
@@ -140,7 +126,7 @@ class Capture(_Section):
     redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"), RedactRule(name="password"))
 
 
-class ReplayWebhook(_Section):
+class ReplayWebhook(Section):
     """The endpoint that runs an agent again, in the mode `webhook`. Without `base_url` it is told that of `listen`."""
 
     url: HttpUrl | None = None
@@ -151,14 +137,14 @@ class ReplayWebhook(_Section):
     allow_private: AllowPrivate = False
 
 
-class RunsBudget(_Section):
+class RunsBudget(Section):
     """Budget of runs in any hour, of all sidecars on one store together; null for no limit."""
 
     requests_per_hour: Annotated[int, Field(ge=1)] | None = None
     tokens_per_hour: Annotated[int, Field(ge=1)] | None = None
 
 
-class Runs(_Section):
+class Runs(Section):
     """Settings of runs by the policy: each call of a selected task, or its agent by its endpoint."""
 
     mode: Literal["shadow", "webhook"] = "shadow"
@@ -179,7 +165,7 @@ class Runs(_Section):
         return self
 
 
-class Commit(_Section):
+class Commit(Section):
     """Settings of when ready groups are delivered. A `schedule` takes the place of the `interval`."""
 
     interval: PositiveDuration = 300.0
@@ -195,7 +181,7 @@ class Commit(_Section):
         return self.interval if self.schedule is None else longest_gap(self.schedule, self.timezone)
 
 
-class Limits(_Section):
+class Limits(Section):
     """Limits of this sidecar, its workers together; `docs/limits.md` says what happens at each limit."""
 
     connections: int = Field(default=20_000, ge=1)
@@ -208,10 +194,12 @@ class Limits(_Section):
     body_timeout: PositiveDuration = 60.0
     answer_timeout: PositiveDuration = 900.0
     keep_alive: PositiveDuration = 75.0
+    address_requests: int = Field(default=1_000_000, ge=1)
+    address_failures: int = Field(default=600, ge=1)
     store_bytes: ByteSize = 100 * 1024**3
 
 
-class Facade(_Section):
+class Facade(Section):
     """Trinity's HTTP under `/explorer/`. Without `group_size` a group has `runs.repeat_time` runs."""
 
     api_key: Annotated[SecretStr | None, EmptyIsNone] = None
@@ -223,7 +211,13 @@ class Facade(_Section):
     max_body: ByteSize = 16 * 1024**2
 
 
-class Log(_Section):
+class Audit(Section):
+    """Time for which the audit keeps who wrote; in whole days of UTC, the last one to its end."""
+
+    retention: Annotated[Duration, Field(ge=86400)] = 365 * 86400.0
+
+
+class Log(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
 
@@ -239,10 +233,12 @@ class Settings(BaseSettings):
     production: Production = Production()
     explorer: Explorer = Explorer()
     store: Store = Store()
+    audit: Audit = Audit()
     capture: Capture = Capture()
     selection: SelectionSettings = SelectionSettings.model_validate({"sampling": {"rate": 0.1}})
     runs: Runs = Runs()
     rewards: RewardsSettings = Field(default_factory=RewardsSettings)
+    feedback: Feedback = Feedback()
     commit: Commit = Commit()
     facade: Facade = Facade()
     limits: Limits = Limits()

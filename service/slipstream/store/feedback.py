@@ -34,7 +34,12 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class NewFeedback:
-    """A feedback to be stored: who it is for, and what was said."""
+    """A feedback to be stored: who it is for, and what was said.
+
+    Attributes:
+        key: name of the key that it came with.
+        counts_as: the reward with the key's weight; None for the reward itself.
+    """
 
     id: str
     kind: Kind
@@ -44,6 +49,8 @@ class NewFeedback:
     thumbs: str | None = None
     comment: str | None = None
     source: str | None = None
+    key: str | None = None
+    counts_as: float | None = None
 
 
 async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
@@ -61,6 +68,9 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
             comment=new.comment,
             source=new.source,
             created_at=now,
+            key=new.key,
+            named=len(new.refs),
+            counts_as=new.counts_as,
         )
     )
     await session.flush()

@@ -39,6 +39,7 @@ async def receipt(session: AsyncSession, feedback_id: str, tenant: str | None = 
     return {
         "id": row.id,
         "reward": row.reward,
+        "counts_as": row.reward if row.counts_as is None else row.counts_as,
         "rating": row.rating,
         "thumbs": row.thumbs,
         "comment": row.comment,
@@ -79,6 +80,7 @@ async def _about(
     about: dict[int, dict[str, Feedback]] = {}  # by the post, for one may name each answer of a replay
     for pk, row in await session.execute(query):
         assert pk is not None, "as asked for"
-        said = Feedback(row.reward, row.comment, row.source, row.created_at)
+        counted = row.reward if row.counts_as is None else row.counts_as
+        said = Feedback(counted, row.comment, row.source, row.created_at)
         about.setdefault(pk, {}).setdefault(row.id, said)
     return {pk: tuple(said.values()) for pk, said in about.items()}

@@ -32,6 +32,7 @@ A module holds the tables of one concern.
 
 # Any of them brings all, for they refer to each other, and `Base.metadata` is to know them all.
 from slipstream.store.tables import (  # noqa: F401 - there to be defined
+    audit,
     capture,
     commits,
     facade,

@@ -17,6 +17,7 @@ class FeedbackRow(Base):
     """One feedback as it was posted."""
 
     __tablename__ = "feedback"
+    __table_args__ = (Index("ix_feedback_key", "key", "created_at"),)
 
     id: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
     reward: Mapped[float | None]
@@ -25,6 +26,12 @@ class FeedbackRow(Base):
     comment: Mapped[str | None] = mapped_column(SealedText)
     source: Mapped[str | None] = mapped_column(SealedText)
     created_at: Mapped[float] = mapped_column(index=True)
+    key: Mapped[str | None] = mapped_column(String(64))
+    """Name of the key that posted it; null where none is asked for."""
+    named: Mapped[int] = mapped_column(default=1)
+    """Number of the things that it names."""
+    counts_as: Mapped[float | None]
+    """The reward with the weight of its key; null for the reward itself."""
 
 
 class FeedbackTargetRow(Base):

@@ -1,0 +1,76 @@
+"""Questions of a command to a running sidecar, and its refusals as errors that say what to do."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from slipstream.errors import SlipstreamError
+from slipstream.settings.source import load_settings
+
+_PATIENCE = 10.0
+_DEFAULT_URL = "http://127.0.0.1:8100"
+
+
+def address(url: str | None, config: Path, environment: Mapping[str, str]) -> str:
+    """Return the URL of the sidecar: the given one, else the one in its file, else the default.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    if url is not None:
+        return url.rstrip("/")
+    return load_settings(config, environment).listen.url if config.is_file() else _DEFAULT_URL
+
+
+def client(url: str, key: str | None) -> httpx.Client:
+    """
+    Raises:
+        SlipstreamError: the URL is none, or the key cannot be in a header.
+    """
+    headers = {"x-slipstream-key": key} if key else {}
+    # the system's authorities, which SSL_CERT_FILE replaces; loading them takes a moment, which http:// does not need
+    verify = ssl.create_default_context() if url.startswith("https:") else False
+    try:
+        return httpx.Client(base_url=url, headers=headers, timeout=_PATIENCE, trust_env=False, verify=verify)
+    except (httpx.InvalidURL, UnicodeEncodeError) as error:
+        raise SlipstreamError(f"--url, --key: expected a URL, and a key of ASCII letters ({error})") from error
+
+
+def ask(
+    client: httpx.Client, path: str, *, roles: str, field: str, query: Mapping[str, str | int | float] | None = None
+) -> dict[str, Any]:
+    """The sidecar's answer to a GET.
+
+    Args:
+        roles: that a key needs for it, for the error.
+        field: that the answer has; without it, it is another server's.
+
+    Raises:
+        SlipstreamError: the sidecar cannot be reached, does not take the key, or refuses the query.
+    """
+    url = str(client.base_url).rstrip("/")
+    try:
+        response = client.get(path, params=query)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SlipstreamError(
+            f"no sidecar answers at {url} ({type(error).__name__} {error}); is it running? --url names another"
+        ) from error
+    if response.status_code in (401, 403):
+        raise SlipstreamError(
+            f"{url} asks for a key: give one with the role {roles} by --key or SLIPSTREAM_API_KEY "
+            f"({response.status_code})"
+        )
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if response.status_code != httpx.codes.OK or not isinstance(found, dict) or field not in found:
+        raise SlipstreamError(
+            f"{url}{path}: expected the answer of a sidecar, found {response.status_code} {response.text[:200]}"
+        )
+    return found
