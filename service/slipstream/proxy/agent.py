@@ -248,7 +248,7 @@ class AgentConnection(RequestReader):
     def _close(self) -> None:
         """Close the connection once what was written has left, for which the agent has as long as to read an answer."""
         transport = self._transport
-        if transport is not None:
+        if transport is not None and not transport.is_closing():
             transport.close()
             if transport.get_write_buffer_size():
                 self._deadline.set(self._limits.answer_timeout)

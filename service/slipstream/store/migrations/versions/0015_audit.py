@@ -10,7 +10,7 @@ _TABLES = ("audit", "audit_prunings")
 _ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 _FUNCTION = """
-CREATE FUNCTION audit_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION audit_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND TG_TABLE_NAME = 'audit' THEN
         IF OLD.at < (SELECT max(before) FROM audit_prunings) THEN
