@@ -1,4 +1,4 @@
-"""What a program of the sidecar gives the one that takes its place: open sockets, and a pipe for the answer."""
+"""Descriptors that a program of the sidecar gives the one that takes its place, and messages of that one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 _VARIABLE = "_SLIPSTREAM_HANDOVER"
-"""Of the environment. It begins with a line because variables of the configuration begin with SLIPSTREAM_."""
+"""Variable of the environment. It has a line in front, as those of the configuration begin with SLIPSTREAM_."""
 
 WORKERS, READY, FAILED = "workers", "ready", "failed"
 """Messages of a successor: its workers take connections; its training side works; it cannot start, and why."""

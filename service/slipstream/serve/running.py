@@ -12,7 +12,7 @@ from slipstream.serve.handover import Half
 
 
 class Running(BaseModel):
-    """What runs.
+    """State of a program that runs, or ran last.
 
     Attributes:
         pid: process id of the program that serves, which takes the signals.
@@ -68,7 +68,7 @@ def note(file: Path, running: Running) -> None:
 
 
 def read(file: Path) -> Running | None:
-    """What runs, or ran last; None if nothing has."""
+    """Return what the file says; None if there is none, or no whole one."""
     try:
         return Running.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, ValidationError):
