@@ -42,7 +42,7 @@ LOOKS_OFTEN = (
     "-c",
     "from slipstream import cli\n"
     "from slipstream.serve import prefork, worker\n"
-    "worker.BEAT, prefork._LOOK = 0.1, 1.0\n"
+    "worker.BEAT, prefork.LOOK = 0.1, 1.0\n"
     "cli.main()\n",
 )
 """The command, with less patience."""

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 import yaml
@@ -113,7 +114,7 @@ async def test_no_agent_notices_that_the_sidecar_is_replaced(
         streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(STREAMS)]
         before = sidecar.children()
         async with Load(sidecar.url) as load:
-            for _ in range(2):
+            for _ in range(workers):
                 assert (await replace(sidecar)).problem is None
         after = sidecar.children()
         assert not set(before.values()) & set(after.values())
@@ -213,6 +214,37 @@ async def test_the_end_of_the_first_program_is_the_end_of_its_successor(
         assert refused(int(sidecar.url.rpartition(":")[2]))
 
 
+@pytest.mark.slow
+async def test_one_of_two_sidecars_on_a_postgresql_is_replaced(
+    tmp_path: Path, production: tuple[Production, str], new_postgres: Callable[[], str]
+) -> None:
+    _, url = production
+    store = {"url": new_postgres()}
+    (tmp_path / "other").mkdir()
+    async with (
+        replaceable(tmp_path, url, store=store) as sidecar,
+        replaceable(tmp_path / "other", url, store=store) as other,
+    ):
+        async with Load(sidecar.url) as load, Load(other.url) as beside:
+            for _ in range(2):
+                assert (await replace(sidecar)).problem is None
+        assert not load.failures
+        assert not beside.failures
+
+        async def all_are_stored() -> bool:
+            return await calls_in(store["url"]) == load.answers + beside.answers
+
+        await until(all_are_stored, 60)
+
+
+async def calls_in(postgres: str) -> int:
+    connection = await asyncpg.connect(postgres.replace("+asyncpg", ""))
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM calls"))
+    finally:
+        await connection.close()
+
+
 UNIT = """
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -228,6 +260,7 @@ while True:
 """As systemd with a socket unit: it listens, and starts the service again when that has ended."""
 
 
+@pytest.mark.slow
 async def test_connections_wait_in_the_socket_of_a_unit_while_the_sidecar_restarts(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:

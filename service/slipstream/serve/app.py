@@ -29,8 +29,8 @@ from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import production_route
 from slipstream.serve import prefork
+from slipstream.serve.children import Flag, Program, Pulse
 from slipstream.serve.handover import FAILED, Half, Handover, inherited
-from slipstream.serve.prefork import Flag, Program, Pulse
 from slipstream.serve.running import file_of
 from slipstream.serve.shared import Shared, shared_in, shared_in_memory
 from slipstream.serve.sockets import Sockets, open_sockets

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from slipstream.access import ledger
 from slipstream.access.ledger import Book, Ledger
-from slipstream.errors import SlipstreamError
 from slipstream.proxy import metrics
 from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
 
@@ -67,7 +66,7 @@ class Shared:
         """Take a row that no living worker has, for the rest of this process.
 
         Raises:
-            SlipstreamError: each row is taken, because many workers of predecessors still end their answers.
+            RuntimeError: each row is taken, because many workers of predecessors still end their answers.
         """
         with _alone(self.file):
             used = self._header[_USED]
@@ -77,7 +76,7 @@ class Shared:
             for row in free[1:]:
                 fcntl.lockf(self.file, fcntl.LOCK_UN, 1, row)
             if not free:
-                raise SlipstreamError(f"proxy.workers: all {self._rows} rows of counters are in use; tried again")
+                raise RuntimeError(f"all {self._rows} rows of counters are in use")
             self._header[_USED] = max(used, free[0] + 1)
         return self.counters.row(free[0]), Book(self.ledger, free[0])
 

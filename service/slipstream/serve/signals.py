@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from slipstream.proxy.server import Stop
-from slipstream.serve.prefork import REPLACED
+from slipstream.serve.children import REPLACED
 
 
 def stop_on_signals(parent: int, orphaned: Callable[[], None]) -> Stop:

@@ -29,8 +29,9 @@ from pathlib import Path
 
 import structlog
 
+from slipstream.serve.children import REPLACED, Life
 from slipstream.serve.handover import FAILED, READY, WORKERS, Handover
-from slipstream.serve.prefork import REPLACED, Life, Step
+from slipstream.serve.prefork import Step
 from slipstream.serve.running import Running, note, read
 
 _log = structlog.get_logger(__name__)

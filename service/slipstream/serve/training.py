@@ -19,7 +19,7 @@ from slipstream.access.ledger import KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.proxy.capture_ipc import Receivers
 from slipstream.proxy.server import Stop
-from slipstream.serve.prefork import Flag
+from slipstream.serve.children import Flag
 from slipstream.serve.registered import registration_in
 from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals

@@ -22,7 +22,7 @@ from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import control_route, production_route
-from slipstream.serve.prefork import Flag, Pulse
+from slipstream.serve.children import Flag, Pulse
 from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals
 from slipstream.serve.sockets import CAPTURES, CONTROL, Sockets
