@@ -34,6 +34,13 @@ async def test_interim_answers_are_not_the_answer(interim: bytes, split: str) ->
     assert [name for name, _ in received.fields] == [b"x-final", b"content-length", b"connection"]
 
 
+@pytest.mark.parametrize("framed", [b"content-length: 5\r\n\r\nhello", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"])
+async def test_interim_answer_with_a_body_is_none(framed: bytes) -> None:
+    """Interim answers have no body: what follows its head is the answer, or none."""
+    _, received = await through(post(b"{}"), b"HTTP/1.1 199 Wait\r\n" + framed + answer(b"behind it"))
+    assert received.status == 502
+
+
 async def test_interim_answer_of_the_next_exchange_is_not_the_last_ones_surplus() -> None:
     async def script(peer: Peer) -> None:
         for number in range(3):

@@ -16,12 +16,16 @@ import httptools
 
 from slipstream.http.deadline import Deadline
 from slipstream.http.errors import Cause, UpstreamError
-from slipstream.http.headers import Headers, has
+from slipstream.http.headers import Headers, has, has_body
 from slipstream.http.receiver import Receiver
 from slipstream.http.writing import write
 
 _LONGEST_FIELDS = 1024 * 1024
 """Bytes of a head or of trailers that are taken for a broken upstream; real ones stay under 64 KiB."""
+
+_INTERIM = (100, 102, 103)
+"""Interim answers that the parser knows to have no body. No other has one either (RFC 9110, 15.2), but where another
+states a length, the parser would take the beginning of the answer for its body."""
 
 
 class Connection(asyncio.Protocol):
@@ -277,6 +281,9 @@ class Connection(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
+            if status not in _INTERIM and has_body(self.headers):
+                self._error = UpstreamError("protocol", f"an interim answer ({status}) states that it has a body")
+                return
             self._interim = True
             self.reason = b""
             self.headers = []
