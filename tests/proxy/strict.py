@@ -191,7 +191,7 @@ def assert_same(sent: Message, got: Arrived, production: str) -> None:
     """What arrived means what was sent."""
     message, target = got.message, sent.first[1]
     if not target.startswith(b"/"):
-        target = _path_of(target)
+        target = path_of(target)
     assert message.first == (sent.first[0], target)
     assert got.side == ("production" if target == b"/v1" or target[:4] in (b"/v1/", b"/v1?") else "control")
     assert (message.version, message.body) == (b"1.1", sent.body)
@@ -205,7 +205,7 @@ def assert_same(sent: Message, got: Arrived, production: str) -> None:
         assert message.values(b"host") == sent.values(b"host")
 
 
-def _path_of(target: bytes) -> bytes:
+def path_of(target: bytes) -> bytes:
     """An absolute target's path and query."""
     assert target.lower().startswith(_ABSOLUTE), target
     rest = target.partition(b"#")[0].partition(b"://")[2]
