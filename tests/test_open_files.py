@@ -29,7 +29,7 @@ async def test_each_process_may_open_as_many_files_as_the_system_lets_it(tmp_pat
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     children = sidecar.children()
-    assert set(children) == {"proxy-0", "training"}
+    assert set(children) == {"proxy-0", "training", "log"}
     for pid in children.values():
         assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
     await sidecar.end(signal.SIGTERM)

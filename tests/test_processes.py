@@ -31,6 +31,7 @@ from processes import (
 from serving import until
 
 from slipstream.errors import SlipstreamError
+from slipstream.output import Output
 from slipstream.proxy.server import Stop
 from slipstream.serve.shared import shared_in_memory
 from slipstream.serve.sockets import open_sockets
@@ -41,8 +42,8 @@ from slipstream.sidecar import Sidecar
 LOOKS_OFTEN = (
     "-c",
     "from slipstream import cli\n"
-    "from slipstream.serve import prefork, worker\n"
-    "worker.BEAT, prefork.LOOK = 0.1, 1.0\n"
+    "from slipstream.serve import beating, prefork\n"
+    "beating.BEAT, prefork.LOOK = 0.1, 1.0\n"
     "cli.main()\n",
 )
 """The command, with less patience."""
@@ -300,7 +301,7 @@ async def test_a_stage_that_cannot_start_ends_the_training_side(
         {"listen": "127.0.0.1:0", "store": {"url": f"sqlite+aiosqlite:///{tmp_path}/s.db"}}
     )
     with open_sockets(settings) as sockets, pytest.raises(SlipstreamError, match="did not start"):
-        await run_training(settings, sockets, shared_in_memory(1), Stop())
+        await run_training(settings, sockets, shared_in_memory(1), Output(), Stop())
 
 
 def test_an_ipv6_address_is_no_ipv4_address() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_pipe import full_pipe
 from ports import free_port
 
 from slipstream.local import guard
@@ -25,10 +26,12 @@ import asyncio, json, sys
 from slipstream.local import supervisor
 supervisor.FIRST = 0.2
 from slipstream.local.supervisor import Child, ChildFailed, Restarts, supervise
+from slipstream.output import STDOUT, relayed
 spec = json.loads(sys.argv[1])
 children = [Child(**{**fields, "finished": lambda done=fields.get("finished"): done}) for fields in spec["children"]]
 try:
-    asyncio.run(supervise(children, restarts=Restarts(**spec["restarts"])))
+    with relayed(STDOUT):
+        asyncio.run(supervise(children, restarts=Restarts(**spec["restarts"]), out=sys.stdout))
 except ChildFailed as error:
     sys.exit(f"FAILED {error}")
 """
@@ -376,6 +379,24 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     process.stdout.readline()
     process.stdout.close()
     process.wait(timeout=60)
+
+
+def test_a_reader_that_stalls_keeps_no_child_from_being_started_again(tmp_path: Path) -> None:
+    program = f"""
+import tempfile
+print(*["line" * 20] * 80_000, sep="\\n")  # more than waits for a reader
+tempfile.mkstemp(dir={str(tmp_path)!r})
+raise SystemExit(1)
+"""
+    spec = json.dumps({"children": [child("chatty", program, vital=False)], "restarts": {"delay": 0.05}})
+    with full_pipe() as (_, writer):
+        process = subprocess.Popen([sys.executable, "-c", SUPERVISE, spec], stdout=writer, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2:
+            assert time.monotonic() < deadline, "it was not started again"
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(timeout=60) == 0
 
 
 def test_a_child_that_fails_for_days_is_still_started_again() -> None:

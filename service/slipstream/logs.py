@@ -15,7 +15,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -48,7 +48,7 @@ def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: 
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
         renderer = [on_one_line, console]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _ToStderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[
@@ -71,6 +71,17 @@ def configure(level: Level = "info", format: Format = "json") -> None:  # noqa: 
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("slipstream").setLevel(level.upper())
     logging.captureWarnings(True)
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Write to the standard error of the moment: `output.py` replaces it for a time."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
 
 
 def on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

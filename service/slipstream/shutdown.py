@@ -14,8 +14,11 @@ after the next start."""
 
 WORKER = ANSWERS + HAND_OVER + 1.0
 TRAINING = 3 * STAGE + 2.0
-SIDECAR = WORKER + TRAINING + 2.0
-"""First the workers, then the training side. `docker-compose.yml` and the Helm chart leave as much."""
+LOG = 2.0
+"""The process that writes the log, and after it the parent: the last lines, if they are read."""
+
+SIDECAR = WORKER + TRAINING + LOG
+"""First the workers, then the training side, then the log. `docker-compose.yml` and the Helm chart leave as much."""
 
 REPLACED_ANSWERS = 3600.0
 """A worker whose successor takes the connections: answers that are under way. Nothing waits for its end."""

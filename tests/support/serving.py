@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from slipstream.output import Output
 from slipstream.proxy.server import Stop
 from slipstream.serve.shared import shared_in_memory
 from slipstream.serve.sockets import open_sockets
@@ -76,7 +77,7 @@ async def sidecar(settings: Settings, verify: ssl.SSLContext | bool = True) -> A
         update={"listen": settings.listen.model_copy(update={"host": "127.0.0.1", "port": 0})}
     )
     with open_sockets(settings) as sockets:
-        training = asyncio.create_task(run_training(settings, sockets, shared, stop_training))
+        training = asyncio.create_task(run_training(settings, sockets, shared, Output(), stop_training))
         worker = asyncio.create_task(
             run_worker(settings, sockets.folder, sockets.agents, shared.take_row(), {}, stop_worker)
         )

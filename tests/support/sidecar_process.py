@@ -22,6 +22,7 @@ class SidecarProcess:
 
     Attributes:
         log: a file that takes what it writes to stderr; None for the test's own.
+        stderr: a descriptor in the place of both.
         python: which one, by its path.
         program: what it is to run.
         half: `serve`, or the half that it runs.
@@ -34,6 +35,7 @@ class SidecarProcess:
         self.config = folder / "sidecar.yaml"
         self.url = f"http://127.0.0.1:{port}"
         self.log: Path | None = None
+        self.stderr: int | None = None
         self.python = sys.executable
         self.program = ("-m", "slipstream")
         self.half = "serve"
@@ -59,7 +61,7 @@ class SidecarProcess:
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(*self.command, self.python, *self.program, self.half, "--config", str(self.config)),
-                stderr=log,
+                stderr=log if self.stderr is None else self.stderr,
                 process_group=0,
             )
         self.lives += 1

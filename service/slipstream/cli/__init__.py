@@ -14,6 +14,7 @@ from slipstream import __version__, logs
 from slipstream.cli import deployment, key, model, sidecar, store, training
 from slipstream.cli.options import LogOptions
 from slipstream.errors import SlipstreamError
+from slipstream.output import ensure_open
 
 app = typer.Typer(
     help="Slipstream: an online-training sidecar for production agents.",
@@ -29,6 +30,7 @@ app.add_typer(key.commands, name="key")
 
 def main() -> NoReturn:
     """Entry point. Known errors become one message and exit code 2; anything else is a bug and shows its traceback."""
+    ensure_open()
     try:
         app(prog_name="slipstream")
     except SlipstreamError as error:

@@ -12,6 +12,7 @@ import typer
 
 from slipstream.cli.engine import embedded_extra, find
 from slipstream.cli.options import LogOptions, Overlays
+from slipstream.output import STDOUT, relayed
 
 commands = typer.Typer()
 
@@ -60,7 +61,8 @@ def up(
     options = (*level, *(("--log-format", log_format) if log_format else ()))
     programs = children(sidecar, explorer, trainer, options, overlays or (), production)
     check_models(explorer, trainer, overlays or ())
-    asyncio.run(supervise(programs))
+    with relayed(STDOUT), relayed():
+        asyncio.run(supervise(programs, out=sys.stdout))
 
 
 @commands.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.engine import embedded_extra, exit_0_on_signals
+from slipstream.output import relayed
 
 commands = typer.Typer(help="Models to start from.", no_args_is_help=True)
 
@@ -32,7 +33,8 @@ def serve_model(
     port: Annotated[int, typer.Option(help="On 127.0.0.1.", min=1, max=65535)] = 8011,
 ) -> None:
     """Serve a model that nothing trains, by OpenAI's chat completions, until SIGTERM or SIGINT."""
-    with embedded_extra():
-        from slipstream.embedded.serving import serve_frozen as run
-    exit_0_on_signals()
-    run(directory, port)
+    with relayed():
+        with embedded_extra():
+            from slipstream.embedded.serving import serve_frozen as run
+        exit_0_on_signals()
+        run(directory, port)

@@ -10,6 +10,7 @@ import typer
 
 from slipstream import logs
 from slipstream.cli.options import LogOptions
+from slipstream.output import Output
 
 if TYPE_CHECKING:
     from slipstream.settings.sidecar import Settings
@@ -106,4 +107,5 @@ def _run(context: typer.Context, half: Literal["serve", "proxy", "training"], co
         logs.configure(given.level or settings.log.level, given.format or settings.log.format)
         return settings
 
-    raise typer.Exit(run(Half(half), load))
+    with Output() as output:
+        raise typer.Exit(run(Half(half), load, output))

@@ -10,6 +10,7 @@ import typer
 
 from slipstream.cli.engine import embedded_extra, engine_config, exit_0_on_signals
 from slipstream.cli.options import Overlays
+from slipstream.output import relayed
 
 commands = typer.Typer()
 
@@ -30,10 +31,11 @@ def explorer(
 ) -> None:
     """Run the embedded Explorer until SIGTERM or SIGINT."""
     settings = engine_config(config, "serve", overlays)
-    with embedded_extra():
-        from slipstream.embedded.serving import serve as run
-    exit_0_on_signals()
-    run(settings, vllm)
+    with relayed():
+        with embedded_extra():
+            from slipstream.embedded.serving import serve as run
+        exit_0_on_signals()
+        run(settings, vllm)
 
 
 @commands.command()
@@ -43,9 +45,10 @@ def trainer(
 ) -> None:
     """Run the embedded Trainer until total_steps, or until no data has come for max_read_timeout."""
     settings = engine_config(config, "train", overlays)
-    with embedded_extra():
-        from slipstream.embedded.trainer import train as run
-    run(settings)
+    with relayed():
+        with embedded_extra():
+            from slipstream.embedded.trainer import train as run
+        run(settings)
 
 
 @commands.command()

@@ -216,15 +216,17 @@ class _Keeper:
         return True
 
     async def _end(self, pid: int, exiting: asyncio.Task[int]) -> None:
+        killed = False
         if not exiting.done():
-            self._say("stopping")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
+            self._say("stopping")
             await asyncio.wait([exiting], timeout=self._child.grace)
-            if not exiting.done():
-                self._say(f"still there after {self._child.grace:g} s: killed")
+            killed = not exiting.done()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # the child where it would not end, and whatever it left in its group
+        if killed:
+            self._say(f"still there after {self._child.grace:g} s: killed")
         await exiting
 
     async def _relay(self, source: int) -> None:

@@ -8,12 +8,14 @@ import mmap
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import structlog
 
@@ -29,7 +31,7 @@ REPLACED = signal.SIGUSR1
 """A child ends, as another took its place: it has all the time that what is under way needs."""
 
 _SAY_WHERE = signal.SIGUSR2
-"""A child writes the stacks of its threads to stderr."""
+"""A child writes the stacks of its threads to a file that its parent reads."""
 
 WRONG = 2
 """Exit code of a child that cannot do its work until somebody changes the configuration."""
@@ -40,10 +42,6 @@ SETTLED = 60.0
 
 LOOK = 10.0
 """Seconds between two looks at the children's pulses."""
-
-_SILENT = 6
-"""Looks in a row without a beat until a child counts as hung. They are looks of this process, and not seconds, so that
-nobody is ended because the whole machine stood still."""
 
 TWICE = 1.0
 """Seconds within which a second signal is the first one's echo: `timeout` tells a process and then its whole group."""
@@ -92,7 +90,10 @@ class Program:
         longest_delay: seconds until the next start that each failure in a row doubles the wait to.
         serving: set by the child once it does its work; None for one that need not be waited for.
         alone: there is one at a time of it, so that a successor's waits for the end of its predecessor's.
-        pulse: of one that is to be ended where it hangs, and which beats far more often than it is looked at.
+        pulse: of one that is to be ended if it hangs once it serves, and which beats far more often than it is looked
+            at.
+        patience: looks of the parent in a row without a beat until it counts as hung. They are not seconds, so that no
+            child is ended because the whole machine stood still.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Program:
     serving: Flag | None = None
     alone: bool = False
     pulse: Pulse | None = None
+    patience: int = 6
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class Life:
     due_at: float | None = None
     beats: int = 0
     silent: int = 0
+    stacks: IO[str] = field(default_factory=partial(tempfile.TemporaryFile, "w+"))
 
     @property
     def serves(self) -> bool:
@@ -133,21 +136,31 @@ def start(life: Life, held: int, end: int) -> None:
         return
     if not life.pid:
         os.close(end)
-        _live(life.program, held)
+        _live(life.program, held, life.stacks)
 
 
 def look(life: Life) -> None:
     """End a child that has hung for long; before that, have it say where."""
-    pulse = life.program.pulse
-    if pulse is None or not life.pid:
+    program, pulse = life.program, life.program.pulse
+    if pulse is None or not life.pid or not life.serves:
         return
     life.silent = life.silent + 1 if pulse.beats == life.beats else 0
     life.beats = pulse.beats
-    if life.silent == _SILENT - 1:
+    if life.silent == program.patience - 1:
         os.kill(life.pid, _SAY_WHERE)
-    elif life.silent == _SILENT:
-        _log.error("process_hung", process=life.program.name, seconds=_SILENT * LOOK)
+    elif life.silent == program.patience:
         os.kill(life.pid, signal.SIGKILL)
+        seconds = program.patience * LOOK
+        _log.error("process_hung", process=program.name, seconds=seconds, stack=_where(life.stacks))
+
+
+def _where(stacks: IO[str]) -> str | None:
+    """Read and empty the file in which a child has said where it hangs; one that was stopped could not."""
+    stacks.seek(0)
+    said = stacks.read()
+    stacks.seek(0)
+    stacks.truncate()
+    return said or None
 
 
 def start_later(life: Life, event: str, **details: object) -> None:
@@ -159,7 +172,7 @@ def start_later(life: Life, event: str, **details: object) -> None:
     _log.error(event, process=program.name, **details, started_again_in=delay)
 
 
-def _live(program: Program, held: int) -> NoReturn:
+def _live(program: Program, held: int, stacks: IO[str]) -> NoReturn:
     """The child's whole life."""
     code = 1
     with contextlib.suppress(OSError):
@@ -168,7 +181,7 @@ def _live(program: Program, held: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of the group: the parent stops us in order
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so does the end of a terminal
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        faulthandler.register(_SAY_WHERE)
+        faulthandler.register(_SAY_WHERE, file=stacks)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         program.main(held)
         code = 0
@@ -226,8 +239,8 @@ def stop(lives: Sequence[Life], hurried_from: float, *, hurry: bool) -> bool:
         number = signal.sigwait(SIGNALS)
         hurry = number in END and time.monotonic() > hurried_from
     for life in running:
-        _log.warning("process_killed", process=life.program.name, hurry=hurry)
         os.kill(life.pid, signal.SIGKILL)
+        _log.warning("process_killed", process=life.program.name, hurry=hurry)
         os.waitpid(life.pid, 0)
         life.pid = 0
     return hurry

@@ -187,8 +187,8 @@ def _look_after(lives: Sequence[Life], held: int, end: int, relay: Relay) -> tup
                 return 0, True
         for life in alone:
             if life.pid and life.killed_at is not None and time.monotonic() >= life.killed_at:
-                _log.warning("process_killed", process=life.program.name)
                 os.kill(life.pid, signal.SIGKILL)
+                _log.warning("process_killed", process=life.program.name)
         for life in lives:
             if life.due_at is not None and not life.pid and life.due_at <= time.monotonic():
                 start(life, held, end)

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import structlog
 
+from slipstream.output import Output
 from slipstream.serve.children import REPLACED, Life
 from slipstream.serve.handover import FAILED, READY, WORKERS, Handover
 from slipstream.serve.prefork import Step
@@ -65,10 +66,16 @@ class Succession:
         handover: of the predecessor; None for the program that was started first.
         hand_over: what a successor gets, with the end of the pipe that it answers to and that of the first program.
         file: where this sidecar says what runs (`running.py`).
+        output: stderr, of which a successor gets what it was.
     """
 
     def __init__(
-        self, handover: Handover | None, hand_over: Callable[[int, int], Handover], file: Path, release: str
+        self,
+        handover: Handover | None,
+        hand_over: Callable[[int, int], Handover],
+        file: Path,
+        release: str,
+        output: Output,
     ) -> None:
         self._handover = handover
         self._hand_over = hand_over
@@ -77,6 +84,7 @@ class Succession:
         self._dying: list[int] = []
         self.succeeds = handover is not None
         self._release = release
+        self._output = output
         if handover is None:
             note(file, Running.here(release))
         else:
@@ -121,7 +129,7 @@ class Succession:
             os.set_inheritable(descriptor, True)
         command = [sys.executable, *sys.orig_argv[1:]]
         try:
-            pid = os.posix_spawn(sys.executable, command, handover.environment())
+            pid = os.posix_spawn(sys.executable, command, handover.environment(), file_actions=self._output.original())
         except OSError as error:
             os.close(answers)
             self._failed(f"no process could be started ({error.strerror or error})")
@@ -163,6 +171,7 @@ class Succession:
         Returns:
             The exit code.
         """
+        self._output.leave()
         own = {life.pid: life for life in lives if life.pid}
         code = 0
         while own or self._handover is None:

@@ -17,9 +17,12 @@ import uvloop
 from slipstream import shutdown
 from slipstream.access.ledger import KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
+from slipstream.output import Output
 from slipstream.proxy.capture_ipc import Receivers
 from slipstream.proxy.server import Stop
-from slipstream.serve.children import Flag
+from slipstream.serve.beating import beat
+from slipstream.serve.children import Flag, Pulse
+from slipstream.serve.dropped_lines import DroppedLines
 from slipstream.serve.registered import registration_in
 from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals
@@ -45,6 +48,7 @@ async def run_training(
     settings: Settings,
     sockets: Sockets,
     shared: Shared,
+    output: Output,
     stop: Stop,
     serving: Callable[[], None] = lambda: None,
 ) -> None:
@@ -54,6 +58,7 @@ async def run_training(
     work is ended; what waits for the next process then waits in the queues of the sockets.
 
     Args:
+        output: stderr, whose dropped lines are a metric.
         serving: called once it works, or waits for the store.
 
     Raises:
@@ -67,6 +72,7 @@ async def run_training(
 
     sidecar = Sidecar(settings, shared.counters, registration_in(sockets.folder, settings.store.url))
     sidecar.metrics.registry.register(KeyUse(shared.ledger))
+    sidecar.metrics.registry.register(DroppedLines(output))
 
     receivers = Receivers(sidecar.capture.writer.record, sidecar.capture.writer.full)
     captures = contextlib.ExitStack()
@@ -139,7 +145,9 @@ async def _until_gone(shared: Shared) -> None:
                 await asyncio.sleep(_LOOK)
 
 
-def training_process(settings: Settings, sockets: Sockets, shared: Shared, serving: Flag, parent: int) -> None:
+def training_process(
+    settings: Settings, sockets: Sockets, shared: Shared, output: Output, pulse: Pulse, serving: Flag, parent: int
+) -> None:
     """Run the training side as a child (`prefork.Program.main`), once no other one lives on this folder."""
     sockets.refuse_agents()
 
@@ -158,7 +166,9 @@ def training_process(settings: Settings, sockets: Sockets, shared: Shared, servi
 
     async def main() -> None:
         stop = stop_on_signals(parent, orphaned)
-        await run_training(settings, sockets, shared, stop, serving.set)
+        beating = asyncio.create_task(beat(pulse))
+        await run_training(settings, sockets, shared, output, stop, serving.set)
+        beating.cancel()
 
     with _alone(sockets.folder):
         uvloop.run(main())

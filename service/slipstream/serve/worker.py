@@ -22,6 +22,7 @@ from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import control_route, production_route
+from slipstream.serve.beating import beat
 from slipstream.serve.children import Flag, Pulse
 from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals
@@ -34,10 +35,6 @@ and thousands of copies may wait: going through them would hold traffic up."""
 
 _KEPT_EACH = 5.0
 """Seconds between two times that a worker looks after itself; a leak takes hours to matter."""
-
-BEAT = 5.0
-"""Seconds between two beats of a worker's pulse. Its loop waits for nothing, and one that does not turn for a minute
-holds agents up whose connections the kernel goes on handing to it."""
 
 
 async def run_worker(
@@ -87,12 +84,6 @@ async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
         await asyncio.sleep(_KEPT_EACH)
 
 
-async def _beat(pulse: Pulse) -> None:
-    while True:
-        pulse.beat()
-        await asyncio.sleep(BEAT)
-
-
 def worker_process(
     settings: Settings, sockets: Sockets, shared: Shared, number: int, pulse: Pulse, serving: Flag, parent: int
 ) -> None:
@@ -108,7 +99,7 @@ def worker_process(
 
     async def main() -> None:
         stop = stop_on_signals(parent, lambda: None)
-        beating = asyncio.create_task(_beat(pulse))
+        beating = asyncio.create_task(beat(pulse))
         await run_worker(fitting, sockets.folder, mine, counts, os.environ, stop, serving.set)
         beating.cancel()
 
