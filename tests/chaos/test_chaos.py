@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SEEDS = (10, 19, 28, 42, 47, 59, 80, 90, 91, 108, 137, 145, 159, 178, 208, 242, 252, 254, 261, 285)
+SEEDS = (4, 6, 9, 10, 14, 15, 25, 31, 32, 39, 47, 57, 59, 75, 91, 94, 95, 169, 208, 211)
 """Each fault is in one of them, and every kind of world: both stores, two sidecars, the scripted and the embedded
 Explorer, the webhook, and encryption on both stores."""
-IN_EACH_TEST = (261, 285)
+IN_EACH_TEST = (10, 94)
 """The fast tier's; the others are slow."""
 AT_ONCE = 4
 """A schedule mostly waits: for timeouts, for what was killed to start."""

@@ -10,15 +10,18 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from chaos.log_pipe import LogPipe
+
 
 class Process:
     """A program that can be killed, stopped and started again, on the same port and files for all its lives.
 
     Args:
         ready: says whether it serves.
-        log: takes all that it writes.
+        log: takes all that it writes: a file, or a pipe to one.
 
     Attributes:
+        log: as it was given.
         held: faults that want it dead: while it is not 0, nobody starts it again.
         lives: how often it was started.
     """
@@ -27,20 +30,20 @@ class Process:
         self,
         command: Sequence[str],
         ready: Callable[[], Awaitable[bool]],
-        log: Path,
+        log: Path | LogPipe,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.ready = ready
         self.held = 0
         self.lives = 0
         self._command = command
-        self._log = log
+        self.log = log
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
         """Start it. It serves some time later, or has ended."""
-        with self._log.open("ab") as log:
+        with contextlib.nullcontext(self.log.writer) if isinstance(self.log, LogPipe) else self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it is as good as at once
                 self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment, process_group=0
             )

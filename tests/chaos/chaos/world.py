@@ -25,6 +25,7 @@ from serving import until
 from chaos import explorers, sandbox
 from chaos.explorers import SUPPORT, Explorer
 from chaos.faults.clock import CLOCK_IS_READ
+from chaos.log_pipe import LogPipe
 from chaos.postgres import Postgres
 from chaos.processes import Process
 from chaos.record import Record
@@ -132,7 +133,9 @@ class World:
             else:
                 self.store_url = f"sqlite+aiosqlite:///{self.store_file}"
             for number in range(schedule.sidecars):
-                self._add_sidecar(number, relays)
+                log = LogPipe(self.folder / f"sidecar-{number}.log")
+                stack.callback(log.close)
+                self._add_sidecar(number, relays, log)
             parts = self._parts()
             stack.push_async_callback(self._end, parts)
             for part in parts.values():
@@ -201,7 +204,7 @@ class World:
         command = (sys.executable, "-m", "chaos.endpoint", str(port), str(self.endpoint_journal))
         return Process(command, _accepts(port), self.folder / "endpoint.log", knows)
 
-    def _add_sidecar(self, number: int, relays: Mapping[str, int]) -> None:
+    def _add_sidecar(self, number: int, relays: Mapping[str, int], log: LogPipe) -> None:
         """Args:
         relays: the ports of its links, by their other ends.
         """
@@ -227,9 +230,9 @@ class World:
         self.urls.append(url)
         self.sidecars.append(
             Process(
-                (sys.executable, "-m", "slipstream", "serve", "--config", str(config)),
+                (sys.executable, "-m", "chaos.sidecar", "serve", "--config", str(config)),
                 explorers.answers(f"{url}/readyz"),
-                self.folder / f"sidecar-{number}.log",
+                log,
                 environment,
             )
         )

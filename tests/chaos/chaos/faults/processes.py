@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chaos.faults.fault import LONG, fault
+from chaos.log_pipe import LogPipe
 
 if TYPE_CHECKING:
     from chaos.explorers import Explorer
@@ -110,6 +111,26 @@ async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
     await asyncio.sleep(LONG)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
+
+
+@fault("training_hung", "SIGSTOP of a sidecar's training side, for good: its parent is to replace it")
+async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
+    pid = rng.choice(world.sidecars).children().get("training")
+    if pid is not None:
+        os.kill(pid, signal.SIGSTOP)
+        world.struck["training_hung"] += 1
+    yield
+
+
+@fault("log_stalled", "the pipe at a sidecar's stderr is full, and not read")
+async def _(world: World, rng: random.Random) -> AsyncIterator[None]:
+    log = rng.choice(world.sidecars).log
+    assert isinstance(log, LogPipe)
+    log.stall()
+    world.struck["log_stalled"] += 1
+    yield
+    await asyncio.sleep(LONG)
+    log.read_on()
 
 
 @fault("production_stopped", "SIGSTOP of the production model, for longer than each timeout", production=True)
