@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -105,13 +106,23 @@ class Load:
                 self.failures.append(f"{path}: {response.status_code} {response.text}")
 
 
+def ask(writer: asyncio.StreamWriter, **fields: Any) -> None:
+    """A call on a connection that the agent keeps."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}], **fields}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+
+
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_no_agent_notices_that_the_sidecar_is_replaced(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, workers: int
 ) -> None:
     answers, url = production
     async with replaceable(tmp_path, url, proxy={"workers": workers}) as sidecar:
-        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(STREAMS)]
+        streams = [await agents.call(sidecar.url, f"stream {number}") for number in range(STREAMS - 1)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(sidecar.url.rpartition(":")[2]))
+        ask(writer, stream=True)
+        await reader.readuntil(b"data: ")
         before = sidecar.children()
         async with Load(sidecar.url) as load:
             for _ in range(workers):
@@ -122,10 +133,16 @@ async def test_no_agent_notices_that_the_sidecar_is_replaced(
         assert not load.failures
         answers.go.set()
         assert all([await one.whole() for one in streams])
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+        ask(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 "), "the connection of a stream is not closed unannounced"
+        assert b"connection: close" in head
+        writer.close()
         await agents.leave()
         await until(lambda: not any(map(alive, before.values())), 60)
         await until(lambda: len(sidecar.programs()) == 1, 60, "those between the first and the last have ended")
-        calls = load.answers + STREAMS
+        calls = load.answers + STREAMS + 1
         await until(lambda: len(stored(sidecar.store)) == calls, 60, "what was captured meanwhile is stored")
         assert await metric(sidecar.url, 'slipstream_proxy_requests_total{status="2xx"}') == calls
         assert await metric(sidecar.url, "slipstream_proxy_in_flight") == 0
