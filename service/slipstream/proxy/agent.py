@@ -249,8 +249,9 @@ class AgentConnection(RequestReader):
         """Close the connection once what was written has left, for which the agent has as long as to read an answer."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
+            waiting = transport.get_write_buffer_size()  # a closed one of asyncio's TLS does not tell
             transport.close()
-            if transport.get_write_buffer_size():
+            if waiting:
                 self._deadline.set(self._limits.answer_timeout)
 
     def _too_slow(self) -> None:

@@ -85,6 +85,7 @@ async def _listen(
         certificates,
         lambda: cast(asyncio.Protocol, AgentConnection(gateway)),
         timeout=limits.header_timeout,
+        shutdown=limits.answer_timeout,
         most=limits.most_connections,
     )
     server.start()

@@ -112,6 +112,7 @@ class TlsListener:
     Args:
         protocol: made for each connection whose handshake is done.
         timeout: seconds for a handshake.
+        shutdown: seconds in which a client has to read the rest of an answer once its connection is closed.
         most: handshakes under way; further connections are closed.
     """
 
@@ -122,12 +123,14 @@ class TlsListener:
         protocol: Callable[[], asyncio.Protocol],
         *,
         timeout: float,
+        shutdown: float,
         most: int,
     ) -> None:
         self._listener = listener
         self._certificates = certificates
         self._protocol = protocol
         self._timeout = timeout
+        self._shutdown = shutdown
         self._most = most
         self._opening: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -197,7 +200,11 @@ class TlsListener:
                     return
                 handed_over = True
                 await self._loop.connect_accepted_socket(
-                    self._protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=self._timeout
+                    self._protocol,
+                    sock,
+                    ssl=self._certificates.context,
+                    ssl_handshake_timeout=self._timeout,
+                    ssl_shutdown_timeout=self._shutdown,
                 )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._tell(error)
