@@ -31,6 +31,16 @@ def from_json(text: bytes | str) -> tuple[Any, bool]:
         return json.loads(text, parse_constant=_not_json, parse_float=_finite), False
 
 
+def brackets(text: bytes | str) -> int:
+    """Count the opening brackets of JSON: at least as many as its levels, in a fraction of the time of reading it."""
+    return text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
+
+
+def values(text: bytes | str) -> int:
+    """Count the values of JSON without reading it; at least as many as there are, since texts hold commas too."""
+    return brackets(text) + (text.count(",") if isinstance(text, str) else text.count(b","))
+
+
 def to_json(value: Any) -> bytes:
     """The value as compact JSON in UTF-8, with halves of surrogate pairs as they are."""
     try:

@@ -228,3 +228,10 @@ async def test_malformed_arguments_that_differ_repeat_nothing() -> None:
     reward = await score(shadow(made, calls(PARIS), tools=TOOLS), "tool_calls")
     assert reward.breakdown["tool_calls.redundant_call"] == 0
     assert reward.breakdown["tool_calls.format_error"] == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize("calculator", ["tool_calls", "agreement"])
+async def test_too_many_tool_calls_fail_the_scoring_instead_of_being_compared_in_pairs(calculator: str) -> None:
+    many = calls(*[PARIS] * 2500)
+    with pytest.raises(ScoringError, match="too many tool calls to compare: 2500 with 2500"):
+        await value(shadow(many, many, tools=TOOLS), calculator)

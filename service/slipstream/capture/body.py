@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from slipstream.errors import SlipstreamError
 from slipstream.http.headers import Headers
-from slipstream.jsontext import from_json
+from slipstream.jsontext import brackets, from_json, values
 
 Reason = Literal[
     "not_a_chat",
@@ -16,6 +16,7 @@ Reason = Literal[
     "incomplete",
     "status",
     "too_large",
+    "too_many_values",
     "encoding",
     "not_json",
     "no_answer",
@@ -29,6 +30,12 @@ Reason = Literal[
 
 MAX_NESTING = 100
 """Levels of a JSON value: far above any chat or tool schema, far below where walking it would exhaust the stack."""
+
+
+MAX_VALUES = 500_000
+"""Values of a body. A list or an object takes up to 230 bytes of memory and as few as 3 of JSON: `[[],[],...]` of 8 MiB
+would take more than 200 MB, and this takes up to 120 MB. A real body of 8 MiB has some 100,000; only log
+probabilities of many thousand tokens, each with 20 alternatives, have more than this."""
 
 
 class Unreadable(SlipstreamError):
@@ -60,7 +67,8 @@ def parse_json(text: bytes | str) -> Any:
     """The JSON value of a body.
 
     Raises:
-        Unreadable: `not_json`, or `too_large` for more than `MAX_NESTING` levels.
+        Unreadable: `not_json`, `too_large` for more than `MAX_NESTING` levels, or `too_many_values`, which is found
+            out before any of them is made.
     """
     return read_json(text)[0]
 
@@ -71,22 +79,17 @@ def read_json(text: bytes | str) -> tuple[Any, bool]:
     Raises:
         Unreadable: as `parse_json`.
     """
+    if values(text) > MAX_VALUES:
+        raise Unreadable("too_many_values")
     try:
         value, plain = from_json(text)
     except RecursionError as error:
         raise Unreadable("too_large") from error
     except ValueError as error:
         raise Unreadable("not_json") from error
-    if _brackets(text) > MAX_NESTING and not _is_shallow(value):
+    if brackets(text) > MAX_NESTING and not _is_shallow(value):
         raise Unreadable("too_large")
     return value, plain
-
-
-def _brackets(text: bytes | str) -> int:
-    """At least as many as the levels, and counted in a fraction of the time."""
-    if isinstance(text, str):
-        return text.count("{") + text.count("[")
-    return text.count(b"{") + text.count(b"[")
 
 
 def _is_shallow(value: Any) -> bool:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from slipstream.capture.body import Unreadable, parse_json
+from slipstream.capture.body import MAX_VALUES, Unreadable, parse_json
+from slipstream.jsontext import values
 
 TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
 """Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""
+
+_MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
+"""Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""
 
 
 def events(body: bytes) -> Iterator[tuple[str, bytes]]:
@@ -46,8 +50,10 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
         choices_asked: `n` of the request; once so many choices have finished, `[DONE]` need not have come.
 
     Raises:
-        Unreadable: `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for chunks of another form.
+        Unreadable: `too_many_values`, `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for chunks of another form.
     """
+    if values(body) > _MAX_VALUES_OF_CHUNKS:
+        raise Unreadable("too_many_values")
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     done = False

@@ -50,6 +50,7 @@ FIXES = {
     "incomplete": "Find out why callers leave: a timeout shorter than production's answers, or users who cancel.",
     "status": "Look up why production refuses: its rate limits, its keys, its log.",
     "too_large": "Raise `capture.max_body`, and `capture.queue_bytes` with it.",
+    "too_many_values": "Look up the caller: its bodies have more than 500,000 values, such as lists of numbers.",
     "encoding": "Have production answer in gzip, deflate, zstd or br, or uncompressed.",
     "not_json": "Look at what production answers: a gateway's page of HTML is no chat completion.",
     "no_answer": "Look at what production answers: an object with `choices`, each with a `message`, is expected.",

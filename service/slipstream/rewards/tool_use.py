@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import NoBasis
 from slipstream.trajectory import Call, Message, Run, message_tool_calls
 
+_MOST_PAIRS = 250_000
+"""Pairs of calls of the same name that are compared: 500 calls with 500, far more than an agent makes for one task, in
+about 50 MB of memory. 2,500 with 2,500 take 800 MB."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class ToolCall:
     """One tool call; `arguments` is None where it carries no JSON object."""
 
     name: str
     arguments: Mapping[str, Any] | None
+
+    @cached_property
+    def leaves(self) -> frozenset[tuple[str, str]]:
+        """(path, value) of each leaf of the arguments."""
+        return frozenset(_leaves(self.arguments))
 
     @property
     def key(self) -> str:
@@ -110,9 +121,15 @@ def matched(left: Sequence[ToolCall], right: Sequence[ToolCall], share: float) -
 
     Yields:
         (credit from 0 to 1, index on the left, index on the right)
+
+    Raises:
+        ScoringError: there are too many pairs.
     """
+    names = Counter(call.name for call in right)
+    if sum(names[call.name] for call in left) > _MOST_PAIRS:
+        raise ScoringError(f"too many tool calls to compare: {len(left)} with {len(right)}, of the same names")
     pairs = [
-        (1 - share + share * _arguments_alike(one.arguments, other.arguments), i, j)
+        (1 - share + share * _arguments_alike(one, other), i, j)
         for i, one in enumerate(left)
         for j, other in enumerate(right)
         if one.name == other.name
@@ -133,11 +150,11 @@ def tool_f1(left: Sequence[ToolCall], right: Sequence[ToolCall], share: float) -
     return 2 * sum(credit for credit, _, _ in matched(left, right, share)) / (len(left) + len(right))
 
 
-def _arguments_alike(left: Mapping[str, Any] | None, right: Mapping[str, Any] | None) -> float:
+def _arguments_alike(left: ToolCall, right: ToolCall) -> float:
     """F1 of (path, value) pairs; arguments that are no JSON object are like nothing."""
-    if left is None or right is None:
+    if left.arguments is None or right.arguments is None:
         return 0.0
-    ours, theirs = set(_leaves(left)), set(_leaves(right))
+    ours, theirs = left.leaves, right.leaves
     return 2 * len(ours & theirs) / (len(ours) + len(theirs)) if ours or theirs else 1.0
 
 
