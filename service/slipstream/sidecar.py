@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
-from slipstream import memory, shutdown
+from slipstream import logs, memory, shutdown
 from slipstream.access.expiry import KeyExpiry
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
@@ -37,6 +37,7 @@ from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.chat import FacadeChat, Whole
 from slipstream.facade.chats import Chats
 from slipstream.facade.naming import renamed_models
+from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
@@ -103,14 +104,16 @@ class Sidecar:
             tls=settings.explorer.tls,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
-        self.redactor = Redactor(settings.capture.redact)
+        self._isolation = isolation = Isolation()
+        isolation.user.prepare(logs.configure, settings.log.level, settings.log.format)
+        self.redactor = Redactor(settings.capture.redact, isolation)
         self._prompts = self.redactor if settings.explorer.redact else Redactor([])
-        self.selector = Selector(settings.selection, time.monotonic)
+        self.selector = Selector(settings.selection, time.monotonic, isolation)
         self.capture = Capture(context, self.redactor, self.selector)
         self.planner = Planner(context, self.selector)
         self.chats = Chats(settings.explorer, settings.facade, self.watch)
         self.runs = Runs(context, self.explorer, self.watch, self.chats, self.redactor, self._prompts)
-        self._rewards = RewardModel(settings.rewards, self.metrics)
+        self._rewards = RewardModel(settings.rewards, self.metrics, isolation)
         judge_calls = settings.rewards.judge_calls_per_hour
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
@@ -204,6 +207,7 @@ class Sidecar:
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
+            closing.push_async_callback(asyncio.to_thread, self._isolation.close)
             for close in (
                 self.deliveries.aclose,
                 self.database.close,

@@ -1,14 +1,22 @@
 """A real HTTP service that answers as a test scripts it."""
 
 import asyncio
+import importlib
+import itertools
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from reward_runs import ISOLATION
+
+_numbers = itertools.count()
 
 
 @dataclass
@@ -58,6 +66,33 @@ class Service:
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
         )
         await send({"type": "http.response.body", "body": raw})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children() -> Iterator[None]:
+    """The child processes end with the tests."""
+    yield
+    ISOLATION.close()
+
+
+@pytest.fixture(scope="session")
+def _modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("modules")
+    sys.path.append(str(folder))
+    return folder
+
+
+@pytest.fixture
+def mine(_modules: Path) -> Callable[[str], str]:
+    """`mine(source)` writes a module of the user's, and returns its name."""
+
+    def written(source: str) -> str:
+        name = f"mine_{next(_numbers)}"
+        (_modules / f"{name}.py").write_text(textwrap.dedent(source))
+        importlib.invalidate_caches()
+        return name
+
+    return written
 
 
 @pytest.fixture

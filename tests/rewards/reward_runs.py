@@ -5,9 +5,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel, RewardsSettings
 from slipstream.trajectory import Call, Feedback, PolicyCall, Run, Task
+
+ISOLATION = Isolation()
+"""The child processes of these tests, which start once."""
 
 WEATHER = {
     "type": "function",
@@ -95,7 +99,7 @@ def replay(answers: list[dict[str, Any]], production: list[dict[str, Any]], **kw
 
 def reward_model(metrics: Metrics | None = None, **settings: Any) -> RewardModel:
     """The reward model of these settings of the section `rewards`; the caller closes it."""
-    return RewardModel(RewardsSettings.model_validate(settings), metrics or Metrics(CollectorRegistry()))
+    return RewardModel(RewardsSettings.model_validate(settings), metrics or Metrics(CollectorRegistry()), ISOLATION)
 
 
 async def score(run: Run, *calculators: Any, **settings: Any) -> Reward:

@@ -1,8 +1,6 @@
 import asyncio
-import sys
-import threading
-import time
-from types import ModuleType
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import structlog
@@ -13,15 +11,7 @@ from reward_runs import reward_model, score, shadow, value
 from slipstream.errors import ConfigError, ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
-from slipstream.trajectory import Feedback, Run
-
-
-@pytest.fixture
-def rewards_of_mine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module of the user's, importable as `rewards_of_mine`."""
-    module = ModuleType("rewards_of_mine")
-    monkeypatch.setitem(sys.modules, "rewards_of_mine", module)
-    return module
+from slipstream.trajectory import Feedback
 
 
 async def test_components_combine_by_weight() -> None:
@@ -64,32 +54,32 @@ async def test_without_calculators_nothing_is_scored() -> None:
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [
-        (float("nan"), "nan, which is not finite"),
-        (float("inf"), "inf, which is not finite"),
-        (True, "no number but bool"),
-        ("0.5", "no number but str"),
-        (None, "no number but NoneType"),
-        (Reward(float("nan")), "not finite"),
-        (Reward(0.5, {"part": float("inf")}), r"breakdown\.part is inf"),
-        (Reward(0.5, {"part": True}), r"breakdown\.part is no number but bool"),
+        ("float('nan')", "nan, which is not finite"),
+        ("float('inf')", "inf, which is not finite"),
+        ("True", "no number but bool"),
+        ("'0.5'", "no number but str"),
+        ("None", "no number but NoneType"),
+        ("Reward(float('nan'))", "not finite"),
+        ("Reward(0.5, {'part': float('inf')})", r"breakdown\.part is inf"),
+        ("Reward(0.5, {'part': True})", r"breakdown\.part is no number but bool"),
     ],
 )
 async def test_what_is_no_finite_number_fails_the_scoring(
-    returned: object, reason: str, rewards_of_mine: ModuleType
+    returned: str, reason: str, mine: Callable[[str], str]
 ) -> None:
-    rewards_of_mine.bad = lambda run: returned
+    module = mine(f"from slipstream.rewards import Reward\ndef bad(run): return {returned}")
     with pytest.raises(ScoringError, match=f"^mine: .*{reason}"):
         await score(
             shadow("yes"),
             {"constant": {"value": 1}},
-            {"python": {"object": "rewards_of_mine:bad", "component": "mine"}},
+            {"python": {"object": f"{module}:bad", "component": "mine"}},
         )
 
 
-async def test_a_calculator_that_raises_fails_the_scoring_with_its_reason(rewards_of_mine: ModuleType) -> None:
-    rewards_of_mine.bad = lambda run: run.metadata["answer"]
+async def test_a_calculator_that_raises_fails_the_scoring_with_its_reason(mine: Callable[[str], str]) -> None:
+    module = mine("def bad(run): return run.metadata['answer']")
     with pytest.raises(ScoringError, match=r"^python: KeyError: 'answer'"):
-        await score(shadow("yes"), {"constant": {"value": 1}}, {"python": "rewards_of_mine:bad"})
+        await score(shadow("yes"), {"constant": {"value": 1}}, {"python": f"{module}:bad"})
 
 
 async def test_a_component_without_basis_fails_the_scoring_unless_it_is_optional() -> None:
@@ -102,12 +92,18 @@ async def test_a_component_without_basis_fails_the_scoring_unless_it_is_optional
         await score(run, {"exact_match": {"optional": True}})
 
 
-async def test_plain_calculators_leave_the_event_loop_free(rewards_of_mine: ModuleType) -> None:
-    loop_turned = threading.Event()
-    rewards_of_mine.waits = lambda run: float(loop_turned.wait(10))
-    scoring = asyncio.create_task(score(shadow("yes"), {"python": "rewards_of_mine:waits"}))
+async def test_plain_code_leaves_the_event_loop_free(mine: Callable[[str], str], tmp_path: Path) -> None:
+    module = mine("""
+        import os, time
+        def waits(run):
+            while not os.path.exists(run.text):
+                time.sleep(0.01)
+            return 1.0
+    """)
+    turned = tmp_path / "turned"
+    scoring = asyncio.create_task(score(shadow(str(turned)), {"python": f"{module}:waits"}))
     await asyncio.sleep(0)
-    loop_turned.set()
+    turned.touch()
     assert (await scoring).value == 1.0
 
 
@@ -130,22 +126,18 @@ async def test_the_model_says_whether_it_waits_for_feedback() -> None:
         await model.aclose()
 
 
-async def test_an_object_that_cannot_be_made_is_a_configuration_error(rewards_of_mine: ModuleType) -> None:
-    class Threshold:
-        def __init__(self, limit: int) -> None:
-            if limit < 0:
-                raise RuntimeError("below 0")
-            self.limit = limit
+async def test_an_object_that_cannot_be_made_is_a_configuration_error(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        class Threshold:
+            def __init__(self, limit: int) -> None:
+                if limit < 0:
+                    raise RuntimeError("below 0")
 
-        def calculate(self, run: Run) -> float:
-            return float(len(run.text) <= self.limit)
-
-    rewards_of_mine.Threshold = Threshold
+            def calculate(self, run): return 1.0
+    """)
 
     def configured(params: dict[str, int]) -> RewardModel:
-        return reward_model(
-            calculators=["agent", {"python": {"object": "rewards_of_mine:Threshold", "params": params}}]
-        )
+        return reward_model(calculators=["agent", {"python": {"object": f"{module}:Threshold", "params": params}}])
 
     with pytest.raises(ConfigError, match=r"^rewards\.calculators\.1\.python: .*RuntimeError: below 0"):
         configured({"limit": -1})
@@ -153,79 +145,106 @@ async def test_an_object_that_cannot_be_made_is_a_configuration_error(rewards_of
         configured({"limt": 3})
 
 
-async def test_python_takes_functions_classes_and_instances_plain_or_async(rewards_of_mine: ModuleType) -> None:
-    class Scaled:
-        def __init__(self, by: float = 1.0) -> None:
-            self.by = by
+async def test_python_takes_functions_classes_and_instances_plain_or_async(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        from slipstream.rewards import Reward
 
-        async def calculate(self, run: Run) -> Reward:
-            return Reward(len(run.text) * self.by, {"characters": len(run.text)})
+        class Scaled:
+            def __init__(self, by=1.0):
+                self.by = by
 
-    async def later(run: Run, *, bonus: float) -> float:
-        return len(run.text) + bonus
+            async def calculate(self, run):
+                return Reward(len(run.text) * self.by, {"characters": len(run.text)})
 
-    rewards_of_mine.Scaled = Scaled
-    rewards_of_mine.ready = Scaled(2)
-    rewards_of_mine.plain = lambda run: len(run.text)
-    rewards_of_mine.later = later
-    rewards_of_mine.promise = lambda run: later(run, bonus=3)
+        ready = Scaled(2)
+        plain = lambda run: len(run.text)
+
+        async def later(run, *, bonus):
+            return len(run.text) + bonus
+
+        promise = lambda run: later(run, bonus=3)
+    """)
     run = shadow("yes")
-    assert await value(run, {"python": {"object": "rewards_of_mine:Scaled", "params": {"by": 0.5}}}) == 1.5
-    assert await value(run, {"python": "rewards_of_mine:ready"}) == 6
-    assert await value(run, {"python": "rewards_of_mine:plain"}) == 3
-    assert await value(run, {"python": {"object": "rewards_of_mine:later", "params": {"bonus": 1}}}) == 4
-    assert await value(run, {"python": "rewards_of_mine:promise"}) == 6
-    parts = await score(run, {"python": "rewards_of_mine:Scaled"})
+    assert await value(run, {"python": {"object": f"{module}:Scaled", "params": {"by": 0.5}}}) == 1.5
+    assert await value(run, {"python": f"{module}:ready"}) == 6
+    assert await value(run, {"python": f"{module}:plain"}) == 3
+    assert await value(run, {"python": {"object": f"{module}:later", "params": {"bonus": 1}}}) == 4
+    assert await value(run, {"python": f"{module}:promise"}) == 6
+    parts = await score(run, {"python": f"{module}:Scaled"})
     assert parts.breakdown == {"python": 3.0, "python.characters": 3.0}
 
 
-async def test_python_code_that_does_not_return_fails_by_its_timeout(rewards_of_mine: ModuleType) -> None:
-    release = threading.Event()
-    rewards_of_mine.stuck = lambda run: float(release.wait(30))
-    started = time.monotonic()
-    with pytest.raises(ScoringError, match=r"^python: no reward within 0\.05 s"):
-        await score(shadow("yes"), {"python": {"object": "rewards_of_mine:stuck", "timeout": "50ms"}})
-    release.set()
-    assert time.monotonic() - started < 10
+async def test_what_ones_own_code_keeps_at_module_level_stays_from_run_to_run(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        seen = []
+
+        def number(run):
+            seen.append(run)
+            return len(seen)
+    """)
+    rewards = [await value(shadow("yes"), {"python": f"{module}:number"}) for _ in range(3)]
+    assert rewards == [1, 2, 3]
 
 
-async def test_stop_iteration_out_of_plain_code_is_a_failure_and_no_hang(rewards_of_mine: ModuleType) -> None:
-    rewards_of_mine.empty = lambda run: next(iter(()))
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        "def stuck(run): import threading; threading.Event().wait()",
+        "def stuck(run): import re; re.match('^(a+)+$', 'a' * 60 + 'b')",
+        "async def stuck(run): import asyncio; await asyncio.Event().wait()",
+        "async def stuck(run): import re; re.match('^(a+)+$', 'a' * 60 + 'b')",
+    ],
+)
+async def test_python_code_that_does_not_return_fails_by_its_timeout_and_others_go_on(
+    mine: Callable[[str], str], stuck: str
+) -> None:
+    module = mine(f"{stuck}\nasync def fine(run): import asyncio; await asyncio.sleep(0.1); return 0.5")
+    both = reward_model(calculators=[{"python": {"object": f"{module}:stuck", "timeout": "50ms"}}])
+    others = reward_model(calculators=[{"python": f"{module}:fine"}])
+    stopped, *rewards = await asyncio.gather(
+        both.score(shadow("yes")), *(others.score(shadow("yes")) for _ in range(3)), return_exceptions=True
+    )
+    assert str(stopped) == "rewards.calculators[0] (python): took longer than 0.05 s"
+    assert [reward.value for reward in rewards if isinstance(reward, Reward)] == [0.5] * 3
+
+
+async def test_code_that_ends_its_process_fails_its_run_alone(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        import asyncio, os
+
+        async def ends(run):
+            await asyncio.sleep(0.05)
+            if run.text == "poison":
+                os._exit(7)
+            return 0.5
+    """)
+    model = reward_model(calculators=[{"python": f"{module}:ends"}])
+    texts = ["a", "b", "poison", "c"]
+    outcomes = await asyncio.gather(*(model.score(shadow(text)) for text in texts), return_exceptions=True)
+    assert str(outcomes.pop(2)) == "rewards.calculators[0] (python): its process ended with exit code 7"
+    assert [outcome.value for outcome in outcomes if isinstance(outcome, Reward)] == [0.5] * 3
+
+
+async def test_stop_iteration_out_of_plain_code_is_a_failure_and_no_hang(mine: Callable[[str], str]) -> None:
+    module = mine("def empty(run): return next(iter(()))")
     with pytest.raises(ScoringError, match=r"^python: StopIteration"):
-        await score(shadow("yes"), {"python": "rewards_of_mine:empty"})
+        await score(shadow("yes"), {"python": f"{module}:empty"})
 
 
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-async def test_plain_code_that_ends_the_program_fails_its_run_alone(
-    rewards_of_mine: ModuleType, raised: type[BaseException]
+@pytest.mark.parametrize("kind", ["", "async "])
+@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt", "asyncio.CancelledError"])
+async def test_code_that_ends_the_program_fails_its_run_alone(
+    mine: Callable[[str], str], raised: str, kind: str
 ) -> None:
-    def ends(run: Run) -> float:
-        raise raised
-
-    rewards_of_mine.ends = ends
-    with pytest.raises(ScoringError, match=rf"^python: {raised.__name__}"):
-        await score(shadow("yes"), {"python": "rewards_of_mine:ends"})
+    module = mine(f"import asyncio\n{kind}def ends(run): raise {raised}")
+    with pytest.raises(ScoringError, match=rf"^python: {raised.rpartition('.')[2]}"):
+        await score(shadow("yes"), {"python": f"{module}:ends"})
 
 
-@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
-async def test_a_coroutine_that_ends_the_program_fails_its_run_alone(
-    rewards_of_mine: ModuleType, raised: type[BaseException]
-) -> None:
-    async def ends(run: Run) -> float:
-        raise raised
-
-    rewards_of_mine.ends = ends
-    with pytest.raises(ScoringError, match=rf"^python: {raised.__name__}"):
-        await score(shadow("yes"), {"python": "rewards_of_mine:ends"})
-
-
-async def test_scoring_that_is_cancelled_from_outside_ends(rewards_of_mine: ModuleType) -> None:
-    async def waits(run: Run) -> float:
-        await asyncio.Event().wait()
-        return 0.0
-
-    rewards_of_mine.waits = waits
-    scoring = asyncio.create_task(score(shadow("yes"), {"python": "rewards_of_mine:waits"}))
+async def test_scoring_that_is_cancelled_from_outside_ends(mine: Callable[[str], str]) -> None:
+    module = mine("async def waits(run): import asyncio; await asyncio.sleep(5)")
+    model = reward_model(calculators=[{"python": {"object": f"{module}:waits", "timeout": "1s"}}])
+    scoring = asyncio.create_task(model.score(shadow("yes")))
     await asyncio.sleep(0)
     scoring.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -240,34 +259,31 @@ async def test_a_mean_that_is_not_finite_is_no_reward() -> None:
         await score(shadow("x"), *huge)
 
 
-async def test_a_secret_in_the_error_of_ones_own_code_is_not_in_the_reason(rewards_of_mine: ModuleType) -> None:
-    def leaky(run: Run) -> float:
-        raise ValueError("Illegal header value b'Bearer sk-proj-0123456789abcdef'")
-
-    rewards_of_mine.leaky = leaky
+async def test_a_secret_in_the_error_of_ones_own_code_is_not_in_the_reason(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        def leaky(run):
+            raise ValueError("Illegal header value b'Bearer sk-proj-0123456789abcdef'")
+    """)
     with pytest.raises(ScoringError, match=r"^python: ValueError: Illegal header value") as failed:
-        await score(shadow("x"), {"python": "rewards_of_mine:leaky"})
+        await score(shadow("x"), {"python": f"{module}:leaky"})
     assert "0123456789abcdef" not in str(failed.value)
 
 
-async def test_a_time_limit_of_ones_own_code_is_not_taken_for_the_calculators(rewards_of_mine: ModuleType) -> None:
-    async def impatient(run: Run) -> float:
-        raise TimeoutError("my database")
-
-    rewards_of_mine.impatient = impatient
+async def test_a_time_limit_of_ones_own_code_is_not_taken_for_the_calculators(mine: Callable[[str], str]) -> None:
+    module = mine("async def impatient(run): raise TimeoutError('my database')")
     with pytest.raises(ScoringError, match=r"^python: TimeoutError: my database"):
-        await score(shadow("x"), {"python": "rewards_of_mine:impatient"})
+        await score(shadow("x"), {"python": f"{module}:impatient"})
 
 
-async def test_an_error_is_logged_with_its_traceback_once_and_counted_each_time(rewards_of_mine: ModuleType) -> None:
-    def failing(run: Run) -> float:
-        if run.text == "other":
-            raise KeyError(run.text)
-        raise ValueError(run.text)
-
-    rewards_of_mine.failing = failing
+async def test_an_error_is_logged_with_its_traceback_once_and_counted_each_time(mine: Callable[[str], str]) -> None:
+    module = mine("""
+        def failing(run):
+            if run.text == "other":
+                raise KeyError(run.text)
+            raise ValueError(run.text)
+    """)
     metrics = Metrics(CollectorRegistry())
-    model = reward_model(metrics, calculators=[{"python": "rewards_of_mine:failing"}])
+    model = reward_model(metrics, calculators=[{"python": f"{module}:failing"}])
     with structlog.testing.capture_logs() as logged:
         for text in ("answer 1", "answer 2", "other", "answer 3"):
             with pytest.raises(ScoringError):

@@ -1,4 +1,3 @@
-import time
 from typing import Any
 
 import pytest
@@ -27,10 +26,8 @@ async def test_regex(answer: Any, parameters: dict[str, Any], expected: float) -
 
 
 async def test_a_pattern_that_backtracks_without_end_is_given_up() -> None:
-    started = time.monotonic()
-    with pytest.raises(ScoringError, match=r"^regex: the pattern took longer than 0\.1 s"):
+    with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(regex\): took longer than 0\.1 s"):
         await score(shadow("a" * 80 + "b"), {"regex": {"pattern": "(a|aa)+$", "timeout": "100ms"}})
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
+import asyncio
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from reward_runs import SEARCH, WEATHER, assistant, completion, replay, score, shadow, tool_call, user, value
 
 from slipstream.errors import ScoringError
+from slipstream.isolation import Isolation, Pool
+from slipstream.metrics import Metrics
+from slipstream.rewards import RewardModel, RewardsSettings, calculator
 
 PARIS = tool_call("weather", {"city": "Paris"})
 TOOLS = [WEATHER, SEARCH]
@@ -216,11 +221,49 @@ async def test_a_number_of_hundreds_of_digits_is_wrong_and_no_failure() -> None:
     assert await value(shadow(made, calls(tool_call("search", {"id": 1})), tools=TOOLS), "tool_calls") == 0.5
 
 
-@pytest.mark.parametrize("parameters", [{"$ref": "#"}, {"properties": {"q": {"pattern": "^(a|aa|aaa)+$"}}}])
-async def test_a_schema_that_never_ends_is_no_fault_of_the_policy(parameters: dict[str, Any]) -> None:
-    tool = {"type": "function", "function": {"name": "search", "parameters": parameters}}
-    made = calls(tool_call("search", {"q": "a" * 60 + "!"}))
+async def test_a_schema_that_refers_to_itself_is_no_fault_of_the_policy() -> None:
+    tool = {"type": "function", "function": {"name": "search", "parameters": {"$ref": "#"}}}
+    made = calls(tool_call("search", {"q": "a"}))
     assert await value(shadow(made, made, tools=[tool]), "tool_calls") == 1
+
+
+def doubled(times: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"minProperties": 1}
+    for _ in range(times):
+        schema = {"allOf": [schema, schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments"),
+    [
+        ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 60 + "!": 1}),
+        ({"properties": {"q": {"pattern": "^(a|aa|aaa)+$"}}}, {"q": "a" * 60 + "!"}),
+        ({"$defs": {"x": doubled(8)}, "allOf": [{"$ref": "#/$defs/x"}] * 5000}, {"q": 1}),
+    ],
+)
+async def test_a_schema_that_takes_for_ever_fails_its_scoring_and_no_other(
+    parameters: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calculator, "DEADLINE", 0.2)
+    tool = {"type": "function", "function": {"name": "search", "parameters": parameters}}
+    made = calls(tool_call("search", arguments))
+    with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(tool_calls\): took longer than 0\.2 s"):
+        await score(shadow(made, made, tools=[tool]), "tool_calls")
+    monkeypatch.setattr(calculator, "DEADLINE", 60)
+    assert await value(shadow(calls(PARIS), calls(PARIS), tools=TOOLS), "tool_calls") == 1
+
+
+async def test_an_answer_that_takes_all_memory_fails_its_scoring_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calculator, "DEADLINE", 120)
+    isolation = Isolation()
+    isolation.content = Pool(at_once=1, memory=200 * 1024**2, quiet=True)
+    settings = RewardsSettings.model_validate({"calculators": [{"json_schema": {"schema": {"type": "array"}}}]})
+    model = RewardModel(settings, Metrics(CollectorRegistry()), isolation)
+    with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(json_schema\): needed more than 200 MiB"):
+        await model.score(shadow("[" + "[]," * 5_000_000 + "[]]"))
+    assert (await model.score(shadow("[]"))).value == 1
+    await asyncio.to_thread(isolation.close)
 
 
 async def test_malformed_arguments_that_differ_repeat_nothing() -> None:

@@ -50,7 +50,8 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
         choices_asked: `n` of the request; once so many choices have finished, `[DONE]` need not have come.
 
     Raises:
-        Unreadable: `too_many_values`, `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for chunks of another form.
+        Unreadable: `too_many_values`, `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for
+            chunks of another form.
     """
     if values(body) > _MAX_VALUES_OF_CHUNKS:
         raise Unreadable("too_many_values")

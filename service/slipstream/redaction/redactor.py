@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from slipstream.isolation import Isolation
 from slipstream.jsontext import to_json
 from slipstream.redaction.data_urls import DATA_URL, DataUrl
 from slipstream.redaction.data_urls import SIGNS as DATA_URL_SIGNS
@@ -38,10 +39,14 @@ class Redactor:
     """Replaces what the rules find in strings by `[redacted:name]`, in the rules' order.
 
     Where a hook fails on a text, nothing of that text is let through.
+
+    Args:
+        isolation: the processes of hooks; without it, some that end with this process.
     """
 
-    def __init__(self, rules: Sequence[RedactRule]) -> None:
-        self._steps = [step_of(rule) for rule in rules]
+    def __init__(self, rules: Sequence[RedactRule], isolation: Isolation | None = None) -> None:
+        pool = (isolation or Isolation()).user
+        self._steps = [step_of(rule, pool) for rule in rules]
 
     def redact(self, value: Any, *, strict: bool = False) -> Any:
         """A copy of a JSON value with its strings and keys redacted; numbers and structure stay as they are. Where

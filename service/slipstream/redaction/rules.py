@@ -6,18 +6,27 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, Protocol, Self, get_args
 
+import regex
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slipstream.errors import SlipstreamError
+from slipstream.isolation import NotFinished, Pool, Raised
 from slipstream.redaction.escapes import Span, replace, spans_through_escapes
 from slipstream.redaction.kinds import KINDS
 from slipstream.user_code.python_object import PythonPath, check_call, load_object
 
 _log = structlog.get_logger(__name__)
+
+_HOOK_DEADLINE = 5.0
+"""Seconds that a hook has for a text; capture waits for it."""
+
+_PATTERN_DEADLINE = 1.0
+"""Seconds that a pattern has for a text."""
 
 BuiltIn = Literal["api_key", "password", "email", "phone", "credit_card", "ip"]
 
@@ -104,18 +113,31 @@ class Step(Protocol):
         ...
 
 
-def step_of(rule: RedactRule) -> Step:
-    """The rule, ready to be carried out."""
+def step_of(rule: RedactRule, pool: Pool) -> Step:
+    """The rule, ready to be carried out.
+
+    Args:
+        pool: the process of hooks.
+    """
     label = f"[redacted:{rule.name}]"
     pattern = rule.pattern
     if rule.python is not None:
-        return _Hook(rule.python, label)
+        return _Hook(rule.python, label, pool)
     if pattern is None:
         kind = KINDS[rule.name]
         return _Finder(rule.name, label, kind.find, kind.is_value)
-    return _Finder(
-        None, label, lambda text: (match.span() for match in pattern.finditer(text) if match[0]), lambda *_: False
-    )
+    return _Finder(None, label, partial(_find, regex.compile(pattern.pattern, pattern.flags), label), lambda *_: False)
+
+
+def _find(pattern: regex.Pattern[str], label: str, text: str) -> Iterator[Span]:
+    """Find a pattern of the operator's own, by the `regex` package, which can give up, as `re` cannot."""
+    try:
+        for match in pattern.finditer(text, timeout=_PATTERN_DEADLINE, concurrent=True):
+            if match[0]:
+                yield match.span()
+    except TimeoutError as error:
+        why = f"capture.redact: the pattern {pattern.pattern} took longer than {_PATTERN_DEADLINE:g} s"
+        raise RedactionFailed(why, label) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +165,40 @@ class _Finder:
         return [replace(text, cuts.get(part, ())) for part, text in enumerate(texts)]
 
 
+class _NoText(SlipstreamError):
+    """A hook returned something else."""
+
+
+def _hooked(path: str, text: str) -> str:
+    """Call the hook of that name, in its process. Raises _NoText."""
+    redacted = load_object(path)(text)
+    if not isinstance(redacted, str):
+        raise _NoText(f"it returned {type(redacted).__name__}, and no text")
+    return redacted
+
+
 class _Hook:
-    """A function of the operator's own, called with each text alone. What it raises is logged once for each kind:
-    without its text, which may quote the one that was to be redacted."""
+    """A function of the operator's own, called in a process of its own with each text alone. What it raises is logged
+    once for each kind: without its text, which may quote the one that was to be redacted."""
 
     kind = None
 
-    def __init__(self, path: str, label: str) -> None:
+    def __init__(self, path: str, label: str, pool: Pool) -> None:
         self.label = label
         self._path = path
-        self._function: Callable[[str], Any] = load_object(path)
+        self._pool = pool
+        pool.prepare(load_object, path)
         self._told: set[str] = set()
 
     def redact(self, text: str, percent: bool) -> str:
         try:
-            redacted = self._function(text)
-        except Exception as error:  # noqa: BLE001 - it is not ours, and can raise anything
-            raise self._failed(type(error).__name__) from None
-        if not isinstance(redacted, str):
-            raise self._failed(f"it returned {type(redacted).__name__}, and no text")
+            redacted: str = self._pool.call(_hooked, self._path, text, timeout=_HOOK_DEADLINE)
+        except _NoText as error:
+            raise self._failed(str(error)) from None
+        except NotFinished as error:
+            raise self._failed(f"it {error}") from None
+        except Raised as error:
+            raise self._failed(error.kind) from None
         return redacted
 
     def redact_split(self, texts: Sequence[str]) -> Sequence[str]:

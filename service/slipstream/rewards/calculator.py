@@ -6,18 +6,24 @@ calculator without any state of its own is that same model (`PlainCalculator`); 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol, Self
+from numbers import Real
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.errors import ScoringError
+from slipstream.isolation import Isolation, Pool
 from slipstream.trajectory import Run
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+DEADLINE = 5.0
+"""Seconds that a calculator which follows content has for a run; it needs some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +79,72 @@ class Parameters(BaseModel, ABC):
     optional: bool = False
 
     @abstractmethod
-    def build(self) -> BuiltCalculator:
+    def build(self, isolation: Isolation) -> BuiltCalculator:
         """The calculator. Raises ValueError where the parameters turn out wrong only now."""
 
 
 class PlainCalculator(Parameters):
-    """A calculator that needs nothing but its parameters and the run."""
+    """A calculator that needs nothing but its parameters and the run.
 
-    def build(self) -> Self:
-        return self
+    Attributes:
+        interprets: it follows content: a schema, a pattern, a comparison of everything with everything. It is then
+            asked in a process of its own, which is killed after `deadline`. The others take a time in proportion to
+            the text.
+        deadline: seconds.
+    """
+
+    interprets: ClassVar[bool] = False
+
+    @property
+    def deadline(self) -> float:
+        return DEADLINE
+
+    def build(self, isolation: Isolation) -> BuiltCalculator:
+        return _Interpreter(self, isolation.content) if self.interprets else self
 
     @abstractmethod
     def calculate(self, run: Run) -> Outcome: ...
 
+    def prepare(self) -> None:
+        """Load in the process what would else count against the time of the first run."""
+
     async def aclose(self) -> None:
         """Nothing to close."""
+
+
+class _Interpreter:
+    """A plain calculator that is asked in a process of its own."""
+
+    def __init__(self, calculator: PlainCalculator, pool: Pool) -> None:
+        self._calculator = calculator
+        self._pool = pool
+        pool.prepare(calculator.prepare)
+
+    async def calculate(self, run: Run) -> Outcome:
+        outcome: Outcome = await self._pool.ask(self._calculator.calculate, run, timeout=self._calculator.deadline)
+        return outcome
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def checked(outcome: Any) -> Reward:
+    """The outcome as a reward of plain finite floats. Raises ScoringError."""
+    if not isinstance(outcome, Reward):
+        return Reward(_number(outcome, "the reward"))
+    parts = {
+        str(name): None if value is None else _number(value, f"breakdown.{name}")
+        for name, value in outcome.breakdown.items()
+    }
+    return Reward(_number(outcome.value, "the reward"), parts)
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ScoringError(f"{what} is no number but {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ScoringError(f"{what} is {value}, which is not finite")
+    return float(value)
 
 
 def weighted_mean(parts: Iterable[tuple[str, float, Reward | None]]) -> Reward:

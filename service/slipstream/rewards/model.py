@@ -7,15 +7,15 @@ import inspect
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import structlog
 
 from slipstream.errors import ConfigError, ScoringError
+from slipstream.isolation import Isolation, NotFinished, Raised
 from slipstream.metrics import Metrics
 from slipstream.redaction.kinds import without_secrets
-from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, weighted_mean
+from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, checked, weighted_mean
 from slipstream.rewards.calculators.given import PostedFeedback
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
@@ -28,6 +28,7 @@ _THREADS = 2  # the built-in calculators are short; more threads would only comp
 
 @dataclass(frozen=True, slots=True)
 class _Component:
+    place: str
     name: str
     weight: float
     optional: bool
@@ -39,16 +40,22 @@ class RewardModel:
 
     The log has the first reward that is clipped and the first error of each kind; `metrics` counts all of them.
 
+    Args:
+        isolation: the processes of calculators that follow content, and of the user's own; without it, some of its own
+            that end with this process.
+
     Raises:
         ConfigError: a calculator cannot be built; names its key.
     """
 
-    def __init__(self, settings: RewardsSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: RewardsSettings, metrics: Metrics, isolation: Isolation | None = None) -> None:
+        self._own = None if isolation else Isolation()
+        isolation = isolation or self._own or Isolation()
         self._clip = settings.clip
         self._metrics = metrics
         self._errors = UserErrors("reward_calculator_failed")
         self._clipping_logged = False
-        self._components = [_component(index, spec) for index, spec in enumerate(settings.calculators)]
+        self._components = [_component(index, spec, isolation) for index, spec in enumerate(settings.calculators)]
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewards")
         self.waits_for_feedback = any(isinstance(spec.parameters, PostedFeedback) for spec in settings.calculators)
 
@@ -70,6 +77,8 @@ class RewardModel:
         for component in self._components:
             await component.calculator.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._own is not None:
+            await asyncio.to_thread(self._own.close)
 
     def _clipped(self, value: float) -> float:
         lower, upper = self._clip
@@ -84,18 +93,23 @@ class RewardModel:
     async def _reward(self, component: _Component, run: Run) -> Reward | None:
         """Ask one calculator; None if it is optional and has no basis."""
         try:
-            return _checked(await self._outcome(component.calculator, run))
+            return checked(await self._outcome(component.calculator, run))
         except NoBasis as error:
             if component.optional:
                 return None
             raise NoBasis(f"{component.name}: {error}") from error
         except ScoringError as error:
             raise ScoringError(f"{component.name}: {error}") from error
-        except Exception as error:
+        except NotFinished as error:
             self._metrics.reward_errors.inc()
-            self._errors.log(error, calculator=component.name)
-            told = without_secrets(str(error))[:300]  # libraries quote headers, and the reason of a drop is stored
-            raise ScoringError(f"{component.name}: {type(error).__name__}: {told}") from error
+            _log.warning("reward_calculator_stopped", calculator=component.name, reason=str(error))
+            raise ScoringError(f"{component.place}: {error}") from error
+        except Exception as error:
+            raised = error if isinstance(error, Raised) else Raised.of(error)
+            self._metrics.reward_errors.inc()
+            self._errors.log(raised, calculator=component.name)
+            told = without_secrets(raised.said)[:300]  # libraries quote headers, and the reason of a drop is stored
+            raise ScoringError(f"{component.name}: {raised.kind}: {told}") from error
 
     async def _outcome(self, calculator: BuiltCalculator, run: Run) -> Any:
         if inspect.iscoroutinefunction(calculator.calculate):
@@ -103,28 +117,10 @@ class RewardModel:
         return await asyncio.get_running_loop().run_in_executor(self._threads, calculator.calculate, run)
 
 
-def _component(index: int, spec: CalculatorSpec) -> _Component:
+def _component(index: int, spec: CalculatorSpec, isolation: Isolation) -> _Component:
     try:
-        calculator = spec.parameters.build()
+        calculator = spec.parameters.build(isolation)
     except ValueError as error:
         raise ConfigError(f"rewards.calculators.{index}.{spec.name}: {error}") from error
-    return _Component(spec.component, spec.weight, spec.parameters.optional, calculator)
-
-
-def _checked(outcome: Any) -> Reward:
-    """The outcome as a reward of plain finite floats. Raises ScoringError."""
-    if not isinstance(outcome, Reward):
-        return Reward(_number(outcome, "the reward"))
-    parts = {
-        str(name): None if value is None else _number(value, f"breakdown.{name}")
-        for name, value in outcome.breakdown.items()
-    }
-    return Reward(_number(outcome.value, "the reward"), parts)
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ScoringError(f"{what} is no number but {type(value).__name__}")
-    if not math.isfinite(value):
-        raise ScoringError(f"{what} is {value}, which is not finite")
-    return float(value)
+    place = f"rewards.calculators[{index}] ({spec.name})"
+    return _Component(place, spec.component, spec.weight, spec.parameters.optional, calculator)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from functools import lru_cache
 from typing import Any
 
-import regex
-from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
-from jsonschema.validators import Draft202012Validator, extend, validator_for
+from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-_PATTERN_TIMEOUT = 1.0  # seconds
+from slipstream.jsontext import to_json
+
+_MOST_VALIDATORS = 32
 
 
 def checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -27,30 +29,28 @@ def checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
     """Return whether a JSON value is valid by the schema.
 
-    An empty registry, because by default the library would fetch a remote `$ref`, and schemas come with requests.
+    An empty registry, because by default the library would fetch a remote `$ref`, and schemas come with requests. It
+    may take for ever, by a pattern or by `allOf` of `allOf`: call it in a process that can be killed.
 
     Raises:
-        ValueError: the schema is none, refers to what it does not contain or endlessly to itself, or has a pattern
-            that takes too long on this value.
+        ValueError: the schema is none, or refers to what it does not contain or endlessly to itself.
     """
-    kind: type[Validator] = validator_for(checked_schema(schema), default=Draft202012Validator)
-    kind = extend(kind, {"pattern": _pattern})  # type: ignore[no-untyped-call]
     try:
-        return kind(schema, registry=Registry()).is_valid(value)
+        return _validator(to_json(schema)).is_valid(value)
     except OverflowError:  # a number that is too large to be compared is no valid one
         return False
     except Unresolvable as error:
         raise ValueError(f"a JSON Schema that contains what it refers to ({error})") from error
     except RecursionError as error:
         raise ValueError("a JSON Schema that does not refer to itself without end") from error
-    except TimeoutError as error:
-        raise ValueError(f"a JSON Schema whose patterns take less than {_PATTERN_TIMEOUT:g} s") from error
 
 
-def _pattern(validator: Validator, pattern: str, instance: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
-    """The keyword `pattern` by the `regex` package, which can give up: the library's `re` would stop the process."""
-    if isinstance(instance, str) and not regex.search(pattern, instance, concurrent=True, timeout=_PATTERN_TIMEOUT):
-        yield ValidationError(f"the text does not match {pattern!r}")
+@lru_cache(_MOST_VALIDATORS)
+def _validator(schema: bytes) -> Validator:
+    """The validator of a schema. Checking the schema takes some milliseconds, and a conversation repeats its tools."""
+    checked = checked_schema(json.loads(schema))
+    kind: type[Validator] = validator_for(checked, default=Draft202012Validator)
+    return kind(checked, registry=Registry())
 
 
 def no_json_number(name: str) -> None:

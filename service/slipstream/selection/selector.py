@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from slipstream.isolation import Isolation, Pool
 from slipstream.selection import strategies
 from slipstream.selection.custom import CustomStrategy
 from slipstream.selection.decision import Decision
@@ -30,6 +31,7 @@ class Selector:
 
     Args:
         clock: seconds, never going back. Budgets go by it, and start anew with the process.
+        isolation: the processes of the user's own code; without it, some that end with this process.
 
     Raises:
         ConfigError: a custom strategy cannot be made.
@@ -38,8 +40,13 @@ class Selector:
         quick: no code of the user's own is asked, so that a decision takes microseconds.
     """
 
-    def __init__(self, settings: SelectionSettings, clock: strategies.Clock = time.monotonic) -> None:
-        self._root = _node(settings, clock, "selection")
+    def __init__(
+        self,
+        settings: SelectionSettings,
+        clock: strategies.Clock = time.monotonic,
+        isolation: Isolation | None = None,
+    ) -> None:
+        self._root = _node(settings, _Made(clock, (isolation or Isolation()).user), "selection")
         self._deciding = threading.Lock()
         self.quick = not any(node.python for node in settings.walk())
 
@@ -53,26 +60,34 @@ class Selector:
             return verdict.decision
 
 
-def _node(settings: SelectionSettings, clock: strategies.Clock, path: str) -> _Node:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Parts that strategies are made with."""
+
+    clock: strategies.Clock
+    pool: Pool
+
+
+def _node(settings: SelectionSettings, made: _Made, path: str) -> _Node:
     if settings.budget:
-        budgeted = strategies.Budgeted(settings.budget, clock)
+        budgeted = strategies.Budgeted(settings.budget, made.clock)
         return lambda task: _Verdict(budgeted(task), (budgeted,))
     if settings.not_:
-        return _not(_node(settings.not_, clock, f"{path}.not"))
+        return _not(_node(settings.not_, made, f"{path}.not"))
     if settings.any:
-        return _any([_node(member, clock, f"{path}.any.{place}") for place, member in enumerate(settings.any)])
+        return _any([_node(member, made, f"{path}.any.{place}") for place, member in enumerate(settings.any)])
     if settings.all:
-        members = [(member, _node(member, clock, f"{path}.all.{place}")) for place, member in enumerate(settings.all)]
+        members = [(member, _node(member, made, f"{path}.all.{place}")) for place, member in enumerate(settings.all)]
         # Budgets last: "budget_spent" is then the reason only where all else would have selected the task.
         members.sort(key=lambda pair: any(below.budget for below in pair[0].walk()))
         return _all([node for _, node in members])
-    strategy = _plain(settings, path)
+    strategy = _plain(settings, made.pool, path)
     return lambda task: _Verdict(strategy(task))
 
 
-def _plain(settings: SelectionSettings, path: str) -> strategies.Strategy:
+def _plain(settings: SelectionSettings, pool: Pool, path: str) -> strategies.Strategy:
     if settings.python:
-        return CustomStrategy(settings.python, f"{path}.python").decide
+        return CustomStrategy(settings.python, f"{path}.python", pool).decide
     return next(make(own) for name, make in strategies.PLAIN.items() if (own := getattr(settings, name)) is not None)
 
 

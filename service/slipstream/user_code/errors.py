@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import structlog
+
+from slipstream.isolation import Raised
 
 _log = structlog.get_logger(__name__)
 
@@ -26,17 +27,14 @@ class UserErrors:
         self._event = event
         self._seen: set[tuple[object, ...]] = set()
 
-    def log(self, error: BaseException, **fields: Any) -> None:
+    def log(self, error: Raised, **fields: Any) -> None:
         """Log an error, with its traceback unless an equal one was logged before.
 
         Its message is left out, because it may quote an answer. A reward calculator's is in the store, redacted.
         """
-        lines = ((frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__))
-        kind = (type(error), *lines)
-        if kind in self._seen or len(self._seen) >= _MOST_ERRORS:
-            _log.warning(self._event, error=type(error).__name__, **fields)
+        if error.place in self._seen or len(self._seen) >= _MOST_ERRORS:
+            _log.warning(self._event, error=error.kind, **fields)
         else:
-            self._seen.add(kind)
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            told = f"Traceback (most recent call last):\n{frames}{type(error).__name__}"
-            _log.error(self._event, error=type(error).__name__, exception=told, **fields)
+            self._seen.add(error.place)
+            told = f"Traceback (most recent call last):\n{error.frames}{error.kind}"
+            _log.error(self._event, error=error.kind, exception=told, **fields)

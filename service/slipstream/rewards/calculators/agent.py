@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -41,6 +41,8 @@ class Agent(PlainCalculator):
 
     For other parameters or weights, list the calculators one by one and name their `component`.
     """
+
+    interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "reference"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from typing import ClassVar
 
 from slipstream.rewards.calculator import PlainCalculator, Share
 from slipstream.rewards.registry import calculator
@@ -43,6 +44,8 @@ class Agreement(PlainCalculator):
     With `with_feedback`, an answer of production's that users disliked (its newest reward is below `like_from`) is one
     to differ from: the reward is then 1 less the likeness.
     """
+
+    interprets: ClassVar[bool] = True
 
     argument_share: Share = 0.5
     with_feedback: bool = False

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from slipstream.config.units import PositiveDuration
-from slipstream.errors import ScoringError
-from slipstream.rewards.calculator import Outcome, Parameters
+from slipstream.isolation import START, Isolation, NotFinished, Pool, Raised
+from slipstream.rewards.calculator import Outcome, Parameters, Reward, checked
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 from slipstream.user_code.python_object import PythonPath, check_call, load_object
@@ -44,57 +44,57 @@ class Python(Parameters):
             _calculate(found, self.params, self.object)
         return self
 
-    def build(self) -> PythonCalculator:
-        return PythonCalculator(self)
+    def build(self, isolation: Isolation) -> PythonCalculator:
+        return PythonCalculator(self, isolation.user)
 
 
 class PythonCalculator:
-    """Runs the object's code: coroutines on the event loop, plain code in threads of its own.
+    """Runs the object's code in the process of the user's code: coroutines side by side, plain code in threads."""
 
-    Its own threads, so that code which never returns holds up itself alone; its runs then fail by the timeout.
-    """
-
-    def __init__(self, parameters: Python) -> None:
-        self._calculate = _calculate(load_object(parameters.object), parameters.params, parameters.object)
+    def __init__(self, parameters: Python, pool: Pool) -> None:
+        self._named = parameters.object, parameters.params
         self._timeout = parameters.timeout
-        self._threads = ThreadPoolExecutor(parameters.threads, thread_name_prefix="python-calculator")
+        self._pool = pool
+        pool.prepare(_is_async, *self._named)
+        try:
+            waits = pool.call(_is_async, *self._named, timeout=START)
+        except Raised as error:
+            raise ValueError(error.said) from error
+        except NotFinished as error:
+            raise ValueError(f"an object that can be made; found that {error}") from error
+        self._room = contextlib.nullcontext() if waits else asyncio.Semaphore(parameters.threads)
 
     async def calculate(self, run: Run) -> Outcome:
-        try:
-            async with asyncio.timeout(self._timeout) as limit:
-                return await self._outcome(run)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise  # the code's own
-            raise ScoringError(f"no reward within {self._timeout:g} s") from error
-        except (asyncio.CancelledError, SystemExit) as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # the sidecar ends
-            raise ScoringError(type(error).__name__) from error  # the code ended itself, and must not end the sidecar
-
-    async def _outcome(self, run: Run) -> Outcome:
-        if inspect.iscoroutinefunction(self._calculate):
-            outcome = await self._calculate(run)
-        else:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._threads, _plain, self._calculate, run)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
-        return outcome  # type: ignore[no-any-return]  # checked by the reward model, like every outcome
+        async with self._room:
+            reward: Reward = await self._pool.ask(_asked, *self._named, run, timeout=self._timeout)
+        return reward
 
     async def aclose(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Nothing to close."""
 
 
-def _plain(calculate: Calculate, run: Run) -> Any:
-    try:
-        return calculate(run)
-    except StopIteration as error:  # a future cannot carry one: its caller would wait for ever
-        raise ScoringError("StopIteration") from error
-    except Exception:
-        raise
-    except BaseException as error:  # such as sys.exit(), which would end the whole sidecar
-        raise ScoringError(type(error).__name__) from error
+_made: dict[str, Calculate] = {}
+"""In the process of the user's code: the objects by name and parameters. Each is made once."""
+
+
+def _object(path: str, params: dict[str, Any]) -> Calculate:
+    name = f"{path} {params!r}"
+    if name not in _made:
+        _made[name] = _calculate(load_object(path), params, path)
+    return _made[name]
+
+
+def _is_async(path: str, params: dict[str, Any]) -> bool:
+    return inspect.iscoroutinefunction(_object(path, params))
+
+
+def _asked(path: str, params: dict[str, Any], run: Run) -> Reward | Awaitable[Reward]:
+    outcome = _object(path, params)(run)
+    return _checked(outcome) if inspect.isawaitable(outcome) else checked(outcome)
+
+
+async def _checked(outcome: Awaitable[Outcome]) -> Reward:
+    return checked(await outcome)
 
 
 def _calculate(found: Any, params: dict[str, Any], path: str) -> Calculate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from slipstream.rewards.calculator import PlainCalculator
 from slipstream.rewards.registry import calculator
@@ -66,6 +66,8 @@ class Format(PlainCalculator):
     Well formed is an answer that says something, was not cut off (`finish_reason: length`), has no malformed tool
     call, and keeps to the request's `response_format`.
     """
+
+    interprets: ClassVar[bool] = True
 
     def calculate(self, run: Run) -> float:
         tools = offered_tools(run)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, SecretStr
 
+from slipstream.isolation import Isolation
 from slipstream.rewards.calculator import Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
 from slipstream.rewards.registry import calculator
@@ -48,7 +49,7 @@ class Judge(EndpointParameters):
     extra_body: dict[str, Any] = Field(default_factory=lambda: {"temperature": 0})
     cache: Annotated[int, Field(ge=0)] = 1024
 
-    def build(self) -> JudgeCalculator:
+    def build(self, isolation: Isolation) -> JudgeCalculator:
         return JudgeCalculator(self)
 
 

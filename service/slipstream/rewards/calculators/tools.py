@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,6 +42,8 @@ class Penalties(BaseModel):
 class ToolCalls(PlainCalculator):
     """F1 of names and arguments against the reference or production, less the penalties; from -1 to 1."""
 
+    interprets: ClassVar[bool] = True
+
     key: Annotated[str, Field(min_length=1)] = "tool_calls"
     argument_share: Share = 0.5
     penalties: Penalties = Penalties()
@@ -50,13 +52,14 @@ class ToolCalls(PlainCalculator):
     def calculate(self, run: Run) -> Reward:
         expected = expected_tool_calls(run, self.key)
         calls = policy_tool_calls(run)
+        f1 = tool_f1(calls, expected, self.argument_share)
         faults = {
             "wrong_tool": _wrong(calls, expected, run),
             "redundant_call": _redundant(calls, expected, run),
             "format_error": sum(tool_faults(call, offered_tools(run)) for call in run.calls),
             "timeout": self._timeouts(run),
         }
-        breakdown: dict[str, float | None] = {"f1": (f1 := tool_f1(calls, expected, self.argument_share))}
+        breakdown: dict[str, float | None] = {"f1": f1}
         for fault, times in faults.items():
             breakdown[fault] = times * getattr(self.penalties, fault) if times else 0.0
         return Reward(max(-1.0, f1 + sum(breakdown[fault] or 0.0 for fault in faults)), breakdown)
@@ -89,6 +92,8 @@ def _redundant(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run
 @calculator("timing")
 class Timing(PlainCalculator):
     """1 where a tool was called exactly when one was expected, otherwise 0; for a replay the share of such steps."""
+
+    interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "tool_calls"
 

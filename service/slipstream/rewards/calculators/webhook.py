@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 
+from slipstream.isolation import Isolation
 from slipstream.rewards.calculator import Number, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
 from slipstream.rewards.registry import calculator
@@ -32,7 +33,7 @@ class Webhook(EndpointParameters):
     secret: SigningSecret | None = None
     allow_private: AllowPrivate = False
 
-    def build(self) -> WebhookCalculator:
+    def build(self, isolation: Isolation) -> WebhookCalculator:
         return WebhookCalculator(self)
 
 

@@ -1,23 +1,18 @@
-"""The process that `math` runs: one JSON line `[references, answer]` in, one line `true`, `false` or `null` out.
+"""Mathematical equality, decided by math-verify. Imported in a process of its own alone: SymPy takes a second to load.
 
-A process of its own, because an answer such as 9^(9^(9^9)) can keep SymPy busy for ever inside one C function that
-holds Python's lock: neither a thread nor a signal bounds that, but killing a process does.
+An answer such as 9^(9^(9^9)) can keep SymPy busy for ever inside one C function that holds Python's lock.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import re
-import resource
-import sys
 import unicodedata
 from typing import Any
 
 from math_verify import parse, verify  # type: ignore[import-untyped]
 
-MEMORY = 2 * 1024**3  # bytes of address space: SymPy needs a few hundred MB, a number that never ends takes all
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeouts are off: ours is outside
 
 _HAN = r"[\u3000-\u303f\u3400-\u9fff]"
 _SEPARATORS = re.compile(rf"{_HAN}+:?|[：；！？。]")
@@ -44,17 +39,3 @@ def check(references: list[str], answer: str) -> bool | None:
         return None
     found = parse(readable(answer), parsing_timeout=None)
     return any(verify(value, found, timeout_seconds=None) for value in values)
-
-
-def main() -> None:
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its timeouts are off: ours is outside
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.nice(10)  # production traffic goes first
-    check(["1"], "$1$")  # what is loaded at the first question would count against its time
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(check(*json.loads(line))), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,152 @@
+"""One child process, from its parent's side: started, asked, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream.isolation.failures import NotFinished
+
+FRAME = struct.Struct("!QdI")
+"""Head of what goes to and fro: the number of the work, its seconds (to the child), and the bytes that follow."""
+
+GRACE = 0.5
+"""Seconds beyond its own in which work may still end itself: a coroutine that is cancelled leaves its process alive."""
+
+START = 120.0
+"""Seconds for the start and each preparation: code of the user's own may load a model."""
+
+
+class Ended(Exception):
+    """The process has ended; the message says how."""
+
+
+class Overdue(Exception):
+    """The work has not ended in its time, nor given way."""
+
+
+class Child:
+    """A child process. It ends when its parent does, and before that by `kill` alone.
+
+    Attributes:
+        spent: it ran out of memory, of which it may hold much still: let it do nothing more.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter) -> None:
+        self._process = process
+        self._writer = writer
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self.spent = False
+
+    @classmethod
+    async def start(cls, preparations: Sequence[bytes], memory: int, *, quiet: bool) -> Child:
+        """Start a process, and have it do what is to be done before anything else.
+
+        A new interpreter, not a fork: this process has threads and an event loop. Called in a thread that outlives the
+        child, because the child is killed at that thread's end.
+
+        Args:
+            preparations: pickled (function, arguments). What fails of them fails again where it is needed.
+            memory: bytes.
+            quiet: its output is thrown away.
+
+        Raises:
+            NotFinished: it did not start.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "slipstream.isolation.main", str(theirs.fileno()), str(memory)]
+            output = subprocess.DEVNULL if quiet else None
+            try:
+                process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own module, no shell; it takes a millisecond
+                    [*command, str(os.getpid())],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            except OSError as error:
+                ours.close()
+                raise NotFinished(f"no process could be started for it ({error})") from error
+        reader, writer = await asyncio.open_connection(sock=ours)
+        child = cls(process, writer)
+        child._reading = asyncio.create_task(child._read(reader))
+        try:
+            for work in (pickle.dumps((_search_in, (sys.path,))), *preparations):
+                await child.ask(work, START)
+        except (Ended, Overdue) as error:
+            await child.kill()
+            raise NotFinished(f"its process did not start: {error}") from error
+        return child
+
+    async def ask(self, work: bytes, timeout: float) -> tuple[str, Any]:
+        """Have it do a pickled (function, arguments).
+
+        Returns:
+            ("value", the result), ("error", the exception to raise), ("overdue", None) or ("memory", None).
+
+        Raises:
+            Overdue: it must be killed.
+            Ended: its process has.
+        """
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._writer.write(FRAME.pack(number, timeout, len(work)) + work)
+        try:
+            async with asyncio.timeout(timeout + GRACE):
+                kind, value = await answer
+        except TimeoutError:
+            raise Overdue(f"{timeout:g} s have passed") from None
+        finally:
+            self._waiting.pop(number, None)
+        self.spent |= kind == "memory"
+        return kind, value
+
+    async def kill(self) -> None:
+        """End it; whoever waits for an answer hears that it has ended."""
+        self._process.kill()
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+        self._writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                number, _, length = FRAME.unpack(await reader.readexactly(FRAME.size))
+                answer, found = await reader.readexactly(length), self._waiting.get(number)
+                if found is None or found.done():
+                    continue
+                try:
+                    found.set_result(pickle.loads(answer))  # noqa: S301 - of our own child
+                except Exception as error:  # noqa: BLE001 - it holds an object that is not known here
+                    found.set_exception(error)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        code = await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Ended(_how(code)))
+
+
+def _how(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "its process was killed, as the system does when memory runs out"
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process ended with exit code {code}"
+
+
+def _search_in(path: list[str]) -> None:
+    """Find modules where the parent finds them."""
+    sys.path[:] = path

@@ -1,0 +1,195 @@
+"""Work for a child process, from any thread: queued, bounded, and tried again where another's work ended the process.
+
+submit ─▶ waiting ─▶ in flight ─▶ its result
+             ▲            └─the process ended─▶ it failed, if it was overdue or alone
+             └────────────────── otherwise again ───┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.isolation.child import Child, Ended, Overdue
+from slipstream.isolation.failures import NotFinished
+
+CONTENT_MEMORY = 1024**3
+USER_MEMORY = 4 * 1024**3
+"""Bytes of data of a child process."""
+
+_AT_ONCE = 64
+"""Works of the user's own code that are under way at once: most wait for a network."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """Work that waits or is in flight. `alone`: it was in flight when the process ended, and so were others: which of
+    them ended it is found out one by one."""
+
+    pickled: bytes
+    timeout: float
+    future: Future[Any] = field(default_factory=Future)
+    alone: bool = False
+
+
+class Pool:
+    """One child process, started at the first work and again after one that ended.
+
+    Args:
+        at_once: works that it is given at once.
+        memory: bytes of its data.
+        quiet: its output is thrown away, because it quotes content.
+    """
+
+    def __init__(self, *, at_once: int, memory: int, quiet: bool) -> None:
+        self._at_once = at_once
+        self._memory = memory
+        self._quiet = quiet
+        self._preparations: list[bytes] = []
+        self._waiting: deque[_Work] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def prepare(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have each process that starts from here on do this before anything else, out of the time of any work."""
+        self._preparations.append(pickle.dumps((function, arguments)))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Future[Any]:
+        """Have the child call a function that can be imported there.
+
+        Args:
+            timeout: seconds, from when it begins.
+
+        Returns:
+            Its result, or what it returned awaited. Raises `NotFinished`, a `SlipstreamError` of the function's own, or
+            `Raised` for any other exception.
+        """
+        work = _Work(pickle.dumps((function, arguments)), timeout)
+        with self._lock:
+            if self._closed:
+                raise NotFinished("the sidecar ends")
+            self._waiting.append(work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="isolation", daemon=True)
+                self._thread.start()
+        self._wake()
+        return work.future
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+        """The same for a thread that waits."""
+        return self.submit(function, *arguments, timeout=timeout).result()
+
+    async def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+        """The same for a coroutine."""
+        return await asyncio.wrap_future(self.submit(function, *arguments, timeout=timeout))
+
+    def close(self) -> None:
+        """Kill the process; what waits fails."""
+        with self._lock:
+            self._closed = True
+        self._wake()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            if self._loop is not None:  # else it begins, and looks
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        child: Child | None = None
+        flying: dict[asyncio.Task[tuple[str, Any]], _Work] = {}
+        while not self._closed:
+            self._changed.clear()
+            if child is not None and child.spent and not flying:
+                await child.kill()
+                child = None
+            if (work := self._next(flying, child)) is not None:
+                try:
+                    child = child or await Child.start(self._preparations, self._memory, quiet=self._quiet)
+                except NotFinished as error:
+                    _fail(work, str(error))
+                    continue
+                flying[asyncio.create_task(child.ask(work.pickled, work.timeout))] = work
+                continue
+            looking = asyncio.create_task(self._changed.wait())
+            await asyncio.wait([looking, *flying], return_when=asyncio.FIRST_COMPLETED)
+            looking.cancel()
+            if child is not None and any(task.done() and task.exception() for task in flying):
+                await child.kill()
+                child = None
+                await asyncio.wait(flying)
+            done = {task: flying.pop(task) for task in list(flying) if task.done()}
+            self._end(done)
+        if child is not None:
+            await child.kill()
+        for work in (*flying.values(), *self._waiting):
+            _fail(work, "the sidecar ends")
+        await asyncio.gather(*flying, return_exceptions=True)
+
+    def _next(self, flying: dict[asyncio.Task[tuple[str, Any]], _Work], child: Child | None) -> _Work | None:
+        """Take the next work, if there is room for it."""
+        if not self._waiting or len(flying) >= self._at_once or (child is not None and child.spent):
+            return None
+        if flying and (self._waiting[0].alone or any(work.alone for work in flying.values())):
+            return None
+        return self._waiting.popleft()
+
+    def _end(self, done: dict[asyncio.Task[tuple[str, Any]], _Work]) -> None:
+        broken = {task: work for task, work in done.items() if task.exception() is not None}
+        overdue = any(isinstance(task.exception(), Overdue) for task in broken)
+        for task, work in reversed(done.items()):
+            if task not in broken:
+                self._answer(work, *task.result())
+            elif isinstance(error := task.exception(), Overdue):
+                _fail(work, f"took longer than {work.timeout:g} s")
+            elif isinstance(error, Ended) and len(broken) == 1:
+                _fail(work, str(error))
+            elif isinstance(error, Ended):
+                work.alone |= not overdue
+                self._waiting.appendleft(work)
+            else:  # what the child said could not be read
+                _fail(work, f"its result could not be read ({type(error).__name__})")
+
+    def _answer(self, work: _Work, kind: str, value: Any) -> None:
+        if kind == "memory":
+            _fail(work, f"needed more than {self._memory // 1024**2} MiB of memory")
+        elif kind == "overdue":
+            _fail(work, f"took longer than {work.timeout:g} s")
+        else:
+            with contextlib.suppress(InvalidStateError):  # cancelled
+                (work.future.set_exception if kind == "error" else work.future.set_result)(value)
+
+
+def _fail(work: _Work, why: str) -> None:
+    with contextlib.suppress(InvalidStateError):  # cancelled
+        work.future.set_exception(NotFinished(why))
+
+
+class Isolation:
+    """The child processes of one sidecar; none runs before it has work.
+
+    Attributes:
+        content: interprets what comes with requests and answers: schemas, patterns, mathematics.
+        user: runs code of the user's own. It has another process, so that content does not end what that code keeps.
+    """
+
+    def __init__(self, user_memory: int = USER_MEMORY) -> None:
+        self.content = Pool(at_once=1, memory=CONTENT_MEMORY, quiet=True)
+        self.user = Pool(at_once=_AT_ONCE, memory=user_memory, quiet=False)
+
+    def close(self) -> None:
+        """End them."""
+        self.content.close()
+        self.user.close()
