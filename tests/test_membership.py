@@ -89,8 +89,8 @@ async def test_what_a_dead_sidecar_had_captured_is_read_by_the_other_in_its_orde
     assert taken is not None
     assert taken.exchanges == 6
     first, second = captured.before_first(dead.ids[0]), captured.before_first(other.ids[0])
-    async with other.database.read() as session:
-        parcels = await captured.oldest(session, other.membership.id, 100, 10**6, up_to=second + 1)
+    async with other.database.write() as session:
+        parcels = await captured.begin(session, other.membership.id, 100, 10**6, up_to=second + 1)
         assert (await captured.waiting(session, other.membership.id)).exchanges == 9
     assert [parcel.id for parcel in parcels] == [first + 1, first + 2, second + 1]
 
@@ -150,8 +150,8 @@ async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to
     await dead.membership.stop()
     await reader.step()
     first = captured.before_first(reader.membership.id)
-    async with reader.database.read() as session:
-        parcels = await captured.oldest(session, reader.membership.id, 100, 10**6, up_to=first + 1)
+    async with reader.database.write() as session:
+        parcels = await captured.begin(session, reader.membership.id, 100, 10**6, up_to=first + 1)
     await reader.capture(2)
     async with reader.database.write() as session:
         assert await captured.drop(session, reader.membership.id, parcels)

@@ -61,6 +61,12 @@ class Metrics:
             "slipstream_rewards_clipped", "Rewards outside rewards.clip, cut to it", registry=registry
         )
         self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator raised", registry=registry)
+        self.quarantined = Gauge(
+            "slipstream_quarantined",
+            "Rows set apart because the training side died of them",
+            ["kind"],
+            registry=registry,
+        )
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
         self.feedback_refused = Counter(
             "slipstream_feedback_refused", "Feedback beyond feedback.per_key.rate", registry=registry

@@ -51,7 +51,7 @@ from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.stages.worker import Worker
-from slipstream.store import ready_groups, replays, runs
+from slipstream.store import quarantine, ready_groups, replays, runs
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
@@ -212,6 +212,7 @@ class Sidecar:
                 self.deliveries.aclose,
                 self.database.close,
                 self.membership.stop,  # once nothing more is done in its name
+                self._forgive,
                 self._renewing.stop,
                 self._rewards.aclose,
                 self.runs.aclose,
@@ -238,6 +239,11 @@ class Sidecar:
         """There are answered runs to be scored."""
         self.context.stages.wake(Stage.SCORER)
 
+    def take_up(self) -> None:
+        """There may be anything to be done, of any stage."""
+        self.capture.adopted()
+        self.context.stages.wake(*RUNNERS, Stage.PLANNER, Stage.SCORER)
+
     def decide(self) -> None:
         """There are tasks to be decided."""
         self.context.stages.wake(Stage.PLANNER)
@@ -253,6 +259,8 @@ class Sidecar:
         async with self.database.read() as session:
             self.metrics.runs_waiting.set(await runs.waiting(session))
             self.metrics.replays_open.set(await replays.open_now(session))
+            for kind, rows in (await quarantine.count(session)).items():
+                self.metrics.quarantined.labels(kind).set(rows)
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)
@@ -267,12 +275,17 @@ class Sidecar:
         """Exchanges that are not stored yet, those in the proxy's workers included."""
         return self.counters.waiting + self.capture.waiting
 
+    async def _forgive(self) -> None:
+        """An orderly end is no death of what is left."""
+        if self.started:
+            async with self.database.write(alone=False) as session:
+                await quarantine.forgive(session, self.membership.id)
+
     async def _registered(self, sidecar: int) -> None:
         await self.capture.registered(sidecar)
 
     def _took_over(self, taken: TakenOver | None) -> None:
-        self.capture.adopted()
-        self.context.stages.wake(*RUNNERS, Stage.PLANNER, Stage.SCORER)
+        self.take_up()
         self.metrics.runs.labels("failed").inc(taken.replays if taken else 0)
         if taken is None or taken.deliveries:
             self.deliveries.triggers.was_left()

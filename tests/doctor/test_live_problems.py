@@ -64,6 +64,7 @@ def fine(plant: Plant) -> Moment:
             facade_lost=0,
             facade_reason=None,
             runs_pending=4,
+            quarantined={"exchange": 0, "task": 0, "run": 0},
             passed_over={},
             outcomes=Outcomes(runs=160, groups=20),
             ready=12,
@@ -175,6 +176,11 @@ def test_nothing_is_selected_and_the_reason_is_told(fine: Moment) -> None:
 
 def test_a_low_rate_of_sampling_is_no_problem(fine: Moment) -> None:
     assert problems(store(fine, passed_over={"not_sampled": 200})) == []
+
+
+def test_what_is_set_apart_is_a_problem(fine: Moment) -> None:
+    [found] = problems(store(fine, quarantined={"exchange": 2, "task": 0, "run": 1}))
+    assert (found.code, found.found) == ("live.quarantined", "exchanges: 2, runs: 1")
 
 
 def test_a_store_that_is_full_or_behind(fine: Moment) -> None:

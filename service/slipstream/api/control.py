@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from slipstream import __version__
-from slipstream.api import audit, commit, data, docs, facade, feedback, marks, observe, runs, tasks
+from slipstream.api import audit, commit, data, docs, facade, feedback, marks, observe, quarantine, runs, tasks
 from slipstream.errors import RequestError, error_body
 from slipstream.http.body import Refusal
 from slipstream.http.validation import describe, field
@@ -46,7 +46,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, data, audit, tasks, observe, runs, facade, docs):
+    for module in (feedback, marks, commit, data, audit, tasks, observe, quarantine, runs, facade, docs):
         control.include_router(module.router)
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)

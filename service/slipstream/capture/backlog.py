@@ -70,6 +70,12 @@ class Backlog:
         """Some of another sidecar's are to be read here, or may be."""
         self.counted = False
 
+    def shrunk(self, owner: int, before: CaptureBatch, after: CaptureBatch) -> None:
+        """The first exchanges of a batch were read, and this is left of it."""
+        if owner == self.owner:
+            self.exchanges -= before.exchanges - after.exchanges
+            self.size -= len(before.packed) - len(after.packed)
+
     def taken(self, owner: int, batches: Sequence[CaptureBatch]) -> None:
         """These were read, and are gone."""
         if owner == self.owner:

@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place, completes
-from slipstream.capture.redacted import RedactedExchange, unpack_exchanges
+from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage
-from slipstream.store import captured
+from slipstream.store import captured, quarantine, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.recording import Added, NewCall, add_calls
@@ -38,12 +39,24 @@ _LOOK = 0.1
 """Seconds between two looks whether it is this stage's turn."""
 
 
+_FEW = 16
+"""Exchanges of a batch that are read at once after a process died while it read them. After a second death it is one
+alone, so that the third tells which exchange it is."""
+
+
 class _Unwritten(NamedTuple):
-    """Batches that were read in the name of this sidecar, and the calls that they gave."""
+    """Batches that were read in the name of this sidecar, and the calls that they gave.
+
+    Attributes:
+        rest: of the only batch, where a part of it was read.
+        apart: the exchange that is set apart, packed, instead of being read.
+    """
 
     owner: int
     batches: list[CaptureBatch]
     calls: list[NewCall]
+    rest: CaptureBatch | None = None
+    apart: bytes | None = None
 
 
 class Recorder:
@@ -98,20 +111,27 @@ class Recorder:
     async def _store(self) -> None:
         read, owner = self._unwritten, self._backlog.owner
         if read is None or read.owner != owner:  # what was another registration's is another sidecar's to read
-            async with self._database.read() as session:
-                batches = await captured.oldest(session, owner, _BATCH, _BATCH_BYTES, up_to=self._backlog.last_id)
+            async with self._database.write(alone=False) as session:
+                await sidecars.hold(session, owner)
+                batches = await captured.begin(session, owner, _BATCH, _BATCH_BYTES, up_to=self._backlog.last_id)
             if not batches:  # somebody else took them out
                 await self._backlog.recount(self._database)
                 return
             # parsing and packing are the costly part, and the control API shares this event loop
-            read = self._unwritten = _Unwritten(owner, batches, await asyncio.to_thread(self._read, batches))
+            read = self._unwritten = await asyncio.to_thread(self._read, owner, batches)
         async with self._database.write() as session:
             # an earlier try may have come to its end, though nobody heard of it
             added = Added(undecided=True, rescore=True)
-            if await captured.drop(session, owner, read.batches) and read.calls:
-                added = await add_calls(session, read.calls, self._clock())
+            if await _left(session, owner, read):
+                if read.apart is not None:
+                    await quarantine.quarantine_exchange(session, read.apart, self._clock())
+                if read.calls:
+                    added = await add_calls(session, read.calls, self._clock())
         self._unwritten = None
-        self._backlog.taken(owner, read.batches)
+        if read.rest is None:
+            self._backlog.taken(owner, read.batches)
+        else:
+            self._backlog.shrunk(owner, read.batches[0], read.rest)
         self._metrics.captured.inc(len(read.calls))
         tally(self._metrics, [(call.task_id, call.decision) for call in read.calls if call.decision is not None])
         if read.calls and added.undecided:
@@ -119,7 +139,23 @@ class Recorder:
         if read.calls and added.rescore:
             self._stages.wake(Stage.SCORER)
 
-    def _read(self, batches: Sequence[CaptureBatch]) -> list[NewCall]:
+    def _read(self, owner: int, batches: list[CaptureBatch]) -> _Unwritten:
+        if not batches[0].tries:
+            return _Unwritten(owner, batches, self._calls(batches))
+        [batch] = batches
+        try:
+            kept = unpack_exchanges(batch.packed)
+        except msgspec.MsgspecError:
+            return _Unwritten(owner, batches, self._calls(batches))  # which says so
+        dangerous = batch.tries >= quarantine.MOST_DEATHS
+        some = _FEW if batch.tries == 1 else 1
+        rest = kept[some:]
+        left = CaptureBatch(batch.id, len(rest), pack_exchanges(rest), 0 if dangerous else batch.tries)
+        calls = [] if dangerous else [call for one in kept[:some] if (call := self._call(one)) is not None]
+        apart = pack_exchanges(kept[:1]) if dangerous else None
+        return _Unwritten(owner, batches, calls, left if rest else None, apart)
+
+    def _calls(self, batches: Sequence[CaptureBatch]) -> list[NewCall]:
         calls = []
         for batch in batches:
             try:
@@ -180,3 +216,10 @@ class Recorder:
             metadata=call.metadata,
             decision=decision,
         )
+
+
+async def _left(session: AsyncSession, owner: int, read: _Unwritten) -> bool:
+    """Take what was read out of the store; returns whether it was there."""
+    if read.rest is not None:
+        return await captured.keep_rest(session, owner, read.rest)
+    return await captured.drop(session, owner, read.batches)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.metrics import Metrics
-from slipstream.store import audit, erasure, facade, feedback, tasks
+from slipstream.store import audit, erasure, facade, feedback, quarantine, tasks
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -49,6 +49,7 @@ class Retention:
             erased = await erasure.go_on(session)
             await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
             deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
+            apart = await quarantine.delete_older(session, now - self._retention, _BATCH)
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
             posts = await feedback.delete_older(session, now - self._retention, _BATCH)
             passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
@@ -62,7 +63,7 @@ class Retention:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, marks, posts, passed, entries)
+        more = _BATCH in (deleted, apart, marks, posts, passed, entries)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

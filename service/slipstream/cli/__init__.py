@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from slipstream import __version__, logs
-from slipstream.cli import deployment, key, model, sidecar, store, training
+from slipstream.cli import deployment, key, model, quarantine, sidecar, store, training
 from slipstream.cli.options import LogOptions
 from slipstream.errors import SlipstreamError
 from slipstream.output import ensure_open
@@ -26,6 +26,7 @@ for group in (deployment, sidecar, store, training):
     app.add_typer(group.commands)
 app.add_typer(model.commands, name="model")
 app.add_typer(key.commands, name="key")
+app.add_typer(quarantine.commands, name="quarantine")
 
 
 def main() -> NoReturn:

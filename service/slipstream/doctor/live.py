@@ -106,10 +106,18 @@ STORE_BEHIND = Problem(
     "Production is unharmed.",
     fix="A faster disk or database, a lower `capture.rate`, or fewer programs beside the sidecar.",
 )
+QUARANTINED = Problem(
+    "live.quarantined",
+    "error",
+    why="The training side died three times while it worked on these, so that it does not touch them any more. "
+    "Production is unharmed, and all others go on.",
+    fix="`slipstream quarantine list`, and look for what ended the process: memory (`kill -9` by the system) or a "
+    "crash in the log. Then `slipstream quarantine retry` or `drop`.",
+)
 
 PROBLEMS = (
     EXPLORER_AWAY, BREAKER_OPEN, WEBHOOK_AWAY, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED,
-    FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, STORE_FULL, STORE_BEHIND, *live_results.PROBLEMS,
+    FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, STORE_FULL, STORE_BEHIND, QUARANTINED, *live_results.PROBLEMS,
     *uncaptured.PROBLEMS, *live_callers.PROBLEMS,
 )  # fmt: skip
 
@@ -156,6 +164,9 @@ def _lost(moment: Moment) -> Iterator[Finding]:
         yield COMMITS_LOST.at("the Explorer", f"commits lost {when}: {health.commits_lost}")
     if health.groups_dropped:
         yield GROUPS_DROPPED.at("the Explorer", f"groups given up {when}: {health.groups_dropped}")
+    if any(health.quarantined.values()):
+        found = ", ".join(f"{kind}s: {rows}" for kind, rows in health.quarantined.items() if rows)
+        yield QUARANTINED.at("the training side", found)
     if health.facade_lost:
         yield FACADE_LOST.at(
             "the facade", f"groups lost {when}: {health.facade_lost}; the newest because: {health.facade_reason}"

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
 from slipstream.stages.context import RUNNERS, Context
-from slipstream.store import planning, read_models, runs, tasks, webhook
+from slipstream.store import planning, quarantine, read_models, runs, tasks, webhook
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
 
@@ -51,7 +51,12 @@ class Planner:
             dropped = await self._plan(session, selected)
         self._tell(selected, dropped)
         if undecided := [task for task in seen if not task.selected]:
-            made = await self._decide([task.task_id for task in undecided])
+            try:
+                made = await self._decide([task.task_id for task in undecided])
+            except Exception:
+                async with self._database.write() as session:  # it failed, and did not end this process
+                    await quarantine.forgive_tasks(session, [task.task_id for task in undecided])
+                raise
             async with self._database.write() as session:
                 # to the others a call or a mark came meanwhile; the next step decides on the whole picture
                 held = await tasks.record_decisions(session, owner, undecided, made)
@@ -59,7 +64,7 @@ class Planner:
                 dropped = await self._plan(session, selected)
             tally(self._metrics, [(name, made[name]) for name in held])
             self._tell(selected, dropped)
-        return len(seen) == _BATCH
+        return len(seen) == _BATCH or any(task.tries for task in seen)
 
     async def _decide(self, task_ids: Sequence[str]) -> dict[str, Decision]:
         """Ask the strategies."""

@@ -12,7 +12,7 @@ from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
 from slipstream.stages.context import Context, Stage
-from slipstream.store import read_models, runs, sidecars
+from slipstream.store import quarantine, read_models, runs, sidecars
 from slipstream.store.outcomes import SCORING
 from slipstream.store.read_models import DueRun
 from slipstream.store.runs import Ended
@@ -56,8 +56,24 @@ class Scorer:
                 await sidecars.hold(session, owner)
                 await runs.claim_answers(session, owner, _BATCH, now)
         async with self._database.read() as session:
-            due = await read_models.due_runs(session, owner, _BATCH, now)
-        due = due[: await self._affordable(len(due), now)]
+            seen = await quarantine.due_answers(session, owner, _BATCH, now)
+        taken = seen[: await self._affordable(len(seen), now)]
+        if not taken:
+            return False
+        async with self._database.write(alone=False) as session:
+            await sidecars.hold(session, owner)
+            await quarantine.begin_scoring(session, taken)
+        try:
+            await self._score(owner, [run.pk for run in taken])
+        except Exception:
+            async with self._database.write(alone=False) as session:  # it failed, and did not end this process
+                await quarantine.forgive_runs(session, [run.pk for run in taken])
+            raise
+        return len(seen) == _BATCH or seen[0].tries > 0
+
+    async def _score(self, owner: int, pks: Sequence[int]) -> None:
+        async with self._database.read() as session:
+            due = await read_models.due_runs(session, owner, pks)
         under_way = {asyncio.create_task(self._end(one)): one for one in due}
         errors: list[BaseException] = []
         try:
@@ -71,7 +87,6 @@ class Scorer:
                 task.cancel()
         if errors:  # only now: each run of the batch has had its turn
             raise errors[0]
-        return len(due) == _BATCH
 
     async def _affordable(self, wanted: int, now: float) -> int:
         """Return how many runs judges may be asked about; each of them counts once for a run, whatever the result."""

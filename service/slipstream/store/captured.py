@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.bulk import insert_rows
+from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.sidecars import LeaseLost
 from slipstream.store.tables.capture import CapturedRow
 
@@ -28,11 +28,13 @@ class CaptureBatch(NamedTuple):
         id: grows with each row of a sidecar.
         exchanges: how many.
         packed: the exchanges themselves.
+        tries: deaths of the processes that read it, see `quarantine`.
     """
 
     id: int
     exchanges: int
     packed: bytes
+    tries: int = 0
 
 
 class Waiting(NamedTuple):
@@ -84,26 +86,38 @@ async def add(session: AsyncSession, sidecar: int, batches: Sequence[CaptureBatc
     await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
 
 
-async def oldest(session: AsyncSession, sidecar: int, exchanges: int, size: int, *, up_to: int) -> list[CaptureBatch]:
-    """The oldest batches of a sidecar: the first, and those after it with which it stays within so many exchanges and
-    bytes.
+async def begin(session: AsyncSession, sidecar: int, exchanges: int, size: int, *, up_to: int) -> list[CaptureBatch]:
+    """Begin to read the oldest batches of a sidecar: the first, and those after it with which it stays within so many
+    exchanges and bytes. One that was being read when a process died is read alone.
 
     Args:
         up_to: the newest of its own that it knows to be written. One beyond it may be written again.
     """
-    query = select(CapturedRow.id, CapturedRow.exchanges, _size).where(*_readable(sidecar, up_to))
+    query = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.tries, _size).where(*_readable(sidecar, up_to))
     ids: list[int] = []
-    for number, more, longer in await session.execute(query.order_by(CapturedRow.id).limit(exchanges)):
+    for number, more, tries, longer in await session.execute(query.order_by(CapturedRow.id).limit(exchanges)):
         exchanges -= more
         size -= longer
-        if ids and (exchanges < 0 or size < 0):
+        if ids and (exchanges < 0 or size < 0 or tries):
             break
         ids.append(number)
+        if tries:
+            break
     if not ids:
         return []
-    taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed)
+    taken = select(CapturedRow.id, CapturedRow.exchanges, CapturedRow.packed, CapturedRow.tries)
     taken = taken.where(CapturedRow.id.in_(ids))
-    return [CaptureBatch(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
+    batches = [CaptureBatch(*row) for row in await session.execute(taken.order_by(CapturedRow.id))]
+    await update_rows(session, CapturedRow, ("tries",), [(batch.tries + 1, batch.id) for batch in batches])
+    return batches
+
+
+async def keep_rest(session: AsyncSession, sidecar: int, batch: CaptureBatch) -> bool:
+    """Leave this of a batch, whose first exchanges were read; returns whether it was there."""
+    rest = update(CapturedRow).where(CapturedRow.owner == sidecar, CapturedRow.id == batch.id)
+    rest = rest.values(exchanges=batch.exchanges, packed=batch.packed, tries=batch.tries)
+    found = await session.execute(rest.returning(CapturedRow.id).execution_options(synchronize_session=False))
+    return found.scalar() is not None
 
 
 async def drop(session: AsyncSession, sidecar: int, batches: Sequence[CaptureBatch]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits, ready_groups
+from slipstream.store import commits, quarantine, ready_groups
 from slipstream.store.outcomes import Outcomes, outcomes
 from slipstream.store.overview import decisions
 from slipstream.store.states import (
@@ -49,6 +49,7 @@ class Health:
         facade_lost: groups of the facade since `recent` that were lost or dropped.
         facade_reason: why, for the newest of them.
         runs_pending: runs that wait to be sent.
+        quarantined: exchanges, tasks and runs that are set apart, by kind.
         passed_over: the newest tasks by the reason why they were not selected; empty where any is run.
         outcomes: what the newest groups since `recent` came to.
         ready: experiences that wait for a commit.
@@ -64,6 +65,7 @@ class Health:
     facade_lost: int
     facade_reason: str | None
     runs_pending: int
+    quarantined: Mapping[str, int]
     passed_over: Mapping[str, int]
     outcomes: Outcomes
     ready: int
@@ -114,6 +116,7 @@ async def health(
         facade_lost=await session.scalar(select(func.count()).where(*facade)) or 0,
         facade_reason=await session.scalar(newest),
         runs_pending=await session.scalar(pending) or 0,
+        quarantined=await quarantine.count(session),
         passed_over=await _passed_over(session),
         outcomes=await outcomes(session, recent, tenant),
         ready=await ready_groups.ready_experiences(session),

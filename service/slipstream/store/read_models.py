@@ -54,15 +54,14 @@ async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, T
     }
 
 
-async def due_runs(session: AsyncSession, owner: int, limit: int, now: float) -> list[DueRun]:
-    """Answered runs of a sidecar whose grace is over, oldest first."""
+async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> list[DueRun]:
+    """These answered runs, where they are still this sidecar's to score; the longest due first."""
     query = (
         select(RunRow, GroupRow.task_id, CallRow.id, CallRow.position)
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .outerjoin(CallRow, CallRow.id == GroupRow.call_id)
-        .where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, RunRow.owner == owner)
+        .where(RunRow.state == RunState.ANSWERED, RunRow.owner == owner, RunRow.id.in_(pks))
         .order_by(RunRow.due_at)
-        .limit(limit)
     )
     rows = (await session.execute(query)).all()
     read_models = await tasks(session, {task_id for _, task_id, _, _ in rows})

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import feedback, in_flight, tasks
 from slipstream.store.bulk import insert_rows, update_rows
+from slipstream.store.group_ends import end_groups
 from slipstream.store.planning import suffixed
-from slipstream.store.runs import end_groups
 from slipstream.store.states import GROUPS_UNDER_WAY, GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
-from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, Row, event, exists, func, literal, select, update
+from sqlalchemy import ColumnElement, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import to_json
-from slipstream.store import feedback
+from slipstream.store import feedback, quarantine
 from slipstream.store.bulk import update_rows
-from slipstream.store.states import GroupState, RunState, move
+from slipstream.store.group_ends import end_groups
+from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.tenants import qualified, tenant_of
 
 _log = structlog.get_logger(__name__)
-
-_EndedRun = Row[str, str, RunState, float | None, int | None]
-"""Columns of a group that may have ended: group, task, state, reward and policy version of a run."""
-
-_ALONE = "not delivered: no other run of its group has a reward, and there is nothing to compare it with"
-"""A group was planned with several runs, and one is left. Trinity would take its reward for its advantage, as if it
-were that much better than others; with some algorithms its commit would fail, and lose all that goes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +87,34 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
     """Take pending runs for a sidecar, the longest due first; they are `running` from here on. What another one is
     taking at this moment is left to it.
 
+    Of those that were on their way when a process died, one at a time is.
+
     By that order a run that was postponed goes behind those that waited for it, so that one which the Explorer always
     fails on cannot keep the others from it.
     """
+    deaths = await quarantine.pending_suspect(session, owner, now)
     query = (
         select(
             RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.request
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
-        .where(RunRow.state == RunState.PENDING, RunRow.due_at <= now)
+        .where(RunRow.state == RunState.PENDING, RunRow.due_at <= now, (RunRow.tries == 0) | RunRow.id.in_(deaths))
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
         .with_for_update(of=RunRow, skip_locked=True)
     )
     claimed = [ClaimedRun(*row) for row in await session.execute(query)]
     sent = move(RunState.PENDING, RunState.RUNNING)
-    taken = [(sent, owner, now, run.pk) for run in claimed]
-    await update_rows(session, RunRow, ("state", "owner", "updated_at"), taken)
+    taken = [(sent, owner, 1 + deaths.get(run.pk, 0), now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "owner", "tries", "updated_at"), taken)
     return claimed
 
 
 async def unclaim(session: AsyncSession, owner: int, known: Collection[int]) -> None:
     """Whatever a sidecar has taken, and does not know of, waits again: nobody would ever send it."""
     unknown = update(RunRow).where(RunRow.state == RunState.RUNNING, RunRow.owner == owner, RunRow.id.not_in(known))
-    unknown = unknown.values(state=move(RunState.RUNNING, RunState.PENDING), owner=None)
+    unknown = unknown.values(state=move(RunState.RUNNING, RunState.PENDING), owner=None, tries=0)
     await session.execute(unknown.execution_options(synchronize_session=False))
 
 
@@ -145,8 +140,8 @@ async def postpone(session: AsyncSession, postponed: Sequence[Postponed], now: f
     """Send runs again later."""
     held = await _still_sent(session, postponed)
     again = move(RunState.RUNNING, RunState.PENDING)
-    rows = [(again, None, run.attempts, now + run.after, now, run.pk) for run in postponed if run.pk in held]
-    await update_rows(session, RunRow, ("state", "owner", "attempts", "due_at", "updated_at"), rows)
+    rows = [(again, None, run.attempts, 0, now + run.after, now, run.pk) for run in postponed if run.pk in held]
+    await update_rows(session, RunRow, ("state", "owner", "attempts", "tries", "due_at", "updated_at"), rows)
 
 
 async def _still_sent(session: AsyncSession, back: Sequence[Postponed | Answered]) -> dict[int, str]:
@@ -175,10 +170,11 @@ async def answer(session: AsyncSession, answers: Sequence[Answered], now: float)
     await update_rows(
         session,
         RunRow,
-        ("state", "due_at", "msg_id", "request", "answer", "latency", "policy_version", "updated_at"),
+        ("state", "tries", "due_at", "msg_id", "request", "answer", "latency", "policy_version", "updated_at"),
         [
             (
                 answered,
+                0,
                 now + one.grace,
                 one.msg_id,
                 one.request,
@@ -215,66 +211,21 @@ async def end(session: AsyncSession, ended: Sequence[Ended], now: float) -> set[
         group, (owner, state, revision) = found.get(one.pk, ("", (None, None, None)))
         before, looked_at = (RunState.RUNNING, revision) if one.revision is None else (RunState.ANSWERED, one.revision)
         if (owner, state, revision) != (one.owner, before, looked_at):
+            if owner != one.owner:
+                found.pop(one.pk, None)  # whether it ends another sidecar is not known here
             continue
         taken[one.pk] = group
         if one.reward is not None:
             scored.append(
-                (move(before, RunState.SCORED), None, one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk)
+                (move(before, RunState.SCORED), None, 0, one.reward, to_json(dict(one.breakdown)).decode(), now, one.pk)
             )
         else:
             # a reason may quote an answer, and with it a lone surrogate, which no text column takes
             failed.append(
-                (move(before, RunState.FAILED), None, one.reason.encode("utf-8", "replace").decode(), now, one.pk)
+                (move(before, RunState.FAILED), None, 0, one.reason.encode("utf-8", "replace").decode(), now, one.pk)
             )
-    await update_rows(session, RunRow, ("state", "owner", "reward", "breakdown", "updated_at"), scored)
-    await update_rows(session, RunRow, ("state", "owner", "reason", "updated_at"), failed)
+    await update_rows(session, RunRow, ("state", "owner", "tries", "reward", "breakdown", "updated_at"), scored)
+    await update_rows(session, RunRow, ("state", "owner", "tries", "reason", "updated_at"), failed)
+    await quarantine.forgive_runs(session, [pk for pk in found if pk not in taken])
     await end_groups(session, set(taken.values()), now)
     return set(taken)
-
-
-async def end_groups(session: AsyncSession, names: Collection[str], now: float) -> None:
-    """Once each run of a group has ended, the group is ready, or dropped where too few runs have a reward."""
-    of_group: dict[str, list[_EndedRun]] = {}
-    for row in await session.execute(
-        select(RunRow.group_id, GroupRow.task_id, RunRow.state, RunRow.reward, RunRow.policy_version)
-        .join(GroupRow, GroupRow.id == RunRow.group_id)
-        .where(RunRow.group_id.in_(names), GroupRow.state == GroupState.RUNNING)
-    ):
-        of_group.setdefault(row.group_id, []).append(row)
-    ends, lonely = [], []
-    for name, rows in of_group.items():
-        states = [row.state for row in rows]
-        if not set(states) <= {RunState.SCORED, RunState.FAILED}:
-            continue
-        alone = states.count(RunState.SCORED) == 1 and len(states) > 1
-        lonely += [name] if alone else []
-        end_state = GroupState.READY if RunState.SCORED in states and not alone else GroupState.DROPPED
-        ends.append((move(GroupState.RUNNING, end_state), now, name))
-        _log_once_stored(session, ends[-1][0], rows)
-    await update_rows(session, GroupRow, ("state", "updated_at"), ends)
-    # by the reward: by the state, SQLite would go through all that were ever scored
-    rewarded = update(RunRow).where(RunRow.reward.is_not(None)).execution_options(synchronize_session=False)
-    if lonely:
-        await session.execute(rewarded.where(RunRow.group_id.in_(lonely)).values(reason=_ALONE))
-    if others := [name for *_, name in ends if name not in lonely]:  # one of them may have been alone before
-        of_others = rewarded.where(RunRow.group_id.in_(others), RunRow.reason.is_not(None))
-        await session.execute(of_others.values(reason=None))
-
-
-def _log_once_stored(session: AsyncSession, state: str, runs: Sequence[_EndedRun]) -> None:
-    """Log the end of a group, when the transaction that ends it is committed: one line for all of its runs."""
-    rewards = [run.reward for run in runs if run.state == RunState.SCORED]
-    said: dict[str, Any] = {"state": state, "runs": len(runs), "failed": len(runs) - len(rewards)}
-    if rewards:
-        said |= {"reward_mean": fmean(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
-    said = {name: round(value, 4) if isinstance(value, float) else value for name, value in said.items()}
-    versions = sorted({run.policy_version for run in runs if run.policy_version is not None})
-    if versions:
-        said["policy_version"] = versions[0] if len(versions) == 1 else versions
-    log = _log.info if rewards else _log.warning
-    ids = {"task_id": runs[0].task_id, "group_id": runs[0].group_id}
-
-    def committed(_: object) -> None:
-        log("group_ended", **ids, **said)
-
-    event.listen(session.sync_session, "after_commit", committed, once=True)

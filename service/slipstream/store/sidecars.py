@@ -18,7 +18,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import Double
 
-from slipstream.store import commits, replays, webhook
+from slipstream.store import commits, quarantine, replays, webhook
 from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CapturedRow, TaskRow
 from slipstream.store.tables.runs import RunRow
@@ -175,6 +175,7 @@ async def take_over(session: AsyncSession, sidecar: int, others: Sequence[int], 
 async def _free(session: AsyncSession, found: Sequence[int], now: float) -> tuple[int, int, int]:
     """Whatever these sidecars were doing is to be done by any other. Returns how many runs were on their way, how many
     replays have failed by it, and how many deliveries are left."""
+    await quarantine.set_apart(session, found, now)
     quick = {"synchronize_session": False}
     sent = update(RunRow).where(RunRow.state == RunState.RUNNING, RunRow.owner.in_(found))
     sent = sent.values(state=move(RunState.RUNNING, RunState.PENDING), owner=None)

@@ -20,6 +20,8 @@ class TaskState(StrEnum):
     """An answer that calls tools: more calls are to come."""
     COMPLETE = "complete"
     """An answer without tool calls came, or no call for `capture.task_idle`."""
+    QUARANTINED = "quarantined"
+    """The training side died three times while it decided it."""
 
 
 class GroupState(StrEnum):
@@ -53,6 +55,8 @@ class RunState(StrEnum):
     SCORED = "scored"
     FAILED = "failed"
     """Refused, out of attempts, or not to be scored."""
+    QUARANTINED = "quarantined"
+    """The training side died three times while it sent or scored it."""
 
 
 class FacadeGroupState(StrEnum):
@@ -106,7 +110,8 @@ class MarkState(StrEnum):
 TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
     TaskState: {
         TaskState.OPEN: frozenset({TaskState.COMPLETE}),
-        TaskState.COMPLETE: frozenset({TaskState.OPEN}),
+        TaskState.COMPLETE: frozenset({TaskState.OPEN, TaskState.QUARANTINED}),
+        TaskState.QUARANTINED: frozenset({TaskState.COMPLETE, TaskState.OPEN}),
     },
     GroupState: {
         GroupState.RUNNING: frozenset({GroupState.READY, GroupState.RERUN, GroupState.DROPPED}),
@@ -121,11 +126,12 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
     },
     RunState: {
         RunState.PENDING: frozenset({RunState.RUNNING, RunState.OPEN, RunState.FAILED}),
-        RunState.RUNNING: frozenset({RunState.ANSWERED, RunState.PENDING, RunState.FAILED}),
+        RunState.RUNNING: frozenset({RunState.ANSWERED, RunState.PENDING, RunState.FAILED, RunState.QUARANTINED}),
         RunState.OPEN: frozenset({RunState.ANSWERED, RunState.SCORED, RunState.PENDING, RunState.FAILED}),
-        RunState.ANSWERED: frozenset({RunState.SCORED, RunState.FAILED}),
+        RunState.ANSWERED: frozenset({RunState.SCORED, RunState.FAILED, RunState.QUARANTINED}),
         RunState.SCORED: frozenset({RunState.ANSWERED}),
         RunState.FAILED: frozenset({RunState.ANSWERED}),
+        RunState.QUARANTINED: frozenset({RunState.PENDING, RunState.ANSWERED, RunState.FAILED}),
     },
     FacadeGroupState: {
         FacadeGroupState.OPEN: frozenset({FacadeGroupState.READY, FacadeGroupState.DROPPED}),

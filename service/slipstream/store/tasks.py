@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
-from slipstream.store import feedback
+from slipstream.store import feedback, quarantine
 from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
@@ -63,6 +63,7 @@ class Undecided:
     task_id: str
     revision: int
     selected: bool
+    tries: int = 0
 
 
 async def add_mark(session: AsyncSession, new: NewMark, now: float) -> AddedMark:
@@ -117,12 +118,14 @@ async def complete_idle(session: AsyncSession, before: float) -> int:
 
 async def undecided(session: AsyncSession, owner: int, limit: int) -> list[Undecided]:
     """Complete tasks without a decision, oldest first, but for those that another sidecar is deciding: from here on it
-    is this one that does."""
-    query = select(TaskRow.id, TaskRow.revision, TaskRow.selected)
+    is this one that does. Of those that were being decided when a process died, one alone is."""
+    query = select(TaskRow.id, TaskRow.revision, TaskRow.selected, TaskRow.tries)
     query = query.where(TaskRow.state == TaskState.COMPLETE, TaskRow.decided.is_(False))
     query = query.where(TaskRow.owner.is_(None) | (TaskRow.owner == owner))
-    seen = [Undecided(*row) for row in await session.execute(query.order_by(TaskRow.updated_at).limit(limit))]
-    await update_rows(session, TaskRow, ("owner",), [(owner, task.task_id) for task in seen if not task.selected])
+    rows = await session.execute(query.order_by(TaskRow.updated_at, TaskRow.id).limit(limit))
+    seen = quarantine.without_suspects_but_one([Undecided(*row) for row in rows])
+    held = [(owner, task.tries + 1, task.task_id) for task in seen if not task.selected]
+    await update_rows(session, TaskRow, ("owner", "tries"), held)
     return seen
 
 
@@ -148,9 +151,11 @@ async def record_decisions(
     for task in seen:
         row = rows.get(task.task_id)
         if row is not None and (row.owner, row.revision) == (owner, task.revision):
-            row.decided, row.owner = True, None
+            row.decided, row.owner, row.tries = True, None, 0
             decide(row, made[row.id])
             held.append(row.id)
+        elif row is not None and row.owner == owner:
+            row.tries = 0
     return held
 
 

@@ -42,9 +42,15 @@ def client(url: str, key: str | None) -> httpx.Client:
 
 
 def ask(
-    client: httpx.Client, path: str, *, roles: str, field: str, query: Mapping[str, str | int | float] | None = None
+    client: httpx.Client,
+    path: str,
+    *,
+    roles: str,
+    field: str,
+    query: Mapping[str, str | int | float] | None = None,
+    body: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The sidecar's answer to a GET.
+    """The sidecar's answer to a GET, or to a POST of a body.
 
     Args:
         roles: that a key needs for it, for the error.
@@ -55,7 +61,7 @@ def ask(
     """
     url = str(client.base_url).rstrip("/")
     try:
-        response = client.get(path, params=query)
+        response = client.request("GET" if body is None else "POST", path, params=query, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SlipstreamError(
             f"no sidecar answers at {url} ({type(error).__name__} {error}); is it running? --url names another"

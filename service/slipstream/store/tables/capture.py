@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from slipstream.store.lengths import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH
 from slipstream.store.sealed import SealedBytes, SealedJson
 from slipstream.store.states import TaskState, state_type
-from slipstream.store.tables.base import Base, RowId
+from slipstream.store.tables.base import NEVER_AGAIN, Base, RowId
 from slipstream.tenants import DEFAULT
 
 CALL_BLOCK = 16384
@@ -32,8 +32,24 @@ class CapturedRow(Base):
     """The sidecar that is to read it."""
     exchanges: Mapped[int]
     """Number of exchanges in this row."""
+    tries: Mapped[int] = mapped_column(server_default="0")
+    """Deaths of the process that read it, see `quarantine`; one more while it is read."""
     packed: Mapped[bytes] = mapped_column(SealedBytes)
     """As `capture.redacted` packs them."""
+
+
+class QuarantinedExchangeRow(Base):
+    """An exchange that ended the processes which read it."""
+
+    __tablename__ = "quarantined_exchanges"
+    __table_args__ = NEVER_AGAIN  # one that is read again has its number in `captured`
+
+    id: Mapped[RowId] = mapped_column(primary_key=True)
+    packed: Mapped[bytes] = mapped_column(SealedBytes)
+    """As in `captured`, alone."""
+    reason: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+    """Time at which it was set apart."""
 
 
 class TaskRow(Base):
@@ -56,6 +72,8 @@ class TaskRow(Base):
     reason: Mapped[str | None] = mapped_column(Text)
     owner: Mapped[RowId | None]
     """The sidecar that is deciding it."""
+    tries: Mapped[int] = mapped_column(server_default="0")
+    """Deaths of the process that was deciding it, see `quarantine`; one more while it is decided."""
     created_at: Mapped[float]
     updated_at: Mapped[float] = mapped_column(index=True)
     """Time at which its last call was stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, false
+from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.store.lengths import ID_LENGTH
@@ -43,6 +43,7 @@ class RunRow(Base):
     __table_args__ = (
         UniqueConstraint("group_id", "run_id"),
         Index("ix_runs_state", "state", "due_at"),
+        Index("ix_runs_tried", "state", "tries", sqlite_where=text("tries > 0"), postgresql_where=text("tries > 0")),
         NEVER_AGAIN,  # an answer that comes after its run was deleted would be another's
     )
 
@@ -53,6 +54,8 @@ class RunRow(Base):
     owner: Mapped[RowId | None]
     """The sidecar that sends it (running), scores it (answered), or waits for its endpoint (open)."""
     attempts: Mapped[int] = mapped_column(default=0)
+    tries: Mapped[int] = mapped_column(server_default="0")
+    """Deaths of the process that held it, see `quarantine`; one more while it is held."""
     revision: Mapped[int] = mapped_column(default=0)
     """Rises with each feedback, so that a score computed on an older picture is computed again."""
     called: Mapped[bool] = mapped_column(server_default=false())

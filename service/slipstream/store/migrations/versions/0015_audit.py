@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0015"
-down_revision = "0013"
+down_revision = "0014"
 
 _TABLES = ("audit", "audit_prunings")
 _ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

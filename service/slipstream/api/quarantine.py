@@ -1,0 +1,68 @@
+"""`/quarantine`: what the training side died of, and what is to be done about it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal, Self
+
+from fastapi import APIRouter
+from pydantic import Field, model_validator
+
+from slipstream.api.context import SidecarDep
+from slipstream.api.scope import ScopeDep
+from slipstream.http.body import Body
+from slipstream.store import quarantine_release
+from slipstream.store.lengths import REF_LENGTH
+from slipstream.tenants import name_of
+
+router = APIRouter(tags=["operations"])
+
+_MOST = 1000
+"""Rows of each kind in an answer; what is there beyond is seen when these are gone."""
+
+
+class ReleaseBody(Body):
+    """An action: on everything that is set apart, on one kind of it, or on one row."""
+
+    action: Literal["retry", "drop"]
+    kind: Literal["exchange", "task", "run"] | None = None
+    id: str | None = Field(default=None, min_length=1, max_length=REF_LENGTH)
+
+    @model_validator(mode="after")
+    def _names_one_thing(self) -> Self:
+        if self.id is not None and self.kind is None:
+            raise ValueError("kind: exchange, task or run, for an id; found none")
+        return self
+
+
+@router.get("/quarantine")
+async def get_quarantine(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
+    """Rows that are set apart, because the training side died three times while it worked on them; the oldest first."""
+    async with sidecar.database.read() as session:
+        found = await quarantine_release.listed(session, scope.tenant, _MOST)
+    return {
+        "quarantined": [
+            {
+                "kind": one.kind,
+                "id": one.id,
+                "task_id": None if one.task_id is None else name_of(one.task_id),
+                "reason": one.reason,
+                "since": one.since,
+            }
+            for one in found
+        ]
+    }
+
+
+@router.post("/quarantine")
+async def post_quarantine(body: ReleaseBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, int]:
+    """Have what is set apart tried again, or give it up. Says how much of it was, and how much is still set apart."""
+    async with sidecar.database.write() as session:
+        found = await quarantine_release.listed(session, scope.tenant, _MOST)
+        some = [one for one in found if body.kind in (None, one.kind) and body.id in (None, one.id)]
+        if body.action == "retry":
+            changed = await quarantine_release.retry(session, some, sidecar.membership.id, time.time())
+        else:
+            changed = await quarantine_release.drop(session, some, time.time())
+    sidecar.take_up()
+    return {"changed": changed, "left": len(found) - changed}

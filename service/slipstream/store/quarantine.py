@@ -1,0 +1,142 @@
+"""Rows that end the process which takes them up: counted, tried alone, and at last set apart.
+
+`tries` of a row rises before it is taken up, and is 0 again once that came to an end of any kind, or the sidecar ended
+in order. So it counts the deaths of the processes that held the row. After one, the row is tried without others that
+had such a death, so that the one which causes them is found and those beside it are not taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import structlog
+from sqlalchemy import func, literal_column, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.bulk import update_rows
+from slipstream.store.group_ends import end_groups
+from slipstream.store.states import RunState, TaskState, move
+from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
+from slipstream.store.tables.runs import RunRow
+
+_log = structlog.get_logger(__name__)
+
+MOST_DEATHS = 3
+"""Deaths of the process after which a row is set apart. One is an accident; each costs a start of the training side."""
+
+REASON = f"the training side died {MOST_DEATHS} times while it worked on it"
+
+
+_TRIED = RunRow.tries > literal_column("0")
+"""In the words of its index."""
+
+
+class Due(NamedTuple):
+    """An answered run that is to be scored, with its deaths."""
+
+    pk: int
+    tries: int
+
+
+class Tried(Protocol):
+    """A row with the number of deaths that it was part of."""
+
+    @property
+    def tries(self) -> int: ...
+
+
+_T = TypeVar("_T", bound=Tried)
+
+
+def without_suspects_but_one(rows: Sequence[_T]) -> list[_T]:
+    """Return the rows to be taken up at once: one that was part of a death alone, else all."""
+    return [row for row in rows if row.tries][:1] or list(rows)
+
+
+async def pending_suspect(session: AsyncSession, owner: int, now: float) -> dict[int, int]:
+    """Return the pending run, with its deaths, that this sidecar may send beside those without any; it has one at a
+    time on its way."""
+    query = select(RunRow.id, RunRow.tries, RunRow.state, RunRow.owner, RunRow.due_at).where(_TRIED)
+    rows = (await session.execute(query.where(RunRow.state.in_((RunState.PENDING, RunState.RUNNING))))).all()
+    if any(row.owner == owner and row.tries > 1 for row in rows if row.state == RunState.RUNNING):
+        return {}
+    waiting = [row for row in rows if row.state == RunState.PENDING and row.due_at <= now]
+    first = sorted(waiting, key=lambda row: (row.due_at, row.id))[:1]
+    return {row.id: row.tries for row in first}
+
+
+async def due_answers(session: AsyncSession, owner: int, limit: int, now: float) -> list[Due]:
+    """Return the answered runs of a sidecar that are to be scored at once, the longest due first."""
+    query = select(RunRow.id, RunRow.tries).where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now)
+    rows = await session.execute(query.where(RunRow.owner == owner).order_by(RunRow.due_at, RunRow.id).limit(limit))
+    return without_suspects_but_one([Due(*row) for row in rows])
+
+
+async def begin_scoring(session: AsyncSession, due: Sequence[Due]) -> None:
+    """These runs are scored from here on."""
+    await update_rows(session, RunRow, ("tries",), [(run.tries + 1, run.pk) for run in due])
+
+
+async def set_apart(session: AsyncSession, dead: Collection[int], now: float) -> None:
+    """Set apart what these sidecars, which are gone, held when they died for the third time.
+
+    Args:
+        dead: the ids of the sidecars.
+    """
+    for before in (RunState.RUNNING, RunState.ANSWERED):
+        query = select(RunRow.id, RunRow.group_id).where(_TRIED, RunRow.state == before, RunRow.tries >= MOST_DEATHS)
+        found = (await session.execute(query.where(RunRow.owner.in_(dead)))).all()
+        apart = move(before, RunState.QUARANTINED)
+        rows = [(apart, None, REASON, now, pk) for pk, _ in found]
+        await update_rows(session, RunRow, ("state", "owner", "reason", "updated_at"), rows)
+        await end_groups(session, {group for _, group in found}, now)
+        for pk, group in found:
+            _log.error("quarantined", kind="run", id=pk, group_id=group, reason=REASON)
+    held = select(TaskRow.id).where(TaskRow.decided.is_(False), TaskRow.state == TaskState.COMPLETE)
+    tasks = await session.scalars(held.where(TaskRow.tries >= MOST_DEATHS, TaskRow.owner.in_(dead)))
+    apart_task = move(TaskState.COMPLETE, TaskState.QUARANTINED)
+    task_ids = list(tasks)
+    await update_rows(session, TaskRow, ("state", "owner"), [(apart_task, None, task_id) for task_id in task_ids])
+    for task_id in task_ids:
+        _log.error("quarantined", kind="task", id=task_id, reason=REASON)
+
+
+async def quarantine_exchange(session: AsyncSession, packed: bytes, now: float) -> None:
+    """Set one exchange apart, packed as in `captured`."""
+    session.add(QuarantinedExchangeRow(packed=packed, reason=REASON, created_at=now))
+    _log.error("quarantined", kind="exchange", reason=REASON)
+
+
+async def forgive(session: AsyncSession, owner: int) -> None:
+    """Note that none of the rows that this sidecar holds ended it."""
+    for table in (CapturedRow, TaskRow, RunRow):
+        held = update(table).where(table.owner == owner, table.tries > 0).values(tries=0)
+        await session.execute(held.execution_options(synchronize_session=False))
+
+
+async def forgive_runs(session: AsyncSession, pks: Collection[int]) -> None:
+    """Work on these runs came to an end, whichever."""
+    await update_rows(session, RunRow, ("tries",), [(0, pk) for pk in pks])
+
+
+async def forgive_tasks(session: AsyncSession, task_ids: Collection[str]) -> None:
+    """Work on these tasks came to an end, whichever."""
+    await update_rows(session, TaskRow, ("tries",), [(0, task_id) for task_id in task_ids])
+
+
+async def count(session: AsyncSession) -> dict[str, int]:
+    """The number of rows that are set apart, by kind."""
+    runs = select(func.count()).where(RunRow.state == RunState.QUARANTINED)
+    tasks = select(func.count()).where(TaskRow.state == TaskState.QUARANTINED, TaskRow.decided.is_(False))
+    exchanges = select(func.count()).select_from(QuarantinedExchangeRow)
+    found = {"exchange": exchanges, "task": tasks, "run": runs}
+    return {kind: await session.scalar(query) or 0 for kind, query in found.items()}
+
+
+async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
+    """Delete exchanges that were set apart before this time; returns how many. Tasks and runs go with their tasks."""
+    old = select(QuarantinedExchangeRow.id).where(QuarantinedExchangeRow.created_at < before).limit(limit)
+    for pk in (found := (await session.scalars(old)).all()):
+        await session.delete(await session.get_one(QuarantinedExchangeRow, pk))
+    return len(found)

@@ -1,0 +1,42 @@
+"""`slipstream quarantine`: what a running sidecar has set apart, shown and released."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import client as open_client
+
+
+def show(url: str, key: str | None) -> None:
+    """Print what is set apart as a table.
+
+    Raises:
+        SlipstreamError: the sidecar cannot be reached, or does not take the key.
+    """
+    with open_client(url, key) as client:
+        found = ask(client, "/quarantine", roles="admin", field="quarantined")["quarantined"]
+    if not found:
+        print("nothing is set apart")
+        return
+    table = Table("kind", "id", "task", "since", "reason")
+    for one in found:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["since"]))
+        table.add_row(one["kind"], one["id"], one["task_id"] or "", since, one["reason"])
+    Console().print(table)
+
+
+def release(url: str, key: str | None, action: str, kind: str | None, name: str | None) -> None:
+    """Have it tried again or given up, and print how much of it was.
+
+    Raises:
+        SlipstreamError: as `show`; also for an id without a kind.
+    """
+    body = {"action": action, "kind": kind, "id": name}
+    given = {field: value for field, value in body.items() if value is not None}
+    with open_client(url, key) as client:
+        done = ask(client, "/quarantine", roles="admin", field="changed", body=given)
+    print(f"{action}: {done['changed']}, still set apart: {done['left']}")
