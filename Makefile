@@ -49,7 +49,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak locks sbom digests constraints clean
+.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -244,6 +244,9 @@ $(LOCKS_INSTALLED): locks/tools.txt
 	test -x $(LOCKS_VENV)/bin/python || $(PYTHON) -m venv $(LOCKS_VENV)
 	$(LOCKS_VENV)/bin/python -m pip install --quiet --require-hashes --requirement $<
 	@touch $@
+
+hurt: $(INSTALLED)  ## what agents notice while the training side is hurt on purpose, into docs/reliability.md: 5 minutes
+	PYTHONPATH=benchmarks $(BIN)/python -m hurt_training $(or $(ARGS),--write docs/reliability.md)
 
 constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt

@@ -19,6 +19,8 @@ import uvloop
 
 _TEXT = "The policy's own words, as long as an answer commonly is. " * 12
 """About 700 bytes, so that an answer has about 1 KB."""
+_OBJECT = json.dumps({"a" * 40 + "!": 1})
+"""The answer to a request that wants JSON: a long key, at which a pattern such as `^(a+)+$` gives up after years."""
 
 
 class Explorer:
@@ -32,7 +34,7 @@ class Explorer:
 
     def answer(self, path: bytes, body: bytes) -> dict[str, Any]:
         if path == b"/v1/chat/completions":
-            return self._chat()
+            return self._chat(_OBJECT if b'"response_format"' in body else _TEXT)
         if path == b"/feedback":
             return self._feedback(json.loads(body)["msg_ids"])
         if path == b"/commit":
@@ -49,7 +51,7 @@ class Explorer:
             "explore_step_num": self._step,
         }
 
-    def _chat(self) -> dict[str, Any]:
+    def _chat(self, text: str) -> dict[str, Any]:
         self._chats += 1
         msg_id = f"chatcmpl-{next(self._ids):032x}"
         self._recorded.add(msg_id)
@@ -58,7 +60,7 @@ class Explorer:
             "object": "chat.completion",
             "created": 1_760_000_000,
             "model": "policy",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": _TEXT}, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 400, "completion_tokens": 150, "total_tokens": 550},
         }
 

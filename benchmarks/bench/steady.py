@@ -12,6 +12,7 @@ import itertools
 import select
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httptools
@@ -29,14 +30,32 @@ _LATE = 0.002
 _numbers = itertools.count(time.time_ns() & 0xFFFFFFFFFFFF)
 
 
+Asked = tuple[bytes, bytes | None]
+"""A request, and the body that its answer must have; None: any."""
+
+
 @dataclass
 class Steady:
-    """Seconds that each good answer took, and what else became of the requests."""
+    """Seconds that each good answer took, and what else became of the requests.
+
+    Attributes:
+        late: left late, because this program was held up.
+        refused: got a status of 400 or more, or no connection.
+        broken: got no whole answer.
+        changed: got an answer with other bytes than those that were expected.
+    """
 
     taken: list[float] = field(default_factory=list)
     asked: int = 0
     late: int = 0
-    failed: int = 0
+    refused: int = 0
+    broken: int = 0
+    changed: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Requests without a good answer."""
+        return self.refused + self.broken + self.changed
 
 
 class _Connection:
@@ -46,9 +65,13 @@ class _Connection:
         self.parser = httptools.HttpResponseParser(self)
         self.complete = self.keep = False
         self.began = 0.0
+        self.body = bytearray()
+        self.expected: bytes | None = None
 
-    def ask(self, request: bytes) -> None:
+    def ask(self, request: bytes, expected: bytes | None) -> None:
         self.complete = False
+        self.body.clear()
+        self.expected = expected
         self.parser = httptools.HttpResponseParser(self)
         self.began = time.perf_counter()
         self.socket.sendall(request)
@@ -65,18 +88,29 @@ class _Connection:
         self.parser.feed_data(data)
         return self.complete
 
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
     def on_message_complete(self) -> None:
         self.complete = True
         self.keep = self.parser.should_keep_alive()
 
 
-def open_loop(port: int, rate: float, seconds: float) -> Steady:
+def _chats() -> Callable[[int], Asked]:
+    head, tail = chat().split(SLOT.encode())
+    return lambda number: (head + b"%016x" % number + tail, None)
+
+
+def open_loop(port: int, rate: float, seconds: float, ask: Callable[[int], Asked] | None = None) -> Steady:
     """Ask `rate` times a second for `seconds`.
+
+    Args:
+        ask: makes the request of a number that no other has; by default a chat of 2 KB.
 
     Raises:
         LoadFailed: too many answers are outstanding: the proxy does not keep up, or nothing was answered.
     """
-    head, tail = chat().split(SLOT.encode())
+    ask = ask or _chats()
     steady = Steady()
     idle: list[_Connection] = []
     busy: dict[int, _Connection] = {}
@@ -98,12 +132,12 @@ def open_loop(port: int, rate: float, seconds: float) -> Steady:
             steady.late += now - due > _LATE
             try:
                 connection = idle.pop() if idle else _Connection(port)
-                connection.ask(head + b"%016x" % next(_numbers) + tail)
+                connection.ask(*ask(next(_numbers)))
             except OSError:
-                steady.failed += 1
+                steady.refused += 1
                 continue
             busy[connection.socket.fileno()] = connection
-        steady.failed += len(busy)
+        steady.broken += len(busy)
     finally:
         gc.enable()
         for connection in (*idle, *busy.values()):
@@ -121,10 +155,14 @@ def _take(busy: dict[int, _Connection], ready: int, idle: list[_Connection], ste
     except (OSError, httptools.HttpParserError):
         connection.complete, connection.keep = False, False
     del busy[ready]
-    if connection.complete and connection.parser.get_status_code() < 400:
-        steady.taken.append(time.perf_counter() - connection.began)
+    if not connection.complete:
+        steady.broken += 1
+    elif connection.parser.get_status_code() >= 400:
+        steady.refused += 1
+    elif connection.expected not in (None, connection.body):
+        steady.changed += 1
     else:
-        steady.failed += 1
+        steady.taken.append(time.perf_counter() - connection.began)
     if connection.keep:
         idle.append(connection)
     else:

@@ -1,0 +1,1 @@
+"""What agents notice while the training side is hurt on purpose."""

@@ -1,0 +1,127 @@
+"""One sidecar with its production model and its Explorer, each a process, and agents that ask at a steady rate."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from bench.load import LoadFailed
+from bench.machine import Cores
+from bench.processes import Process, Unavailable, free_port
+from bench.steady import Asked, Steady, open_loop
+from soak import asked
+from soak.watched import processes
+
+_BENCHMARKS = Path(__file__).parents[1]
+_PATHS = {"PYTHONPATH": os.pathsep.join([str(_BENCHMARKS), os.environ.get("PYTHONPATH", "")])}
+_START = 60.0
+"""Seconds that the sidecar may take to start, on a machine that is busy."""
+
+
+def chat(number: int) -> Asked:
+    """A chat of 2 KB and the body of production's answer to it."""
+    return asked.request(asked.Asked("answer", number)), asked.answer(number)
+
+
+@dataclass
+class Rig:
+    """Everything that runs for one measurement.
+
+    Attributes:
+        disk: folder of the store.
+        processes: gets what is started, to be ended by the caller.
+        log_pipe: a FIFO that the sidecar logs to instead of a file.
+    """
+
+    folder: Path
+    disk: Path
+    cores: Cores
+    processes: list[Process]
+    log_pipe: Path | None = None
+    port: int = field(default_factory=free_port)
+
+    def start(self) -> None:
+        """Start everything, and wait until the training side is ready.
+
+        Raises:
+            Unavailable: something does not start.
+        """
+        production, explorer = free_port(), free_port()
+        self._start("production", [sys.executable, "-m", "soak.production", str(production)]).listen(production)
+        self._start("explorer", [sys.executable, str(_BENCHMARKS / "explorer_stub.py"), str(explorer)]).listen(explorer)
+        config = self.folder / "sidecar.yaml"
+        config.write_text(
+            yaml.safe_dump(
+                {
+                    "listen": f"127.0.0.1:{self.port}",
+                    "production": {"base_url": f"http://127.0.0.1:{production}/v1"},
+                    "explorer": {"base_url": f"http://127.0.0.1:{explorer}"},
+                    "store": {"url": f"sqlite+aiosqlite:///{self.disk}/slipstream.db"},
+                    "selection": {"sampling": {"rate": 0.1}},
+                    "runs": {"repeat_time": 2, "timeout": "5s"},
+                    "rewards": {"calculators": ["agreement", "format"]},
+                    "commit": {"interval": "2s"},
+                    "log": {"level": "warning"},
+                }
+            )
+        )
+        serve = [sys.executable, "-m", "slipstream", "serve", "--config", str(config)]
+        if self.log_pipe is not None:
+            serve = ["sh", "-c", 'exec "$@" 2> "$0"', str(self.log_pipe), *serve]
+        self._sidecar = self._start("sidecar", serve, proxy=True)
+        self._ready()
+
+    def _start(self, name: str, command: list[str], *, proxy: bool = False) -> Process:
+        cores = self.cores.proxy if proxy else self.cores.others
+        process = Process(command, cores, self.folder / f"{name}.log", _PATHS)
+        self.processes.append(process)
+        return process
+
+    def _ready(self) -> None:
+        deadline = time.monotonic() + _START
+        while not self.ready():
+            if self._sidecar.ended or time.monotonic() > deadline:
+                raise Unavailable(f"the sidecar is not ready: {self._sidecar.said()}")
+            time.sleep(0.05)
+
+    def ready(self) -> bool:
+        """Return whether the training side answers that it is ready."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def training(self) -> int | None:
+        """The id of the training side's process, if there is one just now."""
+        return processes(self._sidecar.pid).get("training")
+
+    def send(self, request: bytes) -> None:
+        """Send one request and read its whole answer, whatever it is."""
+        head, _, body = request.partition(b"\r\n\r\n")
+        path = head.split(b" ", 2)[1].decode()
+        posted = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body)
+        posted.add_header("content-type", "application/json")
+        with urllib.request.urlopen(posted, timeout=30) as answer:
+            answer.read()
+
+    def agents(self, executor: Executor, rate: float, requests: int) -> Steady:
+        """Let agents ask, from a process of their own."""
+        seconds = requests / rate
+        try:
+            return executor.submit(open_loop, self.port, rate, seconds, chat).result(seconds + 60)
+        except LoadFailed:  # almost nothing was answered
+            return Steady(asked=requests, broken=requests)
+
+    def end(self) -> None:
+        """End all that was started, in order."""
+        for process in reversed(self.processes):
+            process.end()
+        self.processes.clear()
