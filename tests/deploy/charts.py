@@ -19,16 +19,19 @@ Manifest = dict[str, Any]
 RELEASE, NAMESPACE = "demo", "agents"
 
 # Values that a real installation would have; each chart of the matrix differs in what its name says.
-EXPLORER_ELSEWHERE: Manifest = {"sidecar": {"config": {"explorer": {"base_url": "http://explorer.gpu:8010"}}}}
+KEYS: Manifest = {
+    "access_keys": {"existingSecret": "slipstream-keys", "key": "access_keys"},
+    "metrics_key": {"existingSecret": "slipstream-keys", "key": "metrics_key"},
+}
+EXPLORER_ELSEWHERE: Manifest = {
+    "sidecar": {"secrets": KEYS, "config": {"explorer": {"base_url": "http://explorer.gpu:8010"}}}
+}
 GPU: Manifest = {
+    "sidecar": {"secrets": KEYS},
     "explorer": {"enabled": True},
     "trainer": {"enabled": True},
     "trinity": {"modelPath": "/models/policy", "models": {"existingClaim": "models"}},
     "postgresql": {"bundled": True},
-}
-KEYS: Manifest = {
-    "access_keys": {"existingSecret": "slipstream-keys", "key": "access_keys"},
-    "metrics_key": {"existingSecret": "slipstream-keys", "key": "metrics_key"},
 }
 
 
@@ -108,7 +111,15 @@ MATRIX: dict[str, Manifest] = {
             "podDisruptionBudget": {"enabled": True},
         },
     ),
-    "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}, "sidecar": {"secrets": KEYS}}),
+    "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
+    "keys of the chart": {
+        "sidecar": {"makeKeys": True, "config": {"explorer": {"base_url": "http://explorer.gpu:8010"}}},
+        "monitoring": {"serviceMonitor": {"enabled": True}},
+    },
+    "no keys": merged(
+        {"sidecar": {"config": EXPLORER_ELSEWHERE["sidecar"]["config"]}},
+        {"sidecar": {"config": {"access": {"insecure": True}}}, "networkPolicy": {"metrics": []}},
+    ),
     "network policies of an injected one": merged(
         GPU,
         {"sidecar": {"form": "injected"}, "agentExample": {"enabled": True}},

@@ -26,6 +26,7 @@ from charts import (
 )
 
 from slipstream import shutdown
+from slipstream.access.keys import new_key
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 from slipstream.trinity.document import load_document
@@ -189,6 +190,7 @@ def test_slipstream_reads_its_own_configuration(
             (tmp_path / file).write_text(content.replace("/run/secrets/slipstream", str(tmp_path)))
         for secret in ("production_api_key", "facade_api_key"):
             (tmp_path / secret).write_text("k-123\n")
+        (tmp_path / "access_keys").write_text(f"[{{name: agents, roles: [proxy], key: {new_key()}}}]")
         settings = load_settings(tmp_path / "sidecar.yaml", {})
         assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", 8100)
         assert settings.store.url == "sqlite+aiosqlite:////var/lib/slipstream/slipstream.db"

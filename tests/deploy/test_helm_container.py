@@ -23,6 +23,7 @@ from ports import free_port
 from serving import until
 
 import slipstream
+from slipstream.access.keys import new_key
 
 
 async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
@@ -34,6 +35,7 @@ async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
         (tmp_path / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
     for secret in ("production_api_key", "facade_api_key"):
         (tmp_path / "run/secrets/slipstream" / secret).write_text("k-123")
+    (tmp_path / "run/secrets/slipstream/access_keys").write_text(f"[{{name: a, roles: [proxy], key: {new_key()}}}]")
     port = free_port()
 
     def here(text: str) -> str:

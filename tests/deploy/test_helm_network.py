@@ -63,9 +63,11 @@ def test_the_sidecar_may_go_to_production_and_the_explorer(config: Manifest, por
 
 def test_agents_need_a_label_to_reach_the_sidecar() -> None:
     policy = of_kind(template(MATRIX["network policies"]), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
-    [rule] = policy["ingress"]
-    assert {"podSelector": {"matchLabels": {"slipstream-agent": "true"}}} in rule["from"]
-    assert [port["port"] for port in rule["ports"]] == [8100]
+    agents, metrics = policy["ingress"]
+    assert agents["from"] == [{"podSelector": {"matchLabels": {"slipstream-agent": "true"}}}]
+    [prometheus] = metrics["from"]
+    assert prometheus.keys() == {"namespaceSelector", "podSelector"}, "not all that runs in the namespace monitoring"
+    assert [port["port"] for rule in (agents, metrics) for port in rule["ports"]] == [8100, 8100]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from charts import CHART, EXPLORER_ELSEWHERE, GPU, KEYS, MATRIX, Manifest, Refused, merged, of_kind, template
+
+from slipstream.access.keyring import Keyring
+from slipstream.access.settings import Access
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
@@ -56,7 +63,8 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
             "sidecar.config.store.encryption_key",
         ),
         ({"networkPolicy": {"agents": []}}, "agents"),
-        ({"networkPolicy": {"enabled": False}}, "sidecar.secrets.access_keys"),
+        ({"sidecar": {"config": {"access": {"insecure": True}}}}, "networkPolicy.metrics"),
+        ({"sidecar": {"makeKeys": "yes"}}, "makeKeys"),
         ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"fullnameOverride": "9lives"}, "9lives"),
         ({"fullnameOverride": "n" * 30}, "fullnameOverride"),
@@ -74,7 +82,7 @@ def test_a_wrong_value_is_refused_by_name(wrong: Manifest, told: str) -> None:
 @pytest.mark.parametrize("form", ["deployment", "injected"])
 def test_the_first_thing_that_is_missing_is_named(form: str) -> None:
     with pytest.raises(Refused, match="give the Explorer's address"):
-        template({"sidecar": {"form": form}})
+        template({"sidecar": {"form": form, "secrets": KEYS}})
 
 
 def test_replicas_share_a_postgresql() -> None:
@@ -149,8 +157,45 @@ def test_keys_come_from_a_secret_and_prometheus_has_one() -> None:
     assert told == {"name": "slipstream-keys", "key": "metrics_key"}
 
 
-def test_without_keys_it_is_the_network_policy_that_keeps_others_out() -> None:
-    manifests = template(EXPLORER_ELSEWHERE)
-    [config] = [text for name, text in of_kind(manifests, "ConfigMap").items() if name.endswith("-sidecar")]
-    assert yaml.safe_load(config["data"]["sidecar.yaml"])["access"] == {"insecure": True}
-    assert any(name.endswith("-sidecar") for name in of_kind(manifests, "NetworkPolicy"))
+def test_without_keys_the_chart_is_refused_and_says_what_to_do() -> None:
+    nothing = {"sidecar": {"config": EXPLORER_ELSEWHERE["sidecar"]["config"]}}
+    with pytest.raises(Refused, match=r"sidecar\.secrets\.access_keys: expected a Secret .*makeKeys.*insecure"):
+        template(nothing)
+    keys = {"sidecar": {"secrets": {"access_keys": KEYS["access_keys"]}}}
+    monitored = merged(nothing, keys, {"monitoring": {"serviceMonitor": {"enabled": True}}})
+    with pytest.raises(
+        Refused, match=r"sidecar\.secrets\.metrics_key: expected a Secret with a key of the role metrics"
+    ):
+        template(monitored)
+
+
+def test_no_rendered_configuration_is_insecure_unless_its_values_say_so() -> None:
+    for name, values in MATRIX.items():
+        for config in of_kind(template(values), "ConfigMap").values():
+            if text := config["data"].get("sidecar.yaml"):
+                assert yaml.safe_load(text)["access"].get("insecure", False) == (name == "no keys"), name
+
+
+def test_keys_that_the_chart_makes_open_what_their_role_may(tmp_path: Path) -> None:
+    made = of_kind(template(MATRIX["keys of the chart"]), "Secret")["demo-slipstream-keys"]
+    assert made["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    (tmp_path / "access_keys").write_text(made["stringData"]["access_keys"])
+    ring = Keyring(Access(keys_file=tmp_path / "access_keys"))
+    may = {
+        name: ring.holder(made["stringData"][f"{name}_key"].encode()).roles for name in ("agent", "admin", "metrics")
+    }
+    assert may == {"agent": {"proxy", "feedback"}, "admin": {"admin"}, "metrics": {"metrics"}}
+
+
+def test_keys_that_were_made_stay_over_an_upgrade() -> None:
+    """Only a cluster can answer `lookup`, so the template is rendered with an answer in its place."""
+    old = {"agent_key": f"slp_{'a' * 43}", "admin_key": f"slp_{'b' * 43}", "metrics_key": f"slp_{'c' * 43}"}
+    answer = " ".join(f'"{name}" "{base64.b64encode(key.encode()).decode()}"' for name, key in old.items())
+    text = (CHART / "templates" / "keys.yaml").read_text(encoding="utf-8")
+    lookup = '(lookup "v1" "Secret" .Release.Namespace $name)'
+    assert lookup in text
+    with tempfile.TemporaryDirectory() as folder:
+        chart = shutil.copytree(CHART, Path(folder) / "slipstream")
+        (chart / "templates" / "keys.yaml").write_text(text.replace(lookup, f'(dict "data" (dict {answer}))'))
+        made = of_kind(template(MATRIX["keys of the chart"], chart), "Secret")["demo-slipstream-keys"]
+    assert old.items() <= made["stringData"].items()

@@ -19,6 +19,17 @@ has this one as a dependency (with sidecar.form: injected):
 http://{{ include "slipstream.fullname" . }}-explorer:8010
 {{- end }}
 
+{{/* The Secrets of the values, and with sidecar.makeKeys those that the chart makes; as JSON. */}}
+{{- define "slipstream.secrets" -}}
+{{- $made := dict -}}
+{{- if .Values.sidecar.makeKeys -}}
+{{- range $key := list "access_keys" "metrics_key" -}}
+{{- $_ := set $made $key (dict "existingSecret" (printf "%s-keys" (include "slipstream.fullname" $)) "key" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- mergeOverwrite $made (deepCopy .Values.sidecar.secrets) | toJson -}}
+{{- end }}
+
 {{/*
 sidecar.yaml: what the cluster decides, and over it sidecar.config of the values. With an Explorer of the chart it says
 the same as explorer.yaml and trainer.yaml about the size of groups and batches.
@@ -35,15 +46,12 @@ the same as explorer.yaml and trainer.yaml about the size of groups and batches.
 {{- end -}}
 {{- range $section := list "production" "facade" -}}
 {{- $file := printf "%s_api_key" $section -}}
-{{- if hasKey $.Values.sidecar.secrets $file -}}
+{{- if hasKey (include "slipstream.secrets" $ | fromJson) $file -}}
 {{- $_ := set $given $section (dict "api_key" (printf "${file:/run/secrets/slipstream/%s}" $file)) -}}
 {{- end -}}
 {{- end -}}
-{{- if hasKey .Values.sidecar.secrets "access_keys" -}}
+{{- if hasKey (include "slipstream.secrets" . | fromJson) "access_keys" -}}
 {{- $_ := set $given "access" (dict "keys_file" "/run/secrets/slipstream/access_keys") -}}
-{{- else if not (hasKey .Values.sidecar.config "access") -}}
-{{- /* without keys the network policy is what keeps others out; checks.yaml sees to it that there is one */ -}}
-{{- $_ := set $given "access" (dict "insecure" true) -}}
 {{- end -}}
 {{- mergeOverwrite $given (deepCopy .Values.sidecar.config) | toYaml -}}
 {{- end }}
@@ -85,7 +93,7 @@ volumeMounts:
   - {name: slipstream-store, mountPath: /var/lib/slipstream}
   {{- end }}
   - {name: slipstream-tmp, mountPath: /tmp}
-  {{- if $sidecar.secrets }}
+  {{- if include "slipstream.secrets" .context | fromJson }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
   {{- end }}
 {{- end }}
@@ -99,12 +107,12 @@ volumeMounts:
 {{- end }}
 - name: slipstream-tmp
   emptyDir: {sizeLimit: 1Gi}
-{{- if .Values.sidecar.secrets }}
+{{- with include "slipstream.secrets" . | fromJson }}
 - name: slipstream-secrets
   projected:
     defaultMode: 0440
     sources:
-      {{- range $file, $from := .Values.sidecar.secrets }}
+      {{- range $file, $from := . }}
       - secret:
           name: {{ $from.existingSecret }}
           items: [{key: {{ $from.key }}, path: {{ $file }}}]
