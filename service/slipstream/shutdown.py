@@ -18,7 +18,8 @@ LOG = 2.0
 """The process that writes the log, and after it the parent: the last lines, if they are read."""
 
 SIDECAR = WORKER + TRAINING + LOG
-"""First the workers, then the training side, then the log. `docker-compose.yml` and the Helm chart leave as much."""
+"""First the workers, then the training side, then the log. In containers of their own, each half has as much as its
+part and the log take."""
 
 REPLACED_ANSWERS = 3600.0
 """A worker whose successor takes the connections: answers that are under way. Nothing waits for its end."""

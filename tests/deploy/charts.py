@@ -18,6 +18,8 @@ Manifest = dict[str, Any]
 
 RELEASE, NAMESPACE = "demo", "agents"
 
+SHARED_STORE = "postgresql+asyncpg://db/x"
+
 # Values that a real installation would have; each chart of the matrix differs in what its name says.
 KEYS: Manifest = {
     "access_keys": {"existingSecret": "slipstream-keys", "key": "access_keys"},
@@ -112,6 +114,13 @@ MATRIX: dict[str, Manifest] = {
         },
     ),
     "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
+    "several sidecars": merged(
+        EXPLORER_ELSEWHERE, {"sidecar": {"replicas": 3, "config": {"store": {"url": SHARED_STORE}}}}
+    ),
+    "more and fewer sidecars": merged(
+        EXPLORER_ELSEWHERE,
+        {"sidecar": {"config": {"store": {"url": SHARED_STORE}}}, "autoscaling": {"enabled": True}},
+    ),
     "keys of the chart": {
         "sidecar": {"makeKeys": True, "config": {"explorer": {"base_url": "http://explorer.gpu:8010"}}},
         "monitoring": {"serviceMonitor": {"enabled": True}},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,16 @@ def models(pytestconfig: pytest.Config) -> Path:
     return model.fetch("smollm2", pytestconfig.rootpath / ".cache" / "models" / "smollm2").parent
 
 
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """The volume `sockets`, where paths are short enough for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="slip-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.embedded
 @pytest.mark.slow
-async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path, tmp_path: Path) -> None:
+async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path, sockets: Path, tmp_path: Path) -> None:
     keys: set[bytes] = set()
     answers = production_app()
 
@@ -50,7 +59,7 @@ async def test_from_start_to_a_trained_version_and_an_orderly_stop(models: Path,
         services = Composed(
             compose_config("cpu", variables=variables),
             tmp_path,
-            volumes={"models": models},
+            volumes={"models": models, "sockets": sockets},
             secrets={
                 "production_api_key": "sk-production\n",
                 "facade_api_key": "sk-facade\n",

@@ -69,7 +69,7 @@ def options(command: list[str], name: str) -> list[str]:
 
 
 def test_the_profiles_start_what_the_documentation_says() -> None:
-    shown = {"sidecar", "tensorboard", "prometheus", "grafana"}
+    shown = {"proxy", "training", "tensorboard", "prometheus", "grafana"}
     assert set(MODELS["cpu"]["services"]) == shown | {"model", "embedded-explorer", "embedded-trainer"}
     assert set(MODELS["gpu"]["services"]) == shown | {"postgres", "trinity-explorer", "trinity-trainer"}
     assert not [
@@ -98,6 +98,8 @@ def test_a_service_comes_back_and_says_how_it_is(model: str, name: str) -> None:
     assert found["restart"] == ("on-failure:5" if name == "model" else "always")
     check = found["healthcheck"]
     assert check.get("disable") is True or check["test"][0] == "CMD", "exec form: slim images have no shell tools"
+    if check.get("test", [])[1:3] == ["python", "-c"]:
+        compile(check["test"][3], name, "exec")
     assert re.search(r":v?\d+\.\d+", found["image"]), "a version, not a moving tag"
 
 
@@ -112,16 +114,16 @@ def test_no_secret_is_in_the_environment(model: str, name: str) -> None:
     assert set(used) <= mounted
 
 
-def test_only_the_sidecar_reaches_the_explorer_and_only_trinity_the_database() -> None:
+def test_only_the_training_side_reaches_the_explorer_and_only_trinity_the_database() -> None:
     for model, explorer in (("cpu", "embedded-explorer"), ("gpu", "trinity-explorer")):
         services = MODELS[model]["services"]
         assert {name for name, each in services.items() if "policy" in (each.get("networks") or {})} == {
-            "sidecar",
+            "training",
             explorer,
         }
         assert services[explorer]["networks"]["policy"]["aliases"] == ["explorer"]
         assert services[explorer]["environment"]["EXPLORER_LISTEN_ADDRESS"] == "explorer", "on no other network"
-        assert services["sidecar"]["environment"]["SLIPSTREAM_EXPLORER__BASE_URL"] == "http://explorer:8010"
+        assert services["training"]["environment"]["SLIPSTREAM_EXPLORER__BASE_URL"] == "http://explorer:8010"
     gpu = MODELS["gpu"]["services"]
     assert {name for name, each in gpu.items() if "buffer" in (each.get("networks") or {})} == {
         "postgres",
@@ -161,9 +163,30 @@ def test_a_command_is_one_that_the_program_knows(model: str, name: str) -> None:
 
 def test_the_order_of_the_stop_lets_the_sidecar_deliver() -> None:
     for model, explorer in (("cpu", "embedded-explorer"), ("gpu", "trinity-explorer")):
-        sidecar = service(model, "sidecar")
-        assert sidecar["depends_on"][explorer] == {"condition": "service_started", "required": False}
-        assert seconds(sidecar["stop_grace_period"]) == shutdown.SIDECAR
+        proxy, training = service(model, "proxy"), service(model, "training")
+        assert proxy["depends_on"]["training"] == {"condition": "service_started", "required": True}, (
+            "no restart with it"
+        )
+        assert training["depends_on"][explorer] == {"condition": "service_started", "required": False}
+        assert seconds(proxy["stop_grace_period"]) > shutdown.WORKER
+        assert seconds(training["stop_grace_period"]) > shutdown.TRAINING
+
+
+@pytest.mark.parametrize("model", ["cpu", "gpu"])
+def test_the_halves_share_a_folder_in_memory_and_nothing_that_the_other_may_fill(model: str) -> None:
+    proxy, training = service(model, "proxy"), service(model, "training")
+    written = [{m["source"] for m in each["volumes"] if not m.get("read_only")} for each in (proxy, training)]
+    assert written == [{"sockets"}, {"sockets", "store"}]
+    assert MODELS[model]["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
+    assert proxy["environment"] == training["environment"]
+    assert proxy["user"] == training["user"]
+    [folder] = [m["target"] for m in proxy["volumes"] if m["source"] == "sockets"]
+    assert proxy["environment"]["SLIPSTREAM_PROXY__SOCKETS"] == folder
+    assert "ports" not in training
+    assert "expose" not in training
+    for half in (proxy, training):
+        assert half["restart"] == "always"
+        assert half["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
 
 
 @pytest.mark.parametrize(("model", "name"), TRINITY)
@@ -216,7 +239,7 @@ def test_the_embedded_engine_reads_its_files(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("model", ["gpu", "one-gpu", "two-hosts"])
 def test_the_doctor_finds_no_error_in_what_the_containers_read(model: str, tmp_path: Path) -> None:
-    sidecar, explorer, trainer = (service(model, name) for name in ("sidecar", "trinity-explorer", "trinity-trainer"))
+    sidecar, explorer, trainer = (service(model, name) for name in ("training", "trinity-explorer", "trinity-trainer"))
     file = tmp_path / "sidecar.yaml"
     file.write_text(in_checkout("/etc/slipstream/sidecar.yaml", sidecar).read_text().replace("/run", str(tmp_path)))
     (tmp_path / "secrets").mkdir()

@@ -16,6 +16,7 @@ from charts import (
     CHART,
     GPU,
     MATRIX,
+    SHARED_STORE,
     Manifest,
     containers,
     merged,
@@ -73,8 +74,9 @@ def test_each_container_has_limits_requests_and_probes(manifests: list[Manifest]
             for kind in ("limits", "requests"):
                 assert {"cpu", "memory"} <= container["resources"][kind].keys(), where
             # KubeRay puts Ray's own probes into a Ray container; one that waits for the Explorer's port would keep the
-            # job from ever being submitted. The example's agent is not ours to probe.
-            if container["name"] not in ("ray", "agent"):
+            # job from ever being submitted. The example's agent is not ours to probe. The training side must not be
+            # able to make the pod unready.
+            if container["name"] not in ("ray", "agent", "slipstream-training"):
                 assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys(), where
 
 
@@ -161,22 +163,44 @@ def test_ray_has_a_place_for_each_worker_of_verl(manifests: list[Manifest]) -> N
 
 def test_one_sidecar_owns_the_store_and_has_the_time_that_its_end_takes(manifests: list[Manifest]) -> None:
     carriers = [
-        (document, container)
+        document
         for document in manifests
         if document["kind"] == "Deployment"
-        for container in containers(document["spec"]["template"])
-        if container["name"] == "slipstream"
+        if any(container["name"] == "slipstream-proxy" for container in containers(document["spec"]["template"]))
     ]
     assert len(carriers) <= 1
-    for deployment, container in carriers:
+    for deployment in carriers:
         pod = deployment["spec"]["template"]["spec"]
-        assert deployment["spec"]["replicas"] == 1
-        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
-        assert pod["terminationGracePeriodSeconds"] == shutdown.SIDECAR
+        if any("persistentVolumeClaim" in volume for volume in pod["volumes"]):
+            assert deployment["spec"]["replicas"] == 1
+            assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+        assert pod["terminationGracePeriodSeconds"] >= 5 + shutdown.WORKER + shutdown.TRAINING, "with preStop"
         assert pod["enableServiceLinks"] is False
-        assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
-        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
-        assert container["ports"][0]["containerPort"] == 8100
+
+
+def test_the_training_container_cannot_take_the_proxy_down(manifests: list[Manifest]) -> None:
+    for where, pod in pods(manifests):
+        halves = {
+            c["name"].removeprefix("slipstream-"): c for c in containers(pod) if c["name"].startswith("slipstream-")
+        }
+        if not halves:
+            continue
+        proxy, training = halves["proxy"], halves["training"]
+        assert list(halves) == ["training", "proxy"], "the proxy ends first, and hands over what it has captured"
+        assert training in pod["spec"]["initContainers"], where
+        assert training["restartPolicy"] == "Always", "an init container that stays: it ends after the proxy"
+        assert not [key for key in training if key.endswith("Probe")], (
+            "a container that is not ready takes its pod along"
+        )
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert proxy[probe]["httpGet"] == {"path": "/healthz", "port": 8100}, "which a worker answers"
+        assert proxy["securityContext"] == training["securityContext"], "one user: they share sockets of mode 0600"
+        mounts = [{m["name"] for m in half["volumeMounts"] if not m.get("readOnly")} for half in (proxy, training)]
+        assert mounts[0] & mounts[1] == {"slipstream-sockets"}
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        for name in mounts[0]:
+            assert volumes[name]["emptyDir"]["medium"] == "Memory", f"{name}: no disk may hold the proxy up"
+            assert volumes[name]["emptyDir"]["sizeLimit"]
 
 
 def test_slipstream_reads_its_own_configuration(
@@ -193,7 +217,8 @@ def test_slipstream_reads_its_own_configuration(
         (tmp_path / "access_keys").write_text(f"[{{name: agents, roles: [proxy], key: {new_key()}}}]")
         settings = load_settings(tmp_path / "sidecar.yaml", {})
         assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", 8100)
-        assert settings.store.url == "sqlite+aiosqlite:////var/lib/slipstream/slipstream.db"
+        assert str(settings.proxy.sockets) == "/run/slipstream/sockets"
+        assert settings.store.url in ("sqlite+aiosqlite:////var/lib/slipstream/slipstream.db", SHARED_STORE)
         services = of_kind(manifests, "Service")
         host, _, port = settings.explorer.base_url.removeprefix("http://").partition(":")
         if of_kind(manifests, "RayJob"):
@@ -315,9 +340,10 @@ def test_a_new_configuration_restarts_the_sidecar() -> None:
 def test_the_injected_sidecar_starts_before_the_agent_and_ends_after_it() -> None:
     [deployment] = of_kind(template(MATRIX["agent example"]), "Deployment").values()
     pod = deployment["spec"]["template"]["spec"]
-    [sidecar] = pod["initContainers"]
-    assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["startupProbe"]
+    training, proxy = pod["initContainers"]
+    assert training["restartPolicy"] == proxy["restartPolicy"] == "Always"
+    assert proxy["startupProbe"]
+    assert "lifecycle" not in proxy, "its agent has ended by then"
     [agent] = pod["containers"]
     assert {"name": "OPENAI_BASE_URL", "value": "http://127.0.0.1:8100/v1"} in agent["env"]
 
@@ -329,8 +355,7 @@ def test_another_chart_puts_the_sidecar_into_its_own_pods(tmp_path: Path) -> Non
     (chart / "templates").mkdir()
     (chart / "Chart.yaml").write_text("{apiVersion: v2, name: agent, version: 1.0.0}")
     pod = """
-      initContainers:
-        - {{ include "slipstream.container" (dict "context" .Subcharts.slipstream "native" true) | nindent 10 | trim }}
+      initContainers: {{- include "slipstream.sidecars" .Subcharts.slipstream | nindent 8 }}
       containers: [{name: agent, image: agent}]
       volumes: {{- include "slipstream.volumes" .Subcharts.slipstream | nindent 8 }}
 """
@@ -344,7 +369,7 @@ def test_another_chart_puts_the_sidecar_into_its_own_pods(tmp_path: Path) -> Non
     values = {"slipstream": merged(GPU, {"sidecar": {"form": "injected"}})}
     manifests = template(values, chart)
     agent = of_kind(manifests, "Deployment")["agent"]["spec"]["template"]
-    assert agent["spec"]["initContainers"][0]["name"] == "slipstream"
+    assert [c["name"] for c in agent["spec"]["initContainers"]] == ["slipstream-training", "slipstream-proxy"]
     assert agent["spec"]["enableServiceLinks"] is False
     configured = {volume["configMap"]["name"] for volume in agent["spec"]["volumes"] if "configMap" in volume}
     assert configured <= of_kind(manifests, "ConfigMap").keys()

@@ -1,75 +1,22 @@
-"""The chart's containers against the images and the sidecar: commands, variables, directories, and one that runs."""
+"""The chart's containers against the images and the sidecar: commands, variables, directories."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
-import sys
-from pathlib import Path
 
-import httpx
 import yaml
 from charts import (
     CHART,
     MATRIX,
     ROOT,
+    Manifest,
     containers,
     of_kind,
     pods,
     template,
 )
-from ports import free_port
-from serving import until
 
 import slipstream
-from slipstream.access.keys import new_key
-
-
-async def test_the_container_runs_as_a_process(tmp_path: Path) -> None:
-    """Its command, configuration and probes, with the mounted directories in another place and another address."""
-    manifests = template(MATRIX["secrets and files"])
-    [deployment] = of_kind(manifests, "Deployment").values()
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    for mount in container["volumeMounts"]:
-        (tmp_path / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for secret in ("production_api_key", "facade_api_key"):
-        (tmp_path / "run/secrets/slipstream" / secret).write_text("k-123")
-    (tmp_path / "run/secrets/slipstream/access_keys").write_text(f"[{{name: a, roles: [proxy], key: {new_key()}}}]")
-    port = free_port()
-
-    def here(text: str) -> str:
-        moved = re.sub(r"(?<![\w.])/(etc/slipstream|var/lib/slipstream|run/secrets)", rf"{tmp_path}/\1", text)
-        return moved.replace("0.0.0.0:8100", f"127.0.0.1:{port}")
-
-    for file, content in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"].items():
-        (tmp_path / "etc/slipstream" / file).write_text(here(content))
-    [program, *arguments] = [here(word) for word in container["command"]]
-    environment = {"PATH": str(Path(sys.executable).parent), "HOME": str(tmp_path)}  # not whose SLIPSTREAM_... we have
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).parent / program, *arguments, cwd=here(container["workingDir"]), env=environment
-    )
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
-            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                path = container[probe]["httpGet"]["path"]
-
-                async def answers(path: str = path) -> bool:
-                    assert process.returncode is None
-                    try:
-                        return (await client.get(path)).status_code == 200
-                    except httpx.TransportError:
-                        return False
-
-                await until(answers, seconds=60)
-        await until(lambda: list((tmp_path / "var/lib/slipstream").glob("slipstream.db*")), seconds=60)
-        process.terminate()
-        async with asyncio.timeout(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]):
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def test_the_chart_fits_the_images() -> None:
@@ -96,7 +43,11 @@ def test_no_variable_of_the_chart_is_refused_by_the_sidecar() -> None:
 def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:
     manifests = template(MATRIX["secrets and files"])
     [deployment] = of_kind(manifests, "Deployment").values()
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    for container in containers(deployment["spec"]["template"]):
+        _stands_where_it_looks(container)
+    assert "my_rewards.py" in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]
+
+
+def _stands_where_it_looks(container: Manifest) -> None:
     config = next(m for m in container["volumeMounts"] if m["name"] == "slipstream-config")
     assert container["workingDir"] == config["mountPath"] == os.path.dirname(container["command"][-1])
-    assert "my_rewards.py" in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]

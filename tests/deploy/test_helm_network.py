@@ -22,7 +22,7 @@ def test_only_a_sidecar_reaches_the_explorer() -> None:
         policies = of_kind(manifests, "NetworkPolicy")
         everything = dict(pods(manifests))
         into = {role: _into(policies, everything, role) for role in ("explorer", "trainer", "postgresql")}
-        carriers = {w for w, pod in everything.items() if any(c["name"] == "slipstream" for c in containers(pod))}
+        carriers = {w for w, pod in everything.items() if any(c["name"] == "slipstream-proxy" for c in containers(pod))}
         assert carriers
         assert into["explorer"][8010] == carriers
         assert into["explorer"].keys() == {8010, 8265}, "the other is for the operator, which is no pod of the chart"

@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import CHART, EXPLORER_ELSEWHERE, GPU, KEYS, MATRIX, Manifest, Refused, merged, of_kind, template
+from charts import (
+    CHART,
+    EXPLORER_ELSEWHERE,
+    GPU,
+    KEYS,
+    MATRIX,
+    SHARED_STORE,
+    Manifest,
+    Refused,
+    merged,
+    of_kind,
+    template,
+)
 
 from slipstream.access.keyring import Keyring
 from slipstream.access.settings import Access
@@ -37,7 +49,7 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"sidecar": {"secrets": {"k": {"existingSecret": "llm"}}}}, "key"),
         ({"sidecar": {"user": 0}}, "sidecar.user"),
         ({"sidecar": {"store": {"size": "ten"}}}, "size"),
-        ({"sidecar": {"resources": {"limits": {"cpu": None}}}}, "cpu"),
+        ({"sidecar": {"training": {"resources": {"limits": {"cpu": None}}}}}, "cpu"),
         ({"sidecar": {"service": {"port": 70000}}}, "port"),
         ({"sidecar": {"env": [{"name": "A B"}]}}, "name"),
         ({"trinity": {"modelPath": ""}}, "trinity.modelPath"),
@@ -53,6 +65,7 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"trainer": {"nodes": 0}}, "trainer.nodes"),
         ({"explorer": {"resources": {"limits": {"nvidia.com/gpu": 4}}}}, "explorer.gpus"),
         ({"agentExample": {"enabled": True}}, "sidecar.form: injected"),
+        ({"sidecar": {"config": {"proxy": {"sockets": "/tmp/x"}}}}, "sidecar.config.proxy.sockets"),
         ({"autoscaling": {"enabled": True}}, "the store is SQLite"),
         ({"sidecar": {"replicas": 2}}, "sidecar.replicas: the store is SQLite"),
         ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
@@ -86,19 +99,35 @@ def test_the_first_thing_that_is_missing_is_named(form: str) -> None:
 
 
 def test_replicas_share_a_postgresql() -> None:
-    shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}, "replicas": 3}}
+    shared = {"sidecar": {"config": {"store": {"url": SHARED_STORE}}, "replicas": 3}}
     kinds = {document["kind"]: document for document in template(merged(EXPLORER_ELSEWHERE, shared))}
     assert kinds["Deployment"]["spec"]["replicas"] == 3
-    assert "strategy" not in kinds["Deployment"]["spec"], "one after the other"
+    assert kinds["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert "publishNotReadyAddresses" not in kinds["Service"]["spec"], "one that drains gets no new connections"
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    [proxy] = pod["containers"]
+    assert proxy["lifecycle"]["preStop"], "it goes out of the Service before it drains"
+    assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    }
+    assert kinds["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
     assert "PersistentVolumeClaim" not in kinds, "pods on two nodes could not both have it"
     assert "persistentVolumeClaim" not in str(kinds["Deployment"])
 
 
+def test_the_one_pod_with_sqlite_gets_traffic_while_its_training_container_starts_again() -> None:
+    [service] = of_kind(template(EXPLORER_ELSEWHERE), "Service").values()
+    assert service["spec"]["publishNotReadyAddresses"] is True
+
+
 def test_replicas_that_share_a_postgresql_may_grow() -> None:
-    shared = {"sidecar": {"config": {"store": {"url": "postgresql+asyncpg://db/x"}}}, "autoscaling": {"enabled": True}}
+    shared = {"sidecar": {"config": {"store": {"url": SHARED_STORE}}}, "autoscaling": {"enabled": True}}
     kinds = {document["kind"]: document for document in template(merged(EXPLORER_ELSEWHERE, shared))}
     assert kinds["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "demo-slipstream"
     assert "replicas" not in kinds["Deployment"]["spec"]
+    [metric] = kinds["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert metric["containerResource"]["container"] == "slipstream-proxy"
 
 
 def _keys(schema: Manifest, path: tuple[str, ...] = ()) -> Any:
@@ -143,7 +172,7 @@ def test_the_matrix_renders_with_every_switch() -> None:
                 tree = tree.get(key, {}) if isinstance(tree, dict) else {}
             if tree is True:
                 on.add(path)
-    assert switches - on == {("autoscaling", "enabled"), ("networkPolicy", "enabled")}, "refused; on by itself"
+    assert switches - on == {("networkPolicy", "enabled")}, "on by itself"
 
 
 def test_keys_come_from_a_secret_and_prometheus_has_one() -> None:

@@ -1,10 +1,12 @@
 {{/*
-The sidecar as a container, and its volumes. This chart's Deployment is made of them, and so can a chart of yours that
-has this one as a dependency (with sidecar.form: injected):
+The sidecar as two containers, and their volumes. This chart's Deployment is made of them, and so can a chart of yours
+that has this one as a dependency (with sidecar.form: injected):
 
-  initContainers:
-    - {{ include "slipstream.container" (dict "context" .Subcharts.slipstream "native" true) | nindent 6 | trim }}
+  initContainers: {{- include "slipstream.sidecars" .Subcharts.slipstream | nindent 4 }}
   volumes: {{- include "slipstream.volumes" .Subcharts.slipstream | nindent 4 }}
+
+The proxy carries production's traffic. The training side may be killed, starved or out of memory beside it: it has
+limits, a log and restarts of its own, and they share nothing but a folder in memory.
 */}}
 
 {{- define "slipstream.store" -}}
@@ -37,6 +39,7 @@ the same as explorer.yaml and trainer.yaml about the size of groups and batches.
 {{- define "slipstream.sidecarYaml" -}}
 {{- $given := dict
   "listen" "0.0.0.0:8100"
+  "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
 {{- if .Values.explorer.enabled -}}
@@ -56,57 +59,82 @@ the same as explorer.yaml and trainer.yaml about the size of groups and batches.
 {{- mergeOverwrite $given (deepCopy .Values.sidecar.config) | toYaml -}}
 {{- end }}
 
-{{/* Takes {context, native}. native: as an init container that stays (a native sidecar). */}}
-{{- define "slipstream.container" -}}
+{{/* Both halves as native sidecars: init containers that stay. Started in this order, ended in the opposite one. */}}
+{{- define "slipstream.sidecars" -}}
+- {{ include "slipstream.half" (dict "context" . "half" "training" "native" true) | nindent 2 | trim }}
+- {{ include "slipstream.half" (dict "context" . "half" "proxy" "native" true) | nindent 2 | trim }}
+{{- end }}
+
+{{/* One half. Takes {context, half, native}; half: proxy or training; native: as an init container that stays. */}}
+{{- define "slipstream.half" -}}
 {{- $sidecar := .context.Values.sidecar -}}
-name: slipstream
+{{- $proxy := eq .half "proxy" -}}
+name: slipstream-{{ .half }}
 image: {{ include "slipstream.image" (dict "context" .context "image" $sidecar.image) }}
 imagePullPolicy: {{ $sidecar.image.pullPolicy }}
 {{- if .native }}
-restartPolicy: Always # started before the agent, stopped after it
+restartPolicy: Always
 {{- end }}
-command: [slipstream, serve, --config, /etc/slipstream/sidecar.yaml]
+command: [slipstream, {{ .half }}, --config, /etc/slipstream/sidecar.yaml]
 workingDir: /etc/slipstream # where a `python: module:Object` setting finds its module
 {{- with $sidecar.env }}
 env: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if $proxy }}
 ports:
   - {name: http, containerPort: 8100}
 startupProbe:
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 2
   failureThreshold: 60
-readinessProbe: # production's traffic flows, whatever the training side and its store do
+readinessProbe: # a worker of the proxy answers it itself, whatever the training side and its store do
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 5
   timeoutSeconds: 3
-livenessProbe: # a worker of the proxy answers it itself: a store that is busy must not end the traffic
+livenessProbe:
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
-resources: {{- toYaml $sidecar.resources | nindent 2 }}
+{{- if not .native }}
+lifecycle: # new connections come until each node has taken the pod out of the Service; the drain begins after that
+  preStop: {exec: {command: [sleep, "5"]}}
+{{- end }}
+{{- else }}
+# No probes: a container that is not ready takes its whole pod, and so production's traffic, out of the Service. The
+# container's own first process replaces a training side that dies or hangs.
+{{- end }}
+resources: {{- toYaml (get $sidecar .half).resources | nindent 2 }}
 securityContext: {{- include "slipstream.containerSecurity" $sidecar.user | nindent 2 }}
 volumeMounts:
   - {name: slipstream-config, mountPath: /etc/slipstream, readOnly: true}
-  {{- if hasPrefix "sqlite" (include "slipstream.store" .context) }}
+  - {name: slipstream-sockets, mountPath: /run/slipstream}
+  {{- if and (not $proxy) (hasPrefix "sqlite" (include "slipstream.store" .context)) }}
   - {name: slipstream-store, mountPath: /var/lib/slipstream}
   {{- end }}
-  - {name: slipstream-tmp, mountPath: /tmp}
+  - {name: slipstream-{{ .half }}-tmp, mountPath: /tmp}
   {{- if include "slipstream.secrets" .context | fromJson }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
   {{- end }}
 {{- end }}
 
+{{/*
+In memory is what the proxy writes to. A disk that is full or slow would hold it up, for a write to a mapped page waits
+while the page is written back; and a pod whose emptyDir on a disk grows over its limit is evicted, the proxy with it.
+*/}}
 {{- define "slipstream.volumes" -}}
 - name: slipstream-config
   configMap: {name: {{ include "slipstream.fullname" . }}-sidecar}
+- name: slipstream-sockets
+  emptyDir: {medium: Memory, sizeLimit: 32Mi}
 {{- if hasPrefix "sqlite" (include "slipstream.store" .) }}
 - name: slipstream-store
   persistentVolumeClaim: {claimName: {{ include "slipstream.storeClaim" . }}}
 {{- end }}
-- name: slipstream-tmp
-  emptyDir: {sizeLimit: 1Gi}
+- name: slipstream-proxy-tmp
+  emptyDir: {medium: Memory, sizeLimit: 64Mi}
+- name: slipstream-training-tmp
+  emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- with include "slipstream.secrets" . | fromJson }}
 - name: slipstream-secrets
   projected:
@@ -123,14 +151,20 @@ volumeMounts:
 {{/*
 What belongs to a pod that carries the sidecar, beside containers and volumes.
 No service links: Kubernetes would make SLIPSTREAM_..._SERVICE_HOST variables, and the sidecar refuses unknown ones.
-90 seconds: answers under way get 26 with their capture, then what was captured, runs and the last commit 62 in all.
+100 seconds: 5 until no new connections come, 26 for the proxy (answers under way, and their capture), and after it 62
+for the training side (what was captured, runs, the last commit).
 */}}
 {{- define "slipstream.podNeeds" -}}
 enableServiceLinks: false
-terminationGracePeriodSeconds: 90
+terminationGracePeriodSeconds: 100
 {{- end }}
 
 {{/* Changes with the configuration, so that a pod with it as an annotation starts again. */}}
 {{- define "slipstream.checksum" -}}
 {{ printf "%s%s" (include "slipstream.sidecarYaml" .) (toJson .Values.sidecar.files) | sha256sum }}
+{{- end }}
+
+{{/* Not empty if more than one pod may run. */}}
+{{- define "slipstream.several" -}}
+{{- if or .Values.autoscaling.enabled (gt (int .Values.sidecar.replicas) 1) }}yes{{ end -}}
 {{- end }}
