@@ -112,7 +112,7 @@ def _measure(row: Row, executor: Executor, rate: float, requests: int) -> None:
 def _report(rows: Sequence[Row], rate: float, requests: int, rounds: int) -> str:
     said = [
         f"- `make hurt`: {rounds} rounds of {requests:,} requests, {rate:.0f} a second, 2 KB each, and as many before",
-        "- `slipstream serve` with one worker and SQLite, on a core of its own",
+        "- `slipstream proxy` with one worker and `slipstream training` with SQLite, together on one core",
         f"- machine: {describe()}",
         "",
     ]

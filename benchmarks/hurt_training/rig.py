@@ -1,11 +1,12 @@
-"""One sidecar with its production model and its Explorer, each a process, and agents that ask at a steady rate."""
+"""One sidecar, its halves apart, with its production model and its Explorer, and agents that ask at a steady rate."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class Rig:
     Attributes:
         disk: folder of the store.
         processes: gets what is started, to be ended by the caller.
-        log_pipe: a FIFO that the sidecar logs to instead of a file.
+        log_pipe: a FIFO that the training side logs to instead of a file.
     """
 
     folder: Path
@@ -56,11 +57,12 @@ class Rig:
         production, explorer = free_port(), free_port()
         self._start("production", [sys.executable, "-m", "soak.production", str(production)]).listen(production)
         self._start("explorer", [sys.executable, str(_BENCHMARKS / "explorer_stub.py"), str(explorer)]).listen(explorer)
-        config = self.folder / "sidecar.yaml"
-        config.write_text(
+        self.config = self.folder / "sidecar.yaml"
+        self.config.write_text(
             yaml.safe_dump(
                 {
                     "listen": f"127.0.0.1:{self.port}",
+                    "proxy": {"sockets": str(self.folder / "sockets")},
                     "production": {"base_url": f"http://127.0.0.1:{production}/v1"},
                     "explorer": {"base_url": f"http://127.0.0.1:{explorer}"},
                     "store": {"url": f"sqlite+aiosqlite:///{self.disk}/slipstream.db"},
@@ -72,14 +74,41 @@ class Rig:
                 }
             )
         )
-        serve = [sys.executable, "-m", "slipstream", "serve", "--config", str(config)]
-        if self.log_pipe is not None:
-            serve = ["sh", "-c", 'exec "$@" 2> "$0"', str(self.log_pipe), *serve]
-        self._sidecar = self._start("sidecar", serve, proxy=True)
+        self._proxy = self._start("proxy", self._slipstream("proxy"), sidecar=True)
+        self.start_training()
         self._ready()
 
-    def _start(self, name: str, command: list[str], *, proxy: bool = False) -> Process:
-        cores = self.cores.proxy if proxy else self.cores.others
+    def start_training(self) -> None:
+        """Start the training side, in the place of one that has ended."""
+        command = self._slipstream("training")
+        if self.log_pipe is not None:
+            command = ["sh", "-c", 'exec "$@" 2> "$0"', str(self.log_pipe), *command]
+        self._training = self._start("training", command, sidecar=True)
+
+    def end_training(self) -> None:
+        """End it in order, with all of its processes."""
+        self._training.end()
+
+    def kill_training(self) -> None:
+        """`kill -9` of all its processes."""
+        for pid in self._training.tree():
+            os.kill(pid, signal.SIGKILL)
+        self._training.end()
+
+    def upgrade(self) -> None:
+        """Have what runs replaced, in place.
+
+        Raises:
+            subprocess.CalledProcessError: it was not.
+        """
+        environment = {**os.environ, **_PATHS}
+        subprocess.run(self._slipstream("upgrade"), env=environment, check=True, capture_output=True, timeout=60)
+
+    def _slipstream(self, command: str) -> list[str]:
+        return [sys.executable, "-m", "slipstream", command, "--config", str(self.config)]
+
+    def _start(self, name: str, command: list[str], *, sidecar: bool = False) -> Process:
+        cores = self.cores.proxy if sidecar else self.cores.others
         process = Process(command, cores, self.folder / f"{name}.log", _PATHS)
         self.processes.append(process)
         return process
@@ -87,8 +116,8 @@ class Rig:
     def _ready(self) -> None:
         deadline = time.monotonic() + _START
         while not self.ready():
-            if self._sidecar.ended or time.monotonic() > deadline:
-                raise Unavailable(f"the sidecar is not ready: {self._sidecar.said()}")
+            if self._training.ended or time.monotonic() > deadline:
+                raise Unavailable(f"the sidecar is not ready: {self._proxy.said()}; {self._training.said()}")
             time.sleep(0.05)
 
     def ready(self) -> bool:
@@ -101,7 +130,7 @@ class Rig:
 
     def training(self) -> int | None:
         """The id of the training side's process, if there is one just now."""
-        return processes(self._sidecar.pid).get("training")
+        return processes(self._training.pid).get("training")
 
     def send(self, request: bytes) -> None:
         """Send one request and read its whole answer, whatever it is."""

@@ -42,7 +42,7 @@ class Way:
 
     Attributes:
         name: for the table.
-        piped: the sidecar logs to a pipe.
+        piped: the training side logs to a pipe.
     """
 
     name: str
@@ -190,15 +190,13 @@ def disk_full(rig: Rig) -> Iterator[Struck]:
 
 @contextlib.contextmanager
 def log_full(rig: Rig) -> Iterator[Struck]:
-    """The pipe that the sidecar logs to takes no byte more, and a worker and the parent have something to log."""
+    """The pipe that it logs to takes no byte more, and its death is to be logged."""
     assert rig.log_pipe is not None
     pipe = os.open(rig.log_pipe, os.O_RDWR | os.O_NONBLOCK)
     try:
         with contextlib.suppress(BlockingIOError):
             while os.write(pipe, bytes(4096)):
                 pass
-        with contextlib.suppress(OSError):  # production resets the connection, which a worker logs
-            rig.send(asked.request(asked.Asked("reset", 0)))
         with killed(rig) as struck:
             yield struck
     finally:
@@ -234,27 +232,50 @@ def _post(rig: Rig, body: dict[str, object]) -> None:
 
 
 @contextlib.contextmanager
+def _meanwhile(*acts: Callable[[], None]) -> Iterator[None]:
+    """Do one thing after the other while the agents work."""
+
+    def do() -> None:
+        for act in acts:
+            act()
+
+    with ThreadPoolExecutor(1) as executor:
+        doing = executor.submit(do)
+        yield
+        doing.result()
+
+
+@contextlib.contextmanager
+def container_killed(rig: Rig) -> Iterator[Struck]:
+    """All of its processes are killed at once, and it is started again."""
+    with _meanwhile(rig.kill_training, rig.start_training):
+        yield ["killed"]
+
+
+@contextlib.contextmanager
 def restarted(rig: Rig) -> Iterator[Struck]:
-    """`SIGTERM`: it ends in order, and is started again."""
-    struck: Struck = []
+    """It ends in order, and is started again."""
+    with _meanwhile(rig.end_training, rig.start_training):
+        yield ["restarted"]
 
-    def end(pid: int) -> None:
-        if not struck:
-            os.kill(pid, signal.SIGTERM)
-            struck.append("restarted")
 
-    with _to_each_new_process(rig, end):
-        yield struck
+@contextlib.contextmanager
+def upgraded(rig: Rig) -> Iterator[Struck]:
+    """Both halves are replaced in place, the proxy's too."""
+    with _meanwhile(rig.upgrade):
+        yield ["upgraded"]
 
 
 WAYS = (
     Way("killed (`kill -9`), and again after each start", killed),
+    Way("its container is killed, and started again", container_killed),
     Way("stopped (`SIGSTOP`)", stopped),
     Way("left a tenth of a core", starved),
     Way("killed by the kernel for want of memory, again and again", out_of_memory),
     Way("the store's disk is full", disk_full),
-    Way("the log's pipe is full, a worker logs, it is killed", log_full, piped=True),
+    Way("the pipe that it logs to is full, and it is killed", log_full, piped=True),
     Way("poison: a schema whose pattern takes for ever", endless_pattern),
     Way("poison: six requests of 8 MiB that are millions of objects", large_trees),
-    Way("restarted", restarted),
+    Way("restarted (`SIGTERM`)", restarted),
+    Way("replaced in place, with the proxy (`slipstream upgrade`)", upgraded),
 )
