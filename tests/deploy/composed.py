@@ -32,6 +32,8 @@ from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent  # the image's PATH begins with its virtual environment too
+CHECKOUT = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
+"""Of the environment, what says where this checkout's packages are, if that is not where the installed ones are."""
 _START_WITHIN = 400  # seconds, on a machine that others use too; 10 on two idle cores
 _SECONDS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
@@ -184,7 +186,13 @@ class Composed:
     def _environment(self, name: str) -> dict[str, str]:
         given = self.services[name].get("environment") or {}
         here = {key: "127.0.0.1" if value in self._hosts else self._here(value) for key, value in given.items()}
-        return {"PATH": f"{_BIN}:{os.environ['PATH']}", "HOME": str(self._folder), **IMAGE_ENVIRONMENT, **here}
+        return {
+            "PATH": f"{_BIN}:{os.environ['PATH']}",
+            "HOME": str(self._folder),
+            **CHECKOUT,
+            **IMAGE_ENVIRONMENT,
+            **here,
+        }
 
     async def _run(self, name: str) -> None:
         service = self.services[name]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import httpx
 from charts import Manifest, containers, of_kind
+from composed import CHECKOUT
 from ports import free_port
 from serving import until
 
@@ -143,7 +144,7 @@ class Pod:
             container.process = await asyncio.create_subprocess_exec(
                 *(*_namespace(), *container.behind, _BIN / program, *arguments),
                 cwd=self.here(container.manifest["workingDir"]),
-                env={"PATH": f"{_BIN}:{os.environ['PATH']}", "TMPDIR": str(temporary), **_python()},
+                env={"PATH": f"{_BIN}:{os.environ['PATH']}", "TMPDIR": str(temporary), **CHECKOUT},
                 stdout=log,
                 stderr=log,
             )
@@ -167,11 +168,6 @@ class Pod:
                 container.kill()
                 codes[name] = await container.process.wait()
         return codes
-
-
-def _python() -> dict[str, str]:
-    """Of the environment, what says where this checkout's packages are; not whose SLIPSTREAM_... we have."""
-    return {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 
 
 class Agents:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from composed import ROOT, compose_config, compose_program, seconds
+from composed import CHECKOUT, ROOT, compose_config, compose_program, seconds
 from typer.main import get_command
 
 from slipstream import shutdown
@@ -255,7 +255,7 @@ def test_the_doctor_finds_no_error_in_what_the_containers_read(model: str, tmp_p
             ),
             *(f"--overlay={overlay}" for overlay in overlays),
         ],
-        env=sidecar["environment"] | explorer["environment"] | {"PATH": os.environ["PATH"]},
+        env=sidecar["environment"] | explorer["environment"] | CHECKOUT | {"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=False,
