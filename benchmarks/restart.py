@@ -63,7 +63,9 @@ class Seen:
 
 
 async def production(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError, asyncio.IncompleteReadError):
+    with suppress(
+        OSError, asyncio.IncompleteReadError, RuntimeError
+    ):  # the last: uvloop's, where the other end has gone
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             length = re.search(rb"content-length: (\d+)", head)
