@@ -110,9 +110,14 @@ async def quarantine_exchange(session: AsyncSession, packed: bytes, now: float) 
 
 async def forgive(session: AsyncSession, owner: int) -> None:
     """Note that none of the rows that this sidecar holds ended it."""
-    for table in (CapturedRow, TaskRow, RunRow):
-        held = update(table).where(table.owner == owner, table.tries > 0).values(tries=0)
-        await session.execute(held.execution_options(synchronize_session=False))
+    quick = {"synchronize_session": False}
+    undecided = TaskRow.state == TaskState.COMPLETE, TaskRow.decided.is_(False)  # as its index has them
+    for table, held in (
+        (CapturedRow, (CapturedRow.owner == owner,)),
+        (TaskRow, (*undecided, TaskRow.owner == owner)),
+        (RunRow, (_TRIED, RunRow.state.in_((RunState.RUNNING, RunState.ANSWERED)), RunRow.owner == owner)),
+    ):
+        await session.execute(update(table).where(*held).values(tries=0).execution_options(**quick))
 
 
 async def forgive_runs(session: AsyncSession, pks: Collection[int]) -> None:
