@@ -15,7 +15,7 @@ from slipstream.store.tables.feedback import FeedbackRow
 HOUR = 3600.0
 """Seconds."""
 
-_NEWEST = 5000
+_NEWEST = 2000
 """Posts that averages are made of: so many are read in a few milliseconds, however large the store is."""
 
 _ENOUGH = 50
