@@ -25,19 +25,18 @@ REPEAT_TIME = 4
 
 
 def _descendant(pid: int, words: str) -> int:
-    """The process below `pid` whose command line holds `words`."""
+    """The uppermost process below `pid` whose command line holds `words`; what writes its log is below it."""
 
     def below(parent: int) -> Iterator[int]:
         for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
             yield int(child)
             yield from below(int(child))
 
-    [found] = [
+    return next(
         child
         for child in below(pid)
         if words in Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    ]
-    return found
+    )
 
 
 def _taken(folder: Path) -> list[tuple[int, int]]:

@@ -55,7 +55,8 @@ def _out(trap: str, test: str, *edits: tuple[str, str, str]) -> Protection:
     return Protection(trap, tuple(Edit(*edit) for edit in edits), test)
 
 
-DELIVERY, SHADOW, RUNS = "delivery/delivery.py", "runs/shadow.py", "store/runs.py"
+DELIVERY, SHADOW = "delivery/delivery.py", "runs/shadow.py"
+PLANNING, GROUP_ENDS = "store/planning.py", "store/group_ends.py"
 EXPLORER, CALLS, HANDOVER = "explorer/client.py", "explorer/calls.py", "explorer/handover.py"
 COMMITTER = "delivery/committer.py"
 FEEDBACK, COMMITS = "test_trinity_feedback.py", "test_trinity_commits.py"
@@ -106,7 +107,7 @@ PROTECTIONS = (
     _out(
         "NaN and Infinity are taken (from a calculator)",
         f"{_NO_NUMBER}[not_a_number]",
-        ("rewards/model.py", "    if not math.isfinite(value):", "    if False:"),
+        ("rewards/calculator.py", "    if not math.isfinite(value):", "    if False:"),
         ("rewards/model.py", "if not math.isfinite(mean.value):", "if False:"),
     ),
     _out(
@@ -117,7 +118,7 @@ PROTECTIONS = (
     _out(
         "a bool is taken (from a calculator)",
         f"{_NO_NUMBER}[a_yes]",
-        ("rewards/model.py", "if isinstance(value, bool) or not isinstance(value, Real):", "if False:"),
+        ("rewards/calculator.py", "if isinstance(value, bool) or not isinstance(value, Real):", "if False:"),
     ),
     _out(
         "a reward of any size is taken (posted)",
@@ -137,7 +138,7 @@ PROTECTIONS = (
     _out(
         "task_id has at most 64 characters",
         f"{FEEDBACK}::test_long_task_ids_stay_within_64_characters_and_apart",
-        (RUNS, 'return f"{name[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"', "return name + suffix"),
+        (PLANNING, 'return f"{name[: ID_LENGTH - len(suffix) - 17]}-{digest}{suffix}"', "return name + suffix"),
     ),
     _out(
         "without a task_id the whole commit is one group",
@@ -178,18 +179,22 @@ PROTECTIONS = (
     _out(
         "advantages are computed within one commit only",
         f"{GROUPS}::test_a_group_waits_for_its_last_run_and_goes_out_in_one_commit",
-        (RUNS, "if not set(states) <= {RunState.SCORED, RunState.FAILED}:", "if RunState.SCORED not in states:"),
-        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
+        (
+            GROUP_ENDS,
+            "if not set(states) <= {RunState.SCORED, RunState.FAILED, RunState.QUARANTINED}:",
+            "if RunState.SCORED not in states:",
+        ),
+        (GROUP_ENDS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "a group of one gets its reward as advantage",
         f"{GROUPS}::test_a_group_of_which_one_run_is_left_is_not_delivered",
-        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
+        (GROUP_ENDS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "with rec a group of one fails the commit",
         f"{GROUPS}::test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it",
-        (RUNS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
+        (GROUP_ENDS, "alone = states.count(RunState.SCORED) == 1 and len(states) > 1", "alone = False"),
     ),
     _out(
         "a stream that is cut is recorded in part",
