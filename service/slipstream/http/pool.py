@@ -36,11 +36,13 @@ class Pool:
 
     Args:
         idle_timeout: seconds without a byte in mid-answer after which an exchange fails.
+        keeps: False to close each connection after its exchange.
     """
 
-    def __init__(self, opener: Opener, idle_timeout: float) -> None:
+    def __init__(self, opener: Opener, idle_timeout: float, *, keeps: bool = True) -> None:
         self._opener = opener
         self._idle_timeout = idle_timeout
+        self._keeps = keeps
         self._idle: list[Connection] = []
         self._remainders: set[Remainder] = set()
 
@@ -87,6 +89,9 @@ class Pool:
             connection.close()
 
     def _keep(self, connection: Connection) -> None:
+        if not self._keeps:
+            connection.close()
+            return
         idle = self._idle
         connection.idle_since = now = time.monotonic()
         idle.append(connection)

@@ -115,7 +115,9 @@ def control_route(path: Path) -> Route:
         fields += (FIELD, b": ", encode(request.scope), b"\r\n")  # after those that `connection` may name away
         return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
-    pool = Pool(_UnixConnector(path), limits.idle_timeout)
+    # A connection for each request: the queue of the socket outlives a training side that is replaced, but a kept
+    # connection that it closes as it ends takes a request along that it has not read.
+    pool = Pool(_UnixConnector(path), limits.idle_timeout, keeps=False)
     return Route("The control API", pool, limits, head, SharedCounters(1).row(0), tapped=False, own=_OWN)
 
 

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,10 @@ _COLLECT_AFTER = 20_000
 cycles and hold what they were to write: about 100 MB of them, at a worker's number."""
 
 _LOOK = 0.05
-"""Seconds between two looks at the workers, of whose end there is no other sign."""
+"""Seconds between two looks at workers and at connections, of whose end there is no other sign."""
+
+_LAST_REQUESTS = 1.0
+"""Seconds for requests that came last; answers that take longer have uvicorn's own time for its end."""
 
 _ALIVE = "training.alive"
 """File that the training side locks while it lives."""
@@ -110,6 +114,20 @@ async def run_training(
         async def main_loop(self) -> None:
             await stop.wait()  # uvicorn's own wakes up ten times a second, and a core that is shared feels it
             await end_work()
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            for listener in self.servers:
+                listener.close()
+            await self._last_requests()
+            await super().shutdown(sockets)
+
+        async def _last_requests(self) -> None:
+            """Wait for the answers to requests whose connections are open: uvicorn would close at once a connection of
+            which it has read nothing."""
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_REQUESTS):
+                    while self.server_state.connections:  # noqa: ASYNC110 - uvicorn sets no event
+                        await asyncio.sleep(_LOOK)
 
     server = Server(
         uvicorn.Config(
