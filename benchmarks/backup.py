@@ -1,4 +1,4 @@
-"""What a backup of a store and its restore take, beside SQLite's own copy of the file.
+"""Time and size of a backup of a store and of its restore, beside SQLite's own copy of the file.
 
     python benchmarks/backup.py [--calls 200000]
 
