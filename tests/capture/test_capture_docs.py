@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from slipstream.capture.body import Reason
 from slipstream.capture.headers import Problem
+from slipstream.dialects.body import Reason
 
 DOCS = (Path(__file__).parents[2] / "docs" / "capture.md").read_text(encoding="utf-8")
 

@@ -13,8 +13,8 @@ from captured_chats import event_stream, exchange, read_call, user
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall
+from slipstream.dialects.body import NotCaptured
 
 
 def chunk(

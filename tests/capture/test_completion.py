@@ -15,9 +15,9 @@ import pytest
 import zstandard
 from captured_chats import MAX_BODY, assistant, completion, event_stream, exchange, read_call, tool, tool_call, user
 
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.conversations import Conversations
+from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
 
 SSE = [(b"content-type", b"text/event-stream")]

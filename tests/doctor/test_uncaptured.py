@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from slipstream.capture.body import Reason
 from slipstream.capture.outcomes import WINDOW, Outcomes, OutcomeWindow
+from slipstream.dialects.body import Reason
 from slipstream.doctor.uncaptured import FIXES, UncapturedLog, findings
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters

@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
+from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.capture.body import NotCaptured, Unreadable
 from slipstream.capture.completion import read_call
 from slipstream.capture.redacted import ExchangeRedactor
-from slipstream.capture.stream import assemble, events
+from slipstream.dialects.body import NotCaptured, Unreadable
+from slipstream.dialects.chat_stream import assemble
+from slipstream.dialects.events import events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 from slipstream.redaction.redactor import Redactor

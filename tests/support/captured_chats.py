@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from slipstream.capture import completion as reading
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.redacted import ExchangeRedactor
+from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 

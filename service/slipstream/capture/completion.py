@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from slipstream.capture.body import NotCaptured, Unreadable, read_json
 from slipstream.capture.redacted import RedactedExchange, identity_of
+from slipstream.dialects.body import NotCaptured, Unreadable, read_json
 from slipstream.jsontext import from_json, to_json
 from slipstream.tenants import qualified
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slipstream.capture.body import Unreadable, header_value, parse_json
+from slipstream.dialects.body import Unreadable, header_value, parse_json
 from slipstream.http.headers import Headers
 from slipstream.proxy.tap import may_capture
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from slipstream.capture.body import Unreadable, parse_json
+from slipstream.dialects.body import Unreadable, parse_json
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _REST = ("tool_calls", "function_call", "tool_call_id", "name", "refusal")

@@ -11,12 +11,12 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.capture.backlog import Backlog
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place, completes
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
+from slipstream.dialects.body import NotCaptured
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from slipstream.capture.body import NotCaptured, Unreadable, header_fields, read_json
 from slipstream.capture.headers import NAMES, SILENT, read_headers
-from slipstream.capture.stream import assemble
+from slipstream.dialects.body import NotCaptured, Unreadable, header_fields, read_json
+from slipstream.dialects.chat_stream import assemble
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import structlog
 
 from slipstream.capture.backlog import Backlog
-from slipstream.capture.body import NotCaptured
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
 from slipstream.capture.room import StoreRoom
+from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
 from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, sidecars

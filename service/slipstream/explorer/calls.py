@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.capture.body import Unreadable, header_value, parse_json
+from slipstream.dialects.body import Unreadable, header_value, parse_json
 from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.http import ExplorerHttp, NotConnected, Response
 from slipstream.http.connect import ClientTls

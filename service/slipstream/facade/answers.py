@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.capture.body import Unreadable, header_value, parse_json
 from slipstream.capture.completion import flaw_of, msg_id_of
-from slipstream.capture.stream import assemble, events
+from slipstream.dialects.body import Unreadable, header_value, parse_json
+from slipstream.dialects.chat_stream import assemble
+from slipstream.dialects.events import events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.http.headers import Headers
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from slipstream.capture.body import Unreadable, read_json
+from slipstream.dialects.body import Unreadable, read_json
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer

@@ -12,7 +12,7 @@ import structlog
 from starlette.types import Message, Receive, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
-from slipstream.capture.body import header_value
+from slipstream.dialects.body import header_value
 from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.explorer.http import ExplorerHttp, Response
 from slipstream.explorer.watch import ExplorerWatch

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from slipstream.capture.body import Unreadable, parse_json
+from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.facade.chat import Whole
 
 _MODEL = re.compile(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*+"')

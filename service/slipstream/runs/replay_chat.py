@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from slipstream.capture.body import Unreadable, read_json
 from slipstream.capture.completion import is_conversation
+from slipstream.dialects.body import Unreadable, read_json
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer

@@ -1,15 +1,15 @@
 """A streamed chat completion put together again from its server-sent events.
 
 Written here because what exists does not fit: the openai SDK's accumulator works on its own response types (and adds
-up numbers and unknown strings), and the SSE packages read a live connection, whereas this is one finished body.
+up numbers and unknown strings).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from slipstream.capture.body import MAX_VALUES, Unreadable, parse_json
+from slipstream.dialects.body import MAX_VALUES, Unreadable, parse_json
+from slipstream.dialects.events import events
 from slipstream.jsontext import values
 
 TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
@@ -17,28 +17,6 @@ TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"}
 
 _MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
 """Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""
-
-
-def events(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """The events of an event stream, as (event name, data), by the WHATWG's rules for interpreting one.
-
-    An event that no blank line ends is left out, as the rules want, except `[DONE]`: some servers close right after.
-    """
-    name, data = "", list[bytes]()
-    for line in body.removeprefix(b"\xef\xbb\xbf").splitlines():  # of bytes: only at CR, LF and CRLF
-        if not line:
-            if any(data):
-                yield name, b"\n".join(data)
-            name, data = "", []
-            continue
-        key, _, value = line.partition(b":")  # a comment has an empty key
-        value = value.removeprefix(b" ")
-        if key == b"data":
-            data.append(value)
-        elif key == b"event":
-            name = value.decode("utf-8", "replace")
-    if data == [b"[DONE]"]:
-        yield name, data[0]
 
 
 def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
