@@ -37,6 +37,20 @@ class Dialect(StrEnum):
     MESSAGES = "messages"
 
 
+_ENDS = {"/chat/completions": Dialect.CHAT, "/responses": Dialect.RESPONSES, "/messages": Dialect.MESSAGES}
+
+
+def dialect_of(path: str) -> Dialect | None:
+    """The dialect of a POST to this path, as it was sent, without the query; None where it asks for no answer in any.
+
+    The messages of the Assistants API (`/threads/{thread}/messages`) are added to a conversation, and not answered.
+    """
+    for end, dialect in _ENDS.items():
+        if path.endswith(end):
+            return None if dialect is Dialect.MESSAGES and "/threads/" in path else dialect
+    return None
+
+
 class Unsayable(SlipstreamError):
     """A request has no chat form.
 
