@@ -1,0 +1,58 @@
+"""Tools and the choice among them, as the chat completions API has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.dialects.form import Problem
+from slipstream.dialects.messages.blocks import kind_of
+from slipstream.dialects.messages.findings import Findings
+
+_OF_THE_PROVIDER = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
+"""Beginnings of the types of tools that Anthropic's servers run. All others (`bash_`, `text_editor_`, `computer_`,
+`memory_`, ...) the agent runs, but only Anthropic's models know their description and the form of their input."""
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def chat_tool(tool: Any, at: str, found: Findings) -> Any:
+    """The tool as a function of the chat API; the tool itself if it is none."""
+    problem = _problem(tool)
+    if problem is not None:
+        found.add(problem, at)
+        return tool
+    schema = tool["input_schema"]
+    if examples := tool.get("input_examples"):
+        schema = schema | {"examples": examples}  # JSON Schema's own word for them
+    function = {"name": tool.get("name"), "description": tool.get("description"), "parameters": schema}
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
+    return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
+
+
+def chat_tool_choice(chat: dict[str, Any], choice: Any, found: Findings) -> None:
+    """Write the choice into a chat request with tools."""
+    if choice is None:
+        return
+    kind = kind_of(choice)
+    if kind in _CHOICES:
+        chat["tool_choice"] = _CHOICES[kind]
+    elif kind == "tool":
+        chat["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+    else:
+        found.add("unsayable", "tool_choice")
+        return
+    if choice.get("disable_parallel_tool_use"):
+        chat["parallel_tool_calls"] = False
+
+
+def _problem(tool: Any) -> Problem | None:
+    kind = kind_of(tool)
+    if kind.startswith(_OF_THE_PROVIDER):
+        return "provider_tool"
+    if kind not in ("", "custom") or not isinstance(tool, dict) or not isinstance(tool.get("input_schema"), dict):
+        return "unsayable"
+    callers = tool.get("allowed_callers")
+    if isinstance(callers, list) and callers and "direct" not in callers:
+        return "provider_tool"  # code that the provider runs
+    return "unsayable" if tool.get("defer_loading") else None  # the model reads it once a search has found it
