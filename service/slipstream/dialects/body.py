@@ -21,6 +21,7 @@ Reason = Literal[
     "not_json",
     "no_answer",
     "error_in_stream",
+    "unfinished",
     "truncated_stream",
     "redaction_failed",
     "store_full",

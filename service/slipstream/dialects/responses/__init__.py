@@ -1,0 +1,1 @@
+"""The dialect `/v1/responses`, OpenAI's Responses API."""
