@@ -30,13 +30,16 @@ from slipstream.cluster.clock import ClockWatch
 from slipstream.cluster.membership import RENEWALS, Membership
 from slipstream.cluster.registration import Registration
 from slipstream.delivery.stage import Deliveries
+from slipstream.dialects.form import Dialect
+from slipstream.dialects.translators import TRANSLATORS
 from slipstream.doctor.uncaptured import UncapturedLog
 from slipstream.errors import StoreAway
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
-from slipstream.facade.chat import FacadeChat, Whole
+from slipstream.facade.chat import Chat, FacadeChat, Whole
 from slipstream.facade.chats import Chats
 from slipstream.facade.naming import renamed_models
+from slipstream.facade.translated import TranslatedChat, unknown
 from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
@@ -220,10 +223,12 @@ class Sidecar:
                 closing.push_async_callback(close)
             await self.end_work()
 
-    async def facade_chat(self, tenant: str, receive: Receive, send: Send) -> None:
+    async def facade_chat(self, tenant: str, dialect: Dialect, receive: Receive, send: Send) -> None:
         """Carry a chat of one of Trinity's own clients."""
         name = self.settings.explorer.served_model_name
-        chat = FacadeChat(self.database, self.explorer, self.metrics, self._prompts, name, time.time, tenant)
+        chat: Chat = FacadeChat(self.database, self.explorer, self.metrics, self._prompts, name, time.time, tenant)
+        if dialect is not Dialect.CHAT:
+            chat = TranslatedChat(chat, TRANSLATORS[dialect], unknown)
         await self.chats.answer(chat, receive, send)
 
     async def policy_models(self, seconds: float) -> Whole:

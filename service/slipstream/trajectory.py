@@ -54,7 +54,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One captured chat completion of the production model.
+    """One captured call of the production model, in the form of OpenAI's chat completions API.
 
     Attributes:
         position: place within its task, counted from 0.
@@ -62,6 +62,9 @@ class Call:
         answer: the whole `chat.completion` object, put together from the stream where it was streamed.
         latency: seconds from the request's arrival to the answer's last byte.
         started_at: Unix seconds.
+        problem: the reason why the policy cannot be asked what production was asked, such as `media`; None where it
+            can.
+        dialect: in which the agent asked: `chat`, `responses` or `messages`.
     """
 
     task_id: str
@@ -71,6 +74,8 @@ class Call:
     msg_id: str | None = None
     latency: float = 0.0
     started_at: float = 0.0
+    problem: str | None = None
+    dialect: str = "chat"
 
     @property
     def messages(self) -> Sequence[Message]:

@@ -29,11 +29,11 @@ def found(outcomes: Outcomes) -> list[tuple[str, str, str]]:
 
 
 def test_a_route_is_named_with_its_calls_and_share() -> None:
-    assert found(Outcomes(captured=12, routes={"responses": 36, "embeddings": 500})) == [
+    assert found(Outcomes(captured=12, routes={"completions": 36, "embeddings": 500})) == [
         (
             "live.route_not_captured",
-            "/v1/responses",
-            "36 calls to /v1/responses were not captured in the last 10 min, 75% of all",
+            "/v1/completions",
+            "36 calls to /v1/completions were not captured in the last 10 min, 75% of all",
         )
     ]
 
@@ -51,7 +51,7 @@ def test_a_reason_is_named_with_its_calls_share_and_fix() -> None:
         Outcomes(),
         Outcomes(captured=95, reasons={"incomplete": 5}),
         Outcomes(captured=1, reasons={"incomplete": 2}),
-        Outcomes(captured=1000, routes={"messages": 20}),
+        Outcomes(captured=1000, routes={"threads": 20}),
         Outcomes(reasons={"rate": 50, "opted_out": 50, "retry": 50, "capture_queue_full": 50, "store_full": 50}),
         Outcomes(routes={"embeddings": 50, "audio": 50, "other": 50}),
     ],
@@ -76,7 +76,7 @@ class Counted:
         self.metrics = Metrics(CollectorRegistry())
         self.counters = SharedCounters(2)
         self.proxy = self.counters.row(1)
-        self.proxy.uncaptured("responses")  # before the training side was there
+        self.proxy.uncaptured("completions")  # before the training side was there
         self.now = 100.0
         self.window = OutcomeWindow(self.metrics, self.counters, lambda: self.now)
 
@@ -87,12 +87,12 @@ def test_the_window_holds_ten_minutes() -> None:
         sidecar.now += 10
         sidecar.metrics.captured.inc(2)
         sidecar.metrics.not_captured.labels("status").inc()
-        sidecar.proxy.uncaptured("messages")
+        sidecar.proxy.uncaptured("threads")
         sidecar.window.look()
     sidecar.metrics.dropped.labels("lease_lost").inc(7)
     sidecar.proxy.dropped(1.0)
     assert sidecar.window.outcomes() == Outcomes(
-        120, {"status": 60, "lease_lost": 7, "capture_queue_full": 1}, {"messages": 60}
+        120, {"status": 60, "lease_lost": 7, "capture_queue_full": 1}, {"threads": 60}
     )
     sidecar.now += WINDOW
     sidecar.window.look()
@@ -107,13 +107,13 @@ async def test_the_log_says_it_once_an_hour() -> None:
     with capture_logs() as lines:
         for _ in range(500):
             sidecar.now += 10
-            sidecar.proxy.uncaptured("responses")
+            sidecar.proxy.uncaptured("completions")
             sidecar.metrics.captured.inc()
             await log.step()
     assert [line["event"] for line in lines] == ["calls_not_captured"] * 2
     assert lines[0]["log_level"] == "warning"
-    assert lines[0]["found"] == "3 calls to /v1/responses were not captured in the last 10 min, 50% of all"
-    assert "Use chat completions" in lines[0]["fix"]
+    assert lines[0]["found"] == "3 calls to /v1/completions were not captured in the last 10 min, 50% of all"
+    assert "Use `chat.completions.create`" in lines[0]["fix"]
     with capture_logs() as lines:
         await UncapturedLog(sidecar.window, lambda: sidecar.now, wanted=False).step()
     assert lines == []
@@ -131,7 +131,7 @@ def production() -> Starlette:
 async def test_the_running_sidecar_tells_it(run_loop: RunLoop) -> None:
     async with serving(production()) as url, run_loop(production={"base_url": f"{url}/v1"}) as loop:
         for _ in range(4):
-            assert (await loop.client.post("/v1/responses", json={"input": "hi"})).status_code == 200
+            assert (await loop.client.post("/v1/completions", json={"prompt": "hi"})).status_code == 200
         for _ in range(6):
             await loop.chat()
 
@@ -141,9 +141,9 @@ async def test_the_running_sidecar_tells_it(run_loop: RunLoop) -> None:
             return problems if read else None
 
         assert await until(told) == {
-            "live.route_not_captured": "4 calls to /v1/responses were not captured in the last 10 min, 40% of all",
+            "live.route_not_captured": "4 calls to /v1/completions were not captured in the last 10 min, 40% of all",
             "live.calls_not_captured": "6 of 10 calls were not captured in the last 10 min (60%); reason: no_answer",
         }
         text = (await loop.client.get("/metrics")).text
-        assert 'slipstream_proxy_uncaptured_total{route="responses"} 4.0' in text
+        assert 'slipstream_proxy_uncaptured_total{route="completions"} 4.0' in text
         assert 'slipstream_problems{code="live.route_not_captured"} 1.0' in text

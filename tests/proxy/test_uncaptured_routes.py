@@ -19,11 +19,11 @@ from slipstream.proxy.uncaptured import uncaptured_route
         (b"/v1/chat/completions", None),
         (b"/v1/chat/completions?api-version=1", None),
         (b"/v1/openai/deployments/x/chat/completions", None),
-        (b"/v1/responses", "responses"),
-        (b"/v1/responses?api-version=1", "responses"),
-        (b"/v1/openai/v1/responses/", "responses"),
+        (b"/v1/responses", None),
+        (b"/v1/responses?api-version=1", None),
+        (b"/openai/v1/responses", None),
         (b"/v1/responses/resp_1/cancel", "other"),
-        (b"/v1/messages", "messages"),
+        (b"/v1/messages", None),
         (b"/v1/messages/count_tokens", "other"),
         (b"/v1/completions", "completions"),
         (b"/v1/threads/t/messages", "threads"),
@@ -56,24 +56,23 @@ async def test_what_production_answered_is_counted_and_nothing_else() -> None:
         await peer.send(answer(b"{}", status=b"404 Not Found" if refused else b"200 OK"))
 
     async with upstream(script) as up, sidecar(up.port) as side:
-        for path in (b"/v1/responses", b"/v1/responses", b"/v1/messages", b"/v1/x/y", b"/v1/chat/completions"):
+        for path in (b"/v1/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/x/y", b"/v1/chat/completions"):
             await ask(side.port, post(b"{}", path=path))
-        await ask(side.port, post(b"refused", path=b"/v1/responses"))
-        await ask(side.port, b"GET /v1/responses HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n")
-        await ask(side.port, post(b"{}", path=b"/responses"))  # not production's
-        assert counted(side) == {"responses": 2, "messages": 1, "other": 1}
+        await ask(side.port, post(b"refused", path=b"/v1/completions"))
+        await ask(side.port, b"GET /v1/completions HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n")
+        await ask(side.port, post(b"{}", path=b"/completions"))  # not production's
+        assert counted(side) == {"completions": 2, "embeddings": 1, "other": 1}
 
 
 @pytest.mark.parametrize("field", [b"x-slipstream-capture: never", b"x-slipstream-select: never"])
 async def test_what_is_not_to_be_captured_is_not_missed(field: bytes) -> None:
     async with upstream(echo) as up, sidecar(up.port) as side:
-        await ask(side.port, post(b"{}", field, path=b"/v1/responses"))
+        await ask(side.port, post(b"{}", field, path=b"/v1/completions"))
         assert counted(side) == {}
 
 
-async def test_the_sdk_that_uses_responses() -> None:
-    reply: Any = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": []}
-    reply |= {"parallel_tool_calls": True, "tool_choice": "auto", "status": "completed"}
+async def test_the_sdk_that_asks_for_a_completion() -> None:
+    reply: Any = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": []}
 
     async def script(peer: Peer) -> None:
         while True:
@@ -86,5 +85,5 @@ async def test_the_sdk_that_uses_responses() -> None:
         openai.AsyncOpenAI(base_url=side.base_url, api_key="x") as client,
     ):
         for _ in range(3):
-            assert (await client.responses.create(model="m", input="hi")).id == "resp_1"
-        assert counted(side) == {"responses": 3}
+            assert (await client.completions.create(model="m", prompt="hi")).id == "cmpl-1"
+        assert counted(side) == {"completions": 3}

@@ -18,12 +18,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from starlette.requests import ClientDisconnect
 
+from slipstream.access.scope import Scope
 from slipstream.api.commit import deliver_now
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
 from slipstream.api.scope import ScopeDep, author
+from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
+from slipstream.sidecar import Sidecar
 from slipstream.store import audit, facade
 from slipstream.store.audit import Action, Write
 from slipstream.store.facade import LARGEST_RUN_ID, Reward
@@ -75,7 +78,19 @@ class ExplorerFeedback(Body):
 @router.post("/v1/chat/completions", response_class=Response)
 async def post_chat(sidecar: SidecarDep, scope: ScopeDep) -> Response:
     """A chat completion of the policy model, streamed or not."""
-    return Passing(lambda receive, send: sidecar.facade_chat(scope.tenant or DEFAULT, receive, send))
+    return _call(Dialect.CHAT, sidecar, scope)
+
+
+@router.post("/v1/responses", response_class=Response)
+async def post_response(sidecar: SidecarDep, scope: ScopeDep) -> Response:
+    """A call of OpenAI's Responses API, answered by the policy model: as a chat completion is."""
+    return _call(Dialect.RESPONSES, sidecar, scope)
+
+
+@router.post("/v1/messages", response_class=Response)
+async def post_message(sidecar: SidecarDep, scope: ScopeDep) -> Response:
+    """A call of Anthropic's Messages API, answered by the policy model: as a chat completion is."""
+    return _call(Dialect.MESSAGES, sidecar, scope)
 
 
 @router.get("/v1/models", response_class=Response)
@@ -144,6 +159,11 @@ async def post_commit(sidecar: SidecarDep, scope: ScopeDep, response: Response) 
     counts = {**delivered.as_dict(), "waiting": waiting}
     lost = f"groups lost: {delivered.lost}; see facade.failed_groups of GET /status" if delivered.lost else ""
     return _success(response, counts, lost)
+
+
+def _call(dialect: Dialect, sidecar: Sidecar, scope: Scope) -> Response:
+    tenant = scope.tenant or DEFAULT
+    return Passing(lambda receive, send: sidecar.facade_chat(tenant, dialect, receive, send), dialect)
 
 
 def _success(response: Response, counts: Mapping[str, int | None], message: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from slipstream.access.scope import Scope
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
 from slipstream.api.scope import ScopeDep, author, reference
+from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 from slipstream.http.body import Body, Name
 from slipstream.runs.ending import EndingBody
@@ -33,7 +34,7 @@ TaskId = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
 
 RunId = Annotated[int, Path(ge=0, le=LARGEST_RUN_ID)]
 
-_KNOWN = {"chat/completions": "POST", "models": "GET"}
+_KNOWN = {"chat/completions": "POST", "responses": "POST", "messages": "POST", "models": "GET"}
 """Paths that a run answers, with their method."""
 
 
@@ -49,8 +50,19 @@ class OpenBody(Body):
 @router.post("/{task_id:path}/{run_id}/v1/chat/completions", response_class=Response)
 async def post_run_chat(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
     """A chat completion of the policy model, streamed or not, as the next call of this run."""
-    ref = await _reference(sidecar, scope, task_id)
-    return Passing(lambda receive, send: sidecar.runs.replays.answer(ref, run_id, receive, send))
+    return await _call(Dialect.CHAT, task_id, run_id, sidecar, scope)
+
+
+@router.post("/{task_id:path}/{run_id}/v1/responses", response_class=Response)
+async def post_run_response(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
+    """A call of OpenAI's Responses API, answered by the policy model: as a chat completion is."""
+    return await _call(Dialect.RESPONSES, task_id, run_id, sidecar, scope)
+
+
+@router.post("/{task_id:path}/{run_id}/v1/messages", response_class=Response)
+async def post_run_message(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
+    """A call of Anthropic's Messages API, answered by the policy model: as a chat completion is."""
+    return await _call(Dialect.MESSAGES, task_id, run_id, sidecar, scope)
 
 
 @router.get("/{task_id:path}/{run_id}/v1/models", response_class=Response)
@@ -64,11 +76,11 @@ async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, sc
     "/{task_id:path}/{run_id}/v1/{path:path}", methods=["GET", "POST"], response_class=Response, include_in_schema=False
 )
 async def refuse_other_calls(path: str) -> Response:
-    """Refuse other routes of OpenAI's SDKs (embeddings, the Responses API), whose path would otherwise be read as a
-    task's name."""
+    """Refuse other routes of the SDKs (embeddings, token counts), whose path would otherwise be read as a task's
+    name."""
     if path in _KNOWN:
         raise HTTPException(405, headers={"Allow": _KNOWN[path]})
-    text = f"a run answers chat/completions and models; the policy model has no {path}"
+    text = f"a run answers chat/completions, responses, messages and models; the policy model has no {path}"
     raise RequestError(text, status=404, code="not_found")
 
 
@@ -111,6 +123,12 @@ async def get_runs(task_id: TaskId, sidecar: SidecarDep, scope: ScopeDep) -> dic
     if found is None:
         raise RequestError(f"the task {task_id!r} has no runs", param="task_id", status=404, code="not_found")
     return found
+
+
+async def _call(dialect: Dialect, task_id: str, run_id: int, sidecar: Sidecar, scope: Scope) -> Response:
+    ref = await _reference(sidecar, scope, task_id)
+    replays = sidecar.runs.replays
+    return Passing(lambda receive, send: replays.answer(ref, run_id, dialect, receive, send), dialect)
 
 
 async def _reference(sidecar: Sidecar, scope: Scope, task_id: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import xxhash
 
+from slipstream.capture.place import Earlier
 from slipstream.capture.redacted import RedactedExchange, identity_of
 from slipstream.dialects.body import NotCaptured, Unreadable, read_json
+from slipstream.dialects.form import Dialect, Problem
+from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
 from slipstream.tenants import qualified
 
@@ -22,14 +25,14 @@ equal hashes."""
 
 
 class CapturedCall(NamedTuple):
-    """One chat completion as production answered it, redacted. (A tuple, because there is one for each call and a
-    frozen dataclass takes four times as long to make.)
+    """One call as production answered it, redacted, in the chat form. (A tuple, because there is one for each call and
+    a frozen dataclass takes four times as long to make.)
 
     Attributes:
         request: the request body.
         answer: the whole `chat.completion` object. Choice 0 is what the user saw.
         request_text, answer_text: their JSON in UTF-8.
-        msg_id: the completion's id.
+        msg_id: the answer's id.
         tenant: whose call it is.
         session_id, task_id: as the headers name them, qualified by the tenant.
         principal: a hash of the caller's credentials and user field. It keeps users apart in memory.
@@ -38,6 +41,11 @@ class CapturedCall(NamedTuple):
         retry: which retry of the openai SDK this is, 0 for a first attempt.
         started_at: Unix seconds.
         latency: seconds from the request's arrival to the answer's last byte.
+        dialect: in which the agent asked.
+        original: the texts of the request and the answer as they came; None where they are those above.
+        problem: the reason why the policy cannot be asked this.
+        history: the id in the store of the answer that this call goes on from, where the provider holds what was said
+            before.
     """
 
     request: dict[str, Any]
@@ -55,32 +63,54 @@ class CapturedCall(NamedTuple):
     retry: int
     started_at: float
     latency: float
+    dialect: Dialect = Dialect.CHAT
+    original: tuple[bytes, bytes] | None = None
+    problem: Problem | None = None
+    history: str | None = None
 
 
+Lookup = Callable[[str], Earlier | None]
 _NO_LABELS: frozenset[str] = frozenset()
 
 
-def read_call(kept: RedactedExchange) -> CapturedCall | NotCaptured:
-    """Read what was kept of one exchange."""
+def read_call(kept: RedactedExchange, earlier: Lookup = lambda _: None) -> CapturedCall | NotCaptured:
+    """Read what was kept of one exchange.
+
+    Args:
+        earlier: knows conversations whose history the provider holds, by the id in the store of their last answer.
+    """
     try:
-        return _read(kept)
+        return _read(kept, earlier)
     except Unreadable as error:
         return NotCaptured(error.reason)
 
 
-def _read(kept: RedactedExchange) -> CapturedCall:
+def _read(kept: RedactedExchange, earlier: Lookup) -> CapturedCall:
+    translator = TRANSLATORS[kept.dialect]
     request, request_plain = read_json(kept.request)
-    if not isinstance(request, dict) or not is_conversation(request.get("messages")):
+    if not isinstance(request, dict) or not translator.is_request(request):
         raise Unreadable("not_a_chat")
     answer, answer_plain = read_json(kept.answer)
-    if not _has_answer(answer):
+    if not isinstance(answer, dict):
         raise Unreadable("no_answer")
+    if (flaw := translator.flaw(answer, request, whole=True)) is not None:
+        raise Unreadable(flaw)
+    request_text = kept.request if request_plain else to_json(request)
+    answer_text = kept.answer if answer_plain else to_json(answer)
     principal = kept.credentials + (identity_of(request) if kept.identity is None else kept.identity)
+    history = translator.history(request)
+    ref = None if history is None else qualified(kept.tenant, history)
+    before = None if ref is None else earlier(ref)
+    form = translator.chat_form(request, answer, None if before is None else before.messages)
+    original = None
+    if kept.dialect is not Dialect.CHAT:
+        original = request_text, answer_text
+        request_text, answer_text = to_json(form.request), to_json(form.answer)
     return CapturedCall(
-        request=request,
-        answer=answer,
-        request_text=kept.request if request_plain else to_json(request),
-        answer_text=kept.answer if answer_plain else to_json(answer),
+        request=form.request,
+        answer=form.answer,
+        request_text=request_text,
+        answer_text=answer_text,
         msg_id=msg_id_of(answer),
         tenant=kept.tenant,
         session_id=None if kept.session_id is None else qualified(kept.tenant, kept.session_id),
@@ -92,6 +122,10 @@ def _read(kept: RedactedExchange) -> CapturedCall:
         retry=kept.retry,
         started_at=kept.started_at,
         latency=kept.latency,
+        dialect=kept.dialect,
+        original=original,
+        problem=form.problem if before is None else before.problem or form.problem,
+        history=ref,
     )
 
 
@@ -112,20 +146,6 @@ def flaw_of(choices: Sequence[Mapping[str, Any]]) -> str | None:
         return "no_finish_reason"
     # what an engine says of an answer that it broke off for its own sake, such as for new weights
     return "aborted" if "abort" in reasons else None
-
-
-def is_conversation(messages: Any) -> bool:
-    """Return whether these can be the messages of a chat."""
-    return isinstance(messages, list) and bool(messages) and not set(map(type, messages)) - {dict}
-
-
-def _has_answer(answer: Any) -> bool:
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    return (
-        isinstance(choices, list)
-        and bool(choices)
-        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
-    )
 
 
 def _text_or_none(value: Any, limit: int | None = None) -> str | None:

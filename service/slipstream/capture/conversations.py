@@ -21,21 +21,9 @@ from xxhash import xxh3_128_digest
 
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.messages import meaning
+from slipstream.capture.place import Earlier, Place
 from slipstream.tenants import qualified
 from slipstream.trajectory import Message, answer_message, message_tool_calls
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Task and session of a call, by their ids in the store.
-
-    Attributes:
-        new_task: the task's id was made for this call.
-    """
-
-    session_id: str
-    task_id: str
-    new_task: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,17 +82,23 @@ class Conversations:
         self._sessions: OrderedDict[str, str] = OrderedDict()
         """The session of each task that was named by header."""
 
-    def place(self, call: CapturedCall) -> Place:
+    def place(self, call: CapturedCall, earlier: Earlier | None = None) -> Place:
         """Decide the call's session and task, and remember where it ended. Linear in the request's length.
 
         Headers win. A named session is a chain of its own. A named task stays in the session that it first had,
         unless the header names another one.
+
+        Args:
+            earlier: the conversation that the call says it goes on from.
         """
         messages: Sequence[Message] = call.request["messages"]
         session_id, task_id = call.session_id, call.task_id
         states = _states(_start(call.principal, session_id), [*messages, answer_message(call.answer)])
 
         found, rest = self._claim(states, messages)
+        if found is None and earlier is not None:  # it was forgotten, or another sidecar captured it
+            # One more than what is new where there are instructions: the answer before, which is no user's message.
+            found, rest = earlier.place, messages[len(earlier.messages) :]
         if session_id is None and task_id is not None:
             session_id = self._sessions.get(task_id)
         if session_id is None:

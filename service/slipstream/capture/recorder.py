@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.completion import CapturedCall, read_call
-from slipstream.capture.conversations import Conversations, Place, completes
+from slipstream.capture.conversations import Conversations, completes
+from slipstream.capture.histories import Histories, named_in, names_of
+from slipstream.capture.place import Place
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
@@ -20,7 +23,7 @@ from slipstream.dialects.body import NotCaptured
 from slipstream.selection import Decision, hash_fraction
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage
-from slipstream.store import captured, quarantine, sidecars
+from slipstream.store import captured, histories, quarantine, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.recording import Added, NewCall, add_calls
@@ -91,6 +94,8 @@ class Recorder:
         self._rate = context.settings.capture.rate
         """Share of sessions that are stored, by hash of the session id: a session is kept whole or not at all."""
         self._unwritten: _Unwritten | None = None
+        self._histories = Histories()
+        """Of the batch that is read, as long as it is."""
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
@@ -117,6 +122,7 @@ class Recorder:
             if not batches:  # somebody else took them out
                 await self._backlog.recount(self._database)
                 return
+            self._histories = await self._earlier(batches)
             # parsing and packing are the costly part, and the control API shares this event loop
             read = self._unwritten = await asyncio.to_thread(self._read, owner, batches)
         async with self._database.write() as session:
@@ -138,6 +144,16 @@ class Recorder:
             self._stages.wake(Stage.PLANNER)
         if read.calls and added.rescore:
             self._stages.wake(Stage.SCORER)
+
+    async def _earlier(self, batches: Sequence[CaptureBatch]) -> Histories:
+        """What was said before in the conversations of these exchanges, where the provider holds it."""
+        suspects = [batch.packed for batch in batches if named_in(batch.packed)]
+        if not suspects:
+            return Histories()
+        names = await asyncio.to_thread(_names, suspects)
+        async with self._database.read() as session:
+            stored = await histories.stored_calls(session, names)
+        return await asyncio.to_thread(Histories, stored)
 
     def _read(self, owner: int, batches: list[CaptureBatch]) -> _Unwritten:
         if not batches[0].tries:
@@ -171,7 +187,7 @@ class Recorder:
         for problem in kept.problems:
             self._metrics.header_problems.labels(problem).inc()
         try:
-            call = read_call(kept)
+            call = read_call(kept, self._histories.get)
             if not isinstance(call, NotCaptured):
                 return self._placed(call)
             reason: str = call.reason
@@ -186,7 +202,8 @@ class Recorder:
             self._metrics.not_captured.labels("retry").inc()
             return None
         # every call is placed, kept or not: the next one of its conversation must find its way
-        place = self._conversations.place(call)
+        place = self._conversations.place(call, None if call.history is None else self._histories.get(call.history))
+        self._histories.add(call, place)
         if self._rate < 1 and hash_fraction(place.session_id, "capture") >= self._rate:
             self._metrics.not_captured.labels("rate").inc()
             return None
@@ -198,7 +215,8 @@ class Recorder:
         whole, decision = completes(call), None
         if whole and place.new_task and self._decide is not None:
             task_id, session_id = name_of(place.task_id), name_of(place.session_id)
-            alone = Call(task_id, 0, call.request, call.answer, call.msg_id, call.latency, call.started_at)
+            said = call.request, call.answer, call.msg_id
+            alone = Call(task_id, 0, *said, call.latency, call.started_at, call.problem, call.dialect)
             task = Task(task_id, session_id, (alone,), call.mark, marked, call.metadata, call.tenant)
             decision = self._decide(task)
         return NewCall(
@@ -215,7 +233,19 @@ class Recorder:
             labels=call.mark,
             metadata=call.metadata,
             decision=decision,
+            dialect=call.dialect,
+            problem=call.problem,
+            original=None if call.original is None else (pack(call.original[0]), pack(call.original[1])),
         )
+
+
+def _names(packed: Sequence[bytes]) -> set[str]:
+    """The answers that these exchanges go on from; those that nobody can unpack are told of when they are read."""
+    names: set[str] = set()
+    for batch in packed:
+        with suppress(msgspec.MsgspecError):
+            names |= names_of(unpack_exchanges(batch))
+    return names
 
 
 async def _left(session: AsyncSession, owner: int, read: _Unwritten) -> bool:

@@ -16,10 +16,13 @@ from xxhash import xxh3_64_intdigest
 
 from slipstream.capture.headers import NAMES, SILENT, read_headers
 from slipstream.dialects.body import NotCaptured, Unreadable, header_fields, read_json
-from slipstream.dialects.chat_stream import assemble
+from slipstream.dialects.form import Dialect, dialect_of
+from slipstream.dialects.translators import TRANSLATORS
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
 from slipstream.proxy.tap import Exchange
+from slipstream.redaction.media import SIGNS as MEDIA_SIGNS
+from slipstream.redaction.media import may_hold_media, without_media
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.redaction.suspects import Suspects
@@ -40,7 +43,7 @@ class RedactedExchange(msgspec.Struct, array_like=True):
     """An exchange as it waits to be read.
 
     Attributes:
-        request: JSON, redacted. Nothing says yet that it is a chat.
+        request: JSON, redacted. Nothing says yet that it asks for an answer.
         answer: JSON, redacted, put together where it was streamed.
         credentials: a keyed hash of who the caller is: its tenant, the name of its key of ours, its credentials for
             production, and the headers of `access.identity_headers`.
@@ -54,6 +57,7 @@ class RedactedExchange(msgspec.Struct, array_like=True):
         metadata: a JSON object, redacted; b"" where there is none.
         problems: the `x-slipstream-...` headers that were left out.
         tenant: whose call it is, and whose names the session and the task have.
+        dialect: of the request and the answer.
     """
 
     request: bytes
@@ -70,6 +74,7 @@ class RedactedExchange(msgspec.Struct, array_like=True):
     metadata: bytes = b""
     problems: tuple[str, ...] = ()
     tenant: str = DEFAULT
+    dialect: Dialect = Dialect.CHAT
 
 
 pack_exchanges = msgspec.msgpack.Encoder().encode
@@ -92,8 +97,8 @@ class ExchangeRedactor:
         self._max_body = max_body
         self._identity_headers = (*_IDENTITY_HEADERS, *(name.encode() for name in identity_headers))
         signs = redactor.signs
-        # what says `"store": false` is not to be kept at all
-        self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',)})
+        # what says `"store": false` is not to be kept at all, and of media a reference
+        self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',), "media": MEDIA_SIGNS})
 
     def redact(self, exchange: Exchange) -> RedactedExchange | NotCaptured:
         """Return the exchange as it may be stored, or why it is not captured; takes any bodies."""
@@ -107,7 +112,8 @@ class ExchangeRedactor:
             return NotCaptured("redaction_failed")
 
     def _redacted(self, exchange: Exchange) -> RedactedExchange:
-        if exchange.method != "POST" or not exchange.path.endswith("/chat/completions"):
+        dialect = dialect_of(exchange.path)
+        if exchange.method != "POST" or dialect is None:
             raise Unreadable("not_a_chat")
         fields = header_fields(exchange.request_headers)
         said = SILENT if NAMES.isdisjoint(fields) else read_headers(exchange.request_headers)
@@ -131,7 +137,13 @@ class ExchangeRedactor:
             # A few servers stream without saying so, but none answers JSON in the form of events.
             streamed = streamed or (not content_type and asked.get("stream") is True)
             plain = decoded(answer, encodings[1], self._max_body, whole=whole)
-            answer = self._redacted_answer(plain, _choices_asked(asked), streamed, whole, redacted is not asked)
+            translator = TRANSLATORS[dialect]
+            read, text = (translator.assemble(plain, asked), None) if streamed else _read_answer(plain)
+            read = without_media(read) if streamed and may_hold_media(plain) else read
+            if (flaw := translator.flaw(read, asked, whole=whole or streamed)) is not None:
+                raise Unreadable(flaw)
+            prompt_redacted = redacted is not asked
+            answer = self._redactor.redact_json(read, text, answer=True, prompt_redacted=prompt_redacted)[1]
 
         retry = fields.get(b"x-stainless-retry-count", b"").strip()
         kept = RedactedExchange(
@@ -144,6 +156,7 @@ class ExchangeRedactor:
             started_at=exchange.started_at,
             latency=exchange.duration,
             tenant=exchange.tenant,
+            dialect=dialect,
         )
         if said is not SILENT:
             kept.session_id, kept.task_id = map(self._name, (said.session_id, said.task_id))
@@ -155,24 +168,6 @@ class ExchangeRedactor:
     def _credentials(self, exchange: Exchange, fields: Mapping[bytes, bytes]) -> bytes:
         said = [fields.get(name, b"").strip() for name in self._identity_headers]
         return _hash(b"\n".join([exchange.tenant.encode(), (exchange.key or "").encode(), *said]))
-
-    def _redacted_answer(
-        self, text: bytes, choices_asked: int, streamed: bool, whole: bool, prompt_redacted: bool
-    ) -> bytes:
-        """The answer without secrets.
-
-        Args:
-            whole: whether it came to its end; else its choices must say so.
-            prompt_redacted: something of its request was redacted.
-        """
-        answer, plain = (assemble(text, choices_asked), False) if streamed else read_json(text)
-        if not isinstance(answer, dict):
-            raise Unreadable("no_answer")
-        if not (streamed or whole or _have_finished(answer.get("choices"), choices_asked)):
-            raise Unreadable("incomplete")
-        return self._redactor.redact_json(
-            answer, text if plain else None, answer=True, prompt_redacted=prompt_redacted
-        )[1]
 
     def _name(self, name: str | None) -> str | None:
         return None if name is None else self._redactor.redact_id(name)
@@ -188,6 +183,9 @@ class ExchangeRedactor:
 def identity_of(request: Mapping[str, Any]) -> bytes:
     """A keyed hash of what the request says about its user, b"" where it says nothing."""
     names = [(name, request[name]) for name in _IDENTITY_FIELDS if request.get(name)]
+    metadata = request.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("user_id"):  # as Anthropic's API names the user
+        names.append(("user_id", metadata["user_id"]))
     return _hash(repr(names).encode()) if names else b""
 
 
@@ -203,20 +201,17 @@ def _redacted_request(text: bytes, redactor: Redactor) -> tuple[dict[str, Any], 
         raise Unreadable("not_a_chat")
     if request.get("store") is False:
         raise Unreadable("opted_out")
-    return request, *redactor.redact_json(request, text if plain else None)
+    light = without_media(request) if may_hold_media(text) else request
+    return request, *redactor.redact_json(light, text if plain and light is request else None)
 
 
-def _choices_asked(request: Mapping[str, Any]) -> int:
-    """`n` of the request."""
-    asked = request.get("n")
-    return asked if isinstance(asked, int) else 1
-
-
-def _have_finished(choices: Any, asked: int) -> bool:
-    """Return whether as many choices as requested have a finish reason."""
-    if not isinstance(choices, list) or len(choices) < asked:
-        return False
-    return all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+def _read_answer(text: bytes) -> tuple[dict[str, Any], bytes | None]:
+    """The answer, and its text where that can stand for it."""
+    answer, plain = read_json(text)
+    if not isinstance(answer, dict):
+        raise Unreadable("no_answer")
+    light = without_media(answer) if may_hold_media(text) else answer
+    return light, text if plain and light is answer else None
 
 
 def _hash(text: bytes) -> bytes:

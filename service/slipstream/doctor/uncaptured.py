@@ -20,7 +20,7 @@ _LEAST_CALLS = 3
 _SAID_AGAIN = 3600.0
 """Seconds until the log names the same loss again."""
 
-_CONVERSATIONS = ("responses", "messages", "completions", "threads")
+_CONVERSATIONS = ("completions", "threads")
 """Routes that a conversation can be had by. Nobody expects embeddings or pictures to be learned from."""
 
 _NOT_NAMED = ("rate", "opted_out", "retry", "capture_queue_full", "store_full")
@@ -30,32 +30,32 @@ problem of their own."""
 ROUTE = Problem(
     "live.route_not_captured",
     "warning",
-    why="Slipstream captures chat completions. Calls of other routes reach production and are answered, and nothing is "
-    "learned from them.",
-    fix='Use chat completions. OpenAI Agents: `set_default_openai_api("chat_completions")`; Vercel AI SDK: '
-    "`provider.chat(model)`; pydantic-ai: `openai-chat:`; Agno: `OpenAIChat`; LangChain: `use_responses_api=False`; "
-    "others: docs/capture.md.",
+    why="Slipstream captures chat completions, responses and Anthropic's messages. Calls of other routes reach "
+    "production and are answered, and nothing is learned from them.",
+    fix="Use `chat.completions.create` instead of `completions.create`, and `/v1/responses` instead of the Assistants "
+    "API, which OpenAI has ended.",
 )
 CALLS = Problem(
     "live.calls_not_captured",
     "warning",
-    why="For one reason, more than a twentieth of the chat completions of the last ten minutes were not captured: "
+    why="For one reason, more than a twentieth of the calls of the last ten minutes were not captured: "
     "nothing is learned from them. Production is unharmed.",
     fix="By the reason: docs/capture.md.",
 )
 PROBLEMS = (ROUTE, CALLS)
 
 FIXES = {
-    "not_a_chat": "Send `messages`, a list of objects; look up the caller by its key's name or its address.",
+    "not_a_chat": "Send `messages` (or `input`), a list; look up the caller by its key's name or its address.",
     "incomplete": "Find out why callers leave: a timeout shorter than production's answers, or users who cancel.",
     "status": "Look up why production refuses: its rate limits, its keys, its log.",
     "too_large": "Raise `capture.max_body`, and `capture.queue_bytes` with it.",
     "too_many_values": "Look up the caller: its bodies have more than 500,000 values, such as lists of numbers.",
     "encoding": "Have production answer in gzip, deflate, zstd or br, or uncompressed.",
     "not_json": "Look at what production answers: a gateway's page of HTML is no chat completion.",
-    "no_answer": "Look at what production answers: an object with `choices`, each with a `message`, is expected.",
+    "no_answer": "Look at what production answers: to a chat, an object with `choices`, each with a `message`, is expected.",
     "truncated_stream": "Have production end streams with `[DONE]` and give each choice a `finish_reason`.",
     "error_in_stream": "Look into production's log: its streams break off with an error.",
+    "unfinished": "Nothing for background responses, which are fetched later; else look into production's log.",
     "redaction_failed": "Look up `redaction_failed` in the log, and mend the hook in `capture.redact`.",
     "store_full": "A shorter `capture.retention`, or a larger `limits.store_bytes`.",
     "unreadable": "Look up `capture_unreadable` in the log, and report it: it is a fault of ours.",

@@ -73,6 +73,10 @@ class Chat(Protocol):
         """A stream did not come to its end, or nobody was left to read it."""
         ...
 
+    def presented(self, answer: Whole) -> Whole:
+        """A whole answer of the Explorer as it goes back, under the policy's name, or what it said instead of one."""
+        ...
+
 
 class FacadeChat:
     """A chat of one of Trinity's own clients: asked as it is, and remembered for the feedback that will name it.
@@ -153,3 +157,6 @@ class FacadeChat:
 
     async def broken_off(self, answer: Answer) -> None:
         await self.answered(answer, None)
+
+    def presented(self, answer: Whole) -> Whole:
+        return answer

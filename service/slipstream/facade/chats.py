@@ -206,7 +206,7 @@ class Chats:
             await chat.refused(answered)
         if answered.status == 200 and chat.model_name is not None:
             answered = replace(answered, body=renamed(answered.body, chat.model_name))
-        await send_whole(answered, send)
+        await send_whole(chat.presented(answered), send)
 
     async def _pass_stream(
         self, chat: Chat, response: Response, copy: BodyCopy, version: int | None, send: Send

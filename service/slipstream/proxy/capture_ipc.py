@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from slipstream.dialects.form import dialect_of
 from slipstream.http.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, may_capture, with_bodies
@@ -84,7 +85,7 @@ class Sender(asyncio.Protocol):
 
     def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
         """Return whether an exchange with this head can hold a call to capture."""
-        if method != "POST" or not self._wanted or not path.endswith("/chat/completions"):
+        if method != "POST" or not self._wanted or dialect_of(path) is None:
             return False
         return may_capture(headers, key=key)
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import httptools
 import structlog
 
+from slipstream.dialects.form import dialect_of
 from slipstream.http.pool import Pool
 from slipstream.proxy.guard import Admitted, Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
@@ -46,6 +47,7 @@ PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
 """... and goes on like this, where it goes on."""
 
 _DOUBLED = ROOT + ROOT + b"/"
+_ANTHROPIC_DOUBLED = _DOUBLED + b"messages"
 
 
 class Limits(Protocol):
@@ -156,7 +158,9 @@ class Gateway:
                 request.refusal, request.keep_alive = NO_PATH, False
             target = request.target = path or b"/"
         if target.startswith(self._productions) or target == ROOT:
-            if target.startswith(self._doubled):
+            if target.startswith(_ANTHROPIC_DOUBLED):
+                request.target = target[len(ROOT) :]  # its client adds /v1 to a base URL that may have it
+            elif target.startswith(self._doubled):
                 request.refusal = request.refusal or doubled(target, request.headers)
                 request.keep_alive = False
             return self._production
@@ -201,8 +205,8 @@ class Gateway:
         """Return how long a request's body may be."""
         if route is self._production:
             return self.limits.request_body
-        chat = target.partition(b"?")[0].endswith(b"/chat/completions")
-        return self.limits.chat_body if chat else self.limits.control_body
+        asks = dialect_of(target.partition(b"?")[0].decode("latin-1")) is not None
+        return self.limits.chat_body if asks else self.limits.control_body
 
     def refused(self, limit: Limit) -> None:
         """A limit ended a request, or a connection."""

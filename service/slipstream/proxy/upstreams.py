@@ -36,7 +36,7 @@ end a container that does not answer."""
 
 def production_route(production: Production, environment: Mapping[str, str], metrics: ProxyMetrics) -> Route:
     """`/v1/x?q` of the sidecar is `production.base_url` + `/x?q`; `/openai/x?q` is the same there, where it is an
-    endpoint of Azure's.
+    endpoint of Azure's. `production.api_key` goes in the header that the provider reads it from.
 
     Raises:
         ConfigError: `production.api_key` cannot be sent as a header, or the environment names a proxy that cannot be
@@ -49,13 +49,16 @@ def production_route(production: Production, environment: Mapping[str, str], met
     key = production.api_key
     authorization = None if key is None else _bearer(key.get_secret_value())
     azure = _is_azure(host, path)
+    anthropic = _is_anthropic(host)
     proxy_authorization = connector.proxy_authorization
     root = len(ROOT)
 
     def head(request: Request) -> tuple[bytes, bool]:
         if azure and request.target.startswith(_AZURE):
-            return azure_head(request)
+            return keyed_head(request, b"api-key", request.target)
         target = path + request.target[root:]
+        if anthropic:
+            return keyed_head(request, b"x-api-key", target)
         if not path and not target.startswith(b"/"):  # `base_url` is a bare host and the request was for /v1
             target = b"/" + target
         fields, chunked = request_fields(request.headers, host=host, authorization=authorization, own=False)
@@ -64,15 +67,15 @@ def production_route(production: Production, environment: Mapping[str, str], met
         line = (request.method, b" ", origin, target, b" HTTP/1.1\r\n")
         return b"".join((*line, *fields, b"\r\n")), chunked
 
-    def azure_head(request: Request) -> tuple[bytes, bool]:
+    def keyed_head(request: Request, name: bytes, target: bytes) -> tuple[bytes, bool]:
         headers = request.headers
-        if key is not None:  # a key is no token there
+        if key is not None:  # a key is no token there, and has a header of its own
             headers = [field for field in headers if field[0].lower() not in CREDENTIALS]
-            headers.append((b"api-key", key.get_secret_value().encode("ascii")))
+            headers.append((name, key.get_secret_value().encode("ascii")))
         fields, chunked = request_fields(headers, host=host, authorization=None, own=False)
         if proxy_authorization is not None:
             fields += (b"proxy-authorization: ", proxy_authorization, b"\r\n")
-        line = (request.method, b" ", origin, request.target, b" HTTP/1.1\r\n")
+        line = (request.method, b" ", origin, target, b" HTTP/1.1\r\n")
         return b"".join((*line, *fields, b"\r\n")), chunked
 
     return Route(
@@ -93,6 +96,12 @@ def _is_azure(host: bytes, path: bytes) -> bool:
     """Return whether this is an endpoint of Azure OpenAI, or of a gateway with its paths."""
     name = host.rpartition(b":")[0] or host
     return name.endswith(b".azure.com") or path == b"/openai" or path.startswith(_AZURE)
+
+
+def _is_anthropic(host: bytes) -> bool:
+    """Return whether this is Anthropic's own API."""
+    name = host.rpartition(b":")[0] or host
+    return name == b"anthropic.com" or name.endswith(b".anthropic.com")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import structlog
-from starlette.types import Message, Receive, Send
+from starlette.types import Message as Event
+from starlette.types import Receive, Send
 
+from slipstream.dialects.form import Dialect
+from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
+from slipstream.facade.chat import Chat
 from slipstream.facade.chats import Chats
+from slipstream.facade.translated import TranslatedChat
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
@@ -20,9 +26,11 @@ from slipstream.runs.replay_chat import ReplayChat
 from slipstream.stages.context import Context, Stage
 from slipstream.store import audit, replays
 from slipstream.store.audit import Action, Author, Write
+from slipstream.store.bodies import unpack
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
+from slipstream.trajectory import Message, answer_message
 
 _log = structlog.get_logger(__name__)
 
@@ -187,8 +195,8 @@ class Replays:
             raise _closed(run, status=410)
         return run
 
-    async def answer(self, task_id: str, run_id: int, receive: Receive, send: Send) -> None:
-        """Carry a chat completion of a run, with ASGI's callables.
+    async def answer(self, task_id: str, run_id: int, dialect: Dialect, receive: Receive, send: Send) -> None:
+        """Carry a call of a run, with ASGI's callables.
 
         Raises:
             RequestError: there is no answer; nothing was sent.
@@ -201,19 +209,20 @@ class Replays:
         call = await self._under_way.begin(run)
         if call is None:
             raise _closed(await self._known(task_id, run_id), status=410)
-        chat = ReplayChat(
+        own = ReplayChat(
             self._explorer,
             self._redactor,
             self._prompts,
             began,
             model_name=self._model_name,
-            keep=partial(self._keep, call),
+            keep=lambda made: self._keep(call, replace(made, instructed=instructed())),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
+        chat, instructed = self._in_dialect(own, dialect, run.pk)
         arrived = False
 
-        async def send_on(message: Message) -> None:
+        async def send_on(message: Event) -> None:
             nonlocal arrived
             if message.get("body"):
                 await self._under_way.is_read(call)
@@ -233,6 +242,22 @@ class Replays:
         if not arrived:  # of a run that has ended before, or failed with its answer, nothing changes
             await self.give_up(run.pk, "a call was not answered: its agent went away")
         await self._under_way.forget(call)
+
+    def _in_dialect(self, chat: ReplayChat, dialect: Dialect, run_pk: int) -> tuple[Chat, Callable[[], bool]]:
+        """The chat as its agent speaks, and what tells whether it begins with instructions for one call."""
+        if dialect is Dialect.CHAT:
+            return chat, lambda: False
+        translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._earlier, run_pk))
+        return translated, lambda: translated.instructed
+
+    async def _earlier(self, run_pk: int, msg_id: str) -> Sequence[Message] | None:
+        """The conversation up to an answer of this run."""
+        async with self._database.read() as session:
+            made = await replays.made_call(session, run_pk, msg_id)
+        if made is None:
+            return None
+        messages = unpack(made.request)["messages"][1 if made.instructed else 0 :]
+        return [*messages, answer_message(unpack(made.answer))]
 
     async def _keep(self, call: Call, made: NewCall) -> None:
         """Keep an answer as one of this run's.

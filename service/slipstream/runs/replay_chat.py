@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from slipstream.capture.completion import is_conversation
 from slipstream.dialects.body import Unreadable, read_json
+from slipstream.dialects.chat import is_conversation
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.answers import Answer
@@ -89,6 +89,9 @@ class ReplayChat:
 
     async def broken_off(self, answer: Answer) -> None:
         await self._give_up(f"an answer was not whole: {answer.flaw}")
+
+    def presented(self, answer: Whole) -> Whole:
+        return answer
 
     def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
         redacted = self._redactor.redact(request, strict=True)

@@ -51,7 +51,13 @@ class Selector:
         self.quick = not any(node.python for node in settings.walk())
 
     def decide(self, task: Task) -> Decision:
-        """The decision on a task. A task decided on twice spends budgets twice."""
+        """The decision on a task. A task decided on twice spends budgets twice.
+
+        One that the policy cannot be asked is never selected: what it is asked must be what production was asked.
+        """
+        problem = next((call.problem for call in task.calls if call.problem is not None), None)
+        if problem is not None:
+            return Decision(False, f"ineligible:{problem}")
         with self._deciding:
             verdict = self._root(task)
             if verdict.decision.selected:

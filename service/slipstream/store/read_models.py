@@ -127,4 +127,6 @@ def _production_call(row: CallRow) -> Call:
         msg_id=None if row.msg_id is None else name_of(row.msg_id),
         latency=row.latency,
         started_at=row.started_at,
+        problem=row.problem,
+        dialect=row.dialect,
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.store import erasure, feedback
@@ -28,6 +29,9 @@ class NewCall(NamedTuple):
         session_id, task_id, msg_id: as they are in the store, with the tenant.
         new_task: nothing of its task can be in the store: its id was made for this call.
         decision: on the task as it is with this first call; None where it is left to be made.
+        dialect: in which the agent asked.
+        problem: the reason why the policy cannot be asked this.
+        original: the request and the answer as they came, packed; None where that is the chat form.
     """
 
     session_id: str
@@ -43,6 +47,9 @@ class NewCall(NamedTuple):
     metadata: Mapping[str, Any]
     new_task: bool = False
     decision: Decision | None = None
+    dialect: Dialect = Dialect.CHAT
+    problem: str | None = None
+    original: tuple[bytes, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
 _TASK_COLUMNS = ("id", "session_id", "tenant", "state", "revision", "marked", "labels", "meta", "decided", "selected",
                  "reason", "created_at", "updated_at")  # fmt: skip
 _CHANGING = ("session_id", "state", "revision", "marked", "labels", "meta", "decided", "updated_at")
-_CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at")
+_CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at", "dialect", "problem",
+                 "original_request", "original_answer")  # fmt: skip
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -190,7 +198,9 @@ def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
 
 
 def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
-    return (call.task_id, position, call.msg_id, call.request, call.answer, call.latency, call.started_at)
+    packed = call.original or (None, None)
+    place = call.task_id, position, call.msg_id
+    return (*place, call.request, call.answer, call.latency, call.started_at, call.dialect, call.problem, *packed)
 
 
 def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -61,7 +61,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A chat completion of a run, to be stored: redacted, and its bodies packed."""
+    """A chat completion of a run, to be stored: redacted, and its bodies packed.
+
+    Attributes:
+        instructed: the first message of the request is instructions, which hold for this one call.
+    """
 
     msg_id: str
     choices: int
@@ -71,6 +75,15 @@ class NewCall:
     policy_version: int | None
     started_at: float
     tokens: int = 0
+    instructed: bool = False
+
+
+class MadeCall(NamedTuple):
+    """A call that a run has made, its bodies packed, as `NewCall` has them."""
+
+    request: bytes
+    answer: bytes
+    instructed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +195,7 @@ async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: fl
         RunCallRow(
             run_pk=pk, msg_id=call.msg_id, choices=call.choices, request=call.request, answer=call.answer,
             latency=call.latency, policy_version=call.policy_version, started_at=call.started_at,
+            instructed=call.instructed,
         )
     )  # fmt: skip
     await session.flush()
@@ -190,6 +204,14 @@ async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: fl
     if ref in await feedback.awaited(session, [ref], now):
         await feedback.match_waiting(session, [ref], now)
     return True
+
+
+async def made_call(session: AsyncSession, pk: int, msg_id: str) -> MadeCall | None:
+    """The call of a run that was answered under this id; None where there is none."""
+    query = select(RunCallRow.request, RunCallRow.answer, RunCallRow.instructed)
+    query = query.where(RunCallRow.run_pk == pk, RunCallRow.msg_id == msg_id)
+    row = (await session.execute(query)).first()
+    return None if row is None else MadeCall(*row)
 
 
 async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now: float) -> Ended | None:

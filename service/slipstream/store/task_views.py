@@ -42,7 +42,10 @@ async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[s
     task = await session.get(TaskRow, ref)
     if task is None:
         return None
-    columns = select(CallRow.id, CallRow.position, CallRow.msg_id, CallRow.latency).where(CallRow.task_id == ref)
+    columns = select(
+        CallRow.id, CallRow.position, CallRow.msg_id, CallRow.latency, CallRow.dialect, CallRow.problem
+    )  # fmt: skip
+    columns = columns.where(CallRow.task_id == ref)
     calls = (await session.execute(columns.order_by(CallRow.position))).all()
     groups = (await session.scalars(select(GroupRow).where(GroupRow.task_id == ref).order_by(GroupRow.id))).all()
     bodies = await _bodies(session, ref) if content else _NONE
@@ -62,6 +65,8 @@ async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[s
                 "position": call.position,
                 "msg_id": None if call.msg_id is None else name_of(call.msg_id),
                 "latency": call.latency,
+                "dialect": call.dialect,
+                "problem": call.problem,
             }
             for call in calls
         ],
@@ -86,7 +91,13 @@ async def answer_view(session: AsyncSession, ref: str, *, content: bool) -> dict
     where = await _where(session, call.task_id)
     view = {"msg_id": name_of(ref), "answered_by": "production", **where, "position": call.position}
     view |= {"latency": call.latency, "started_at": call.started_at, "run": None}
-    return {**view, **await _exchange(call.request, call.answer)} if content else view
+    view |= {"dialect": call.dialect, "problem": call.problem}
+    if not content:
+        return view
+    original = None
+    if call.original_request is not None:
+        original = await _exchange(call.original_request, call.original_answer)
+    return {**view, **await _exchange(call.request, call.answer), "original": original}
 
 
 async def _policy_answer(session: AsyncSession, run: RunRow, msg_id: str, *, content: bool) -> dict[str, Any]:

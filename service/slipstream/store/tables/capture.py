@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, literal_column
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.dialects.form import Dialect, Problem
 from slipstream.store.lengths import ID_LENGTH, MSG_REF_LENGTH, REF_LENGTH
 from slipstream.store.sealed import SealedBytes, SealedJson
 from slipstream.store.states import TaskState, state_type
@@ -93,7 +94,7 @@ class TaskRow(Base):
 
 
 class CallRow(Base):
-    """One captured chat completion of production."""
+    """One captured call of production."""
 
     __tablename__ = "calls"
     __table_args__ = (UniqueConstraint("task_id", "position"),)
@@ -105,9 +106,16 @@ class CallRow(Base):
     """With its tenant."""
     request: Mapped[bytes] = mapped_column(SealedBytes)
     answer: Mapped[bytes] = mapped_column(SealedBytes)
-    """Packed, as in `bodies`."""
+    """In the chat form, packed, as in `bodies`."""
     latency: Mapped[float]
     started_at: Mapped[float]
+    dialect: Mapped[Dialect] = mapped_column(state_type(Dialect), server_default=Dialect.CHAT)
+    """In which the agent asked."""
+    problem: Mapped[Problem | None] = mapped_column(String(32))
+    """The reason why the policy cannot be asked this, of `dialects.form.Problem`."""
+    original_request: Mapped[bytes | None] = mapped_column(SealedBytes)
+    original_answer: Mapped[bytes | None] = mapped_column(SealedBytes)
+    """As they came, packed; None where that is the chat form."""
 
 
 Index("ix_calls_msg_id", CallRow.id.op("/")(literal_column(str(CALL_BLOCK))), CallRow.msg_id)

@@ -96,6 +96,8 @@ class RunCallRow(Base):
     latency: Mapped[float]
     policy_version: Mapped[int | None]
     started_at: Mapped[float]
+    instructed: Mapped[bool] = mapped_column(server_default=false())
+    """The first message of the request is instructions, which hold for this one call."""
 
 
 class InFlightCallRow(Base):

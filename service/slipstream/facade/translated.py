@@ -1,0 +1,132 @@
+"""A chat with the policy in another dialect than the Explorer's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slipstream.dialects.body import Unreadable, parse_json
+from slipstream.dialects.form import Translator, Unsayable
+from slipstream.errors import RequestError
+from slipstream.facade.answers import Answer
+from slipstream.facade.chat import LONG_BODY, Chat, Whole
+from slipstream.jsontext import to_json
+from slipstream.trajectory import Message
+
+Earlier = Callable[[str], Awaitable[Sequence[Message] | None]]
+"""The messages up to an answer, by its id; None where they are not known."""
+
+
+async def unknown(name: str) -> None:
+    """An `Earlier` for whom no answer is known."""
+
+
+_WHY = {
+    "media": "it holds an image, sound or a file, and the policy reads text",
+    "provider_tool": "it uses a tool that only the provider of a model runs",
+    "history_unseen": "it goes on from an answer that is not known here",
+    "unsayable": "chat completions, which the policy answers, have no word for it",
+}
+
+
+class TranslatedChat:
+    """A `Chat` around the one that asks and remembers, which sees chat completions alone.
+
+    The Explorer is asked for a whole answer, and the agent gets the events of one where it asked for a stream: nobody
+    watches a replay, and a whole answer is the same in each dialect.
+
+    Args:
+        earlier: knows what was said before a request that goes on from an answer.
+
+    Attributes:
+        instructed: the first message of the chat is instructions, which hold for this one call. Known once `request`
+            was called.
+    """
+
+    def __init__(self, inner: Chat, translator: Translator, earlier: Earlier) -> None:
+        self._inner = inner
+        self._translator = translator
+        self._earlier = earlier
+        self._asked: dict[str, Any] = {}
+        self._chat: bytes | None = None
+        self.instructed = False
+
+    @property
+    def model_name(self) -> str | None:
+        return self._inner.model_name
+
+    async def request(self, body: bytes) -> bytes:
+        if self._chat is None:
+            long = len(body) > LONG_BODY
+            self._asked = asked = await asyncio.to_thread(_read, body) if long else _read(body)
+            self.instructed = bool(asked.get("instructions"))
+            name = self._translator.history(asked)
+            before = None if name is None else await self._earlier(name)
+            self._chat = await asyncio.to_thread(self._translated, before) if long else self._translated(before)
+        return await self._inner.request(self._chat)
+
+    def tried_again(self) -> None:
+        self._inner.tried_again()
+
+    async def asks_anew(self, status: int) -> bool:
+        return await self._inner.asks_anew(status)
+
+    async def refused(self, answer: Whole) -> None:
+        await self._inner.refused(answer)
+
+    async def answered(self, answer: Answer, version: int | None) -> None:
+        await self._inner.answered(answer, version)
+
+    async def broken_off(self, answer: Answer) -> None:
+        await self._inner.broken_off(answer)
+
+    def presented(self, answer: Whole) -> Whole:
+        try:
+            said = parse_json(answer.body)
+        except Unreadable:
+            said = None
+        headers = [
+            (name, value) for name, value in answer.headers if name not in (b"content-type", b"content-encoding")
+        ]
+        if answer.status != 200 or not isinstance(said, dict):
+            body = to_json(self._translator.error(answer.status, _message(said), None, None))
+            return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=body)
+        given = self._translator.answer(said, self._asked)
+        if self._asked.get("stream") is True:
+            body = b"".join(self._translator.stream(given))
+            return replace(answer, headers=[(b"content-type", b"text/event-stream"), *headers], body=body)
+        return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=to_json(given))
+
+    def _translated(self, before: Sequence[Message] | None) -> bytes:
+        if not self._translator.is_request(self._asked):
+            raise RequestError(
+                "the body: expected a request with the messages of a conversation", code="invalid_request"
+            )
+        try:
+            chat = self._translator.chat_request(self._asked, before)
+        except Unsayable as error:
+            why = _WHY[error.problem]
+            text = f"{error.at}: the policy cannot be asked this ({error.problem}): {why}"
+            raise RequestError(text, param=error.at, code=error.problem) from error
+        return json.dumps(chat).encode()  # in ASCII: texts hold lone surrogates too
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        asked = parse_json(body)
+    except Unreadable as error:
+        text = f"the body: expected a JSON object ({error.reason})"
+        raise RequestError(text, status=400, code="invalid_json") from error
+    if not isinstance(asked, dict):
+        raise RequestError("the body: expected a JSON object", status=400, code="invalid_json")
+    return asked
+
+
+def _message(said: Any) -> str:
+    """The message of an error of the Explorer."""
+    error = said.get("error", said) if isinstance(said, dict) else None
+    text = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+    return text if isinstance(text, str) else "the Explorer refused it"

@@ -1,0 +1,140 @@
+"""Agents that are run again on the policy, and speak `/v1/messages` or `/v1/responses`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from loops import Loop, RunLoop
+from replaying import finish, open_runs, replay
+from scripted import ScriptedExplorer, completion, tool_call
+from serving import until
+
+LOOK_UP: dict[str, Any] = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
+
+
+class CallsTools(ScriptedExplorer):
+    """A policy that calls the tool `look_up` where it has not yet."""
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        if body["messages"][-1]["role"] == "user" and body.get("tools"):
+            return completion(msg_id, "", [tool_call("look_up", {"q": 1}, f"call-{msg_id}")])
+        return super().reply(msg_id, body)
+
+
+def messages_client(loop: Loop, run: dict[str, Any]) -> anthropic.AsyncAnthropic:
+    """Anthropic's client adds `/v1` to its base URL itself."""
+    base_url = loop.url + run["base_url"].removesuffix("/v1")
+    return anthropic.AsyncAnthropic(base_url=base_url, api_key="production's key", max_retries=0)
+
+
+def responses_client(loop: Loop, run: dict[str, Any]) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=loop.url + run["base_url"], api_key="production's key", max_retries=0)
+
+
+async def messages_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> tuple[list[str], str]:
+    """The ids of its answers, and the last one's text."""
+    tools: Any = [{"name": "look_up", "input_schema": LOOK_UP}]
+    said: list[Any] = [{"role": "user", "content": "how much?"}]
+    ids = []
+    async with messages_client(loop, run) as client:
+        while True:
+            asked: dict[str, Any] = {"model": "prod", "max_tokens": 64, "messages": said, "tools": tools}
+            if stream:
+                async with client.messages.stream(**asked) as events:
+                    answer = await events.get_final_message()
+            else:
+                answer = await client.messages.create(**asked)
+            ids.append(answer.id)
+            uses = [block for block in answer.content if block.type == "tool_use"]
+            if not uses:
+                return ids, "".join(block.text for block in answer.content if block.type == "text")
+            results = [{"type": "tool_result", "tool_use_id": use.id, "content": "42"} for use in uses]
+            said += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
+
+
+async def responses_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> tuple[list[str], str]:
+    """The same; each request names the answer before it, and leaves out what was said."""
+    tools: Any = [{"type": "function", "name": "look_up", "parameters": LOOK_UP}]
+    asked: dict[str, Any] = {"model": "prod", "input": "how much?", "tools": tools, "instructions": "Be short."}
+    ids: list[str] = []
+    async with responses_client(loop, run) as client:
+        while True:
+            if stream:
+                async with client.responses.stream(**asked) as events:
+                    answer = await events.get_final_response()
+            else:
+                answer = await client.responses.create(**asked)
+            ids.append(answer.id)
+            calls = [item for item in answer.output if item.type == "function_call"]
+            if not calls:
+                return ids, answer.output_text
+            results = [{"type": "function_call_output", "call_id": call.call_id, "output": "42"} for call in calls]
+            asked |= {"input": results, "previous_response_id": answer.id}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("agent", [messages_agent, responses_agent])
+async def test_the_policy_answers_in_the_dialect_it_was_asked_in(run_loop: RunLoop, agent: Any, stream: bool) -> None:
+    async with run_loop(CallsTools()) as loop:
+        group = await open_runs(loop, runs=1)
+        [run] = group["runs"]
+        ids, text = await agent(loop, run, stream=stream)
+        ended = await finish(loop, run_id=run["run_id"], reward=1.0)
+        assert ended["msg_ids"] == ids
+        assert text.startswith("policy says")
+        assert [message["role"] for message in loop.explorer.chats[1]["messages"]][-3:] == ["user", "assistant", "tool"]
+        assert all(not chat.get("stream") for chat in loop.explorer.chats)
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert sorted(one["msg_id"] for one in loop.explorer.committed[0]) == sorted(ids)
+
+
+async def test_what_the_policy_cannot_be_asked_is_told_by_field_and_fails_its_run(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        group = await open_runs(loop, runs=2)
+        async with responses_client(loop, group["runs"][0]) as client:
+            with pytest.raises(openai.UnprocessableEntityError) as searched:
+                await client.responses.create(model="prod", input="news?", tools=[{"type": "web_search"}])
+        assert searched.value.param == "tools[0]"
+        assert "provider_tool" in str(searched.value)
+        source = {"type": "url", "url": "https://example.com/a.png"}
+        shows: Any = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+        async with messages_client(loop, group["runs"][1]) as other:
+            with pytest.raises(anthropic.UnprocessableEntityError) as shown:
+                await other.messages.create(model="prod", max_tokens=9, messages=shows)
+        body: Any = shown.value.body
+        assert body["type"] == "error"
+        assert "messages[0].content[0]" in body["error"]["message"]
+        assert {run["state"] for run in (await replay(loop))["runs"]} == {"failed"}
+        assert loop.explorer.chats == []
+
+
+async def test_an_answer_of_another_run_is_no_history(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        group = await open_runs(loop, runs=2)
+        async with responses_client(loop, group["runs"][0]) as client:
+            answer = await client.responses.create(model="prod", input="hello")
+        async with responses_client(loop, group["runs"][1]) as other:
+            with pytest.raises(openai.UnprocessableEntityError, match="history_unseen"):
+                await other.responses.create(model="prod", input="and?", previous_response_id=answer.id)
+
+
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+async def test_the_facade_answers_in_each_dialect(run_loop: RunLoop, dialect: str) -> None:
+    async with run_loop() as loop:
+        base_url = f"{loop.url}/explorer"
+        if dialect == "messages":
+            async with anthropic.AsyncAnthropic(base_url=base_url, api_key="k") as client:
+                said = await client.messages.create(
+                    model="policy", max_tokens=9, messages=[{"role": "user", "content": "hello"}]
+                )
+            name = said.id
+        else:
+            async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key="k") as own:
+                name = (await own.responses.create(model="policy", input="hello")).id
+        body = {"msg_ids": [name], "reward": 1.0, "task_id": "t", "run_id": 0}
+        told = await loop.client.post("/explorer/feedback", json=body)
+        assert "accepted=1" in told.headers["x-slipstream-result"]
