@@ -6,10 +6,6 @@ import re
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from anthropic.types import ContentBlockParam, ToolUnionParam
-from anthropic.types.beta import BetaContentBlockParam, BetaToolUnionParam
-from anthropic.types.beta.message_create_params import MessageCreateParamsBase as BetaParams
-from anthropic.types.message_create_params import MessageCreateParamsBase
 from anthropic_messages import ADD, assistant, message, request, text, tool_result, tool_use, user
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter
@@ -377,7 +373,12 @@ def types_in(union: Any) -> set[str]:
 
 
 def test_each_field_of_the_sdk_is_decided() -> None:
-    known = (get_type_hints(MessageCreateParamsBase).keys() | get_type_hints(BetaParams).keys()) - {"stream"}
+    from anthropic.types import message_create_params
+    from anthropic.types.beta import message_create_params as beta
+
+    known = {
+        field for params in (message_create_params, beta) for field in get_type_hints(params.MessageCreateParamsBase)
+    }
     assert known == set().union(*FIELDS.values())
     for field in FIELDS["not for the model"]:
         assert problem(request(**{field: {"type": "enabled"}})) is None, field
@@ -386,6 +387,9 @@ def test_each_field_of_the_sdk_is_decided() -> None:
 
 
 def test_each_block_of_the_sdk_is_decided() -> None:
+    from anthropic.types import ContentBlockParam
+    from anthropic.types.beta import BetaContentBlockParam
+
     known = types_in(ContentBlockParam) | types_in(BetaContentBlockParam)
     assert known == set().union(*BLOCKS.values())
     for expected, kinds in BLOCKS.items():
@@ -396,6 +400,9 @@ def test_each_block_of_the_sdk_is_decided() -> None:
 
 
 def test_each_tool_of_the_sdk_is_decided() -> None:
+    from anthropic.types import ToolUnionParam
+    from anthropic.types.beta import BetaToolUnionParam
+
     known = (types_in(ToolUnionParam) | types_in(BetaToolUnionParam)) - {"custom"}
     assert {re.sub(r"_\d{8}$", "", kind) for kind in known} == {*TOOLS["provider_tool"], *TOOLS["unsayable"]}
     for kind in known:

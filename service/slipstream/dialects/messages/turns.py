@@ -54,6 +54,9 @@ def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]], found: Fin
         else:
             found.add("unsayable", blocks[0].at.partition(".")[0] + ".role" if blocks else "messages")
             said.append({"role": role, "content": [block.value for block in blocks]})
+    if not said:  # nothing but an empty system message
+        found.add("unsayable", "messages")
+        said.append({"role": "user", "content": ""})
     if role == "assistant":
         found.add("unsayable", f"messages[{len(messages) - 1}]")  # the model is to go on from the middle of an answer
     return said
