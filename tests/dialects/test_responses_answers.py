@@ -38,7 +38,7 @@ async def test_a_whole_answer() -> None:
             instructions="Be kind.",
             tools=[TOOL],
             temperature=0.5,
-            metadata={"k": "v"},  # type: ignore[list-item]
+            metadata={"k": "v"},
         )
     assert (response.id, response.model, response.status) == ("chatcmpl-1", "policy", "completed")
     assert response.output_text == "Let me add."
@@ -58,7 +58,7 @@ async def test_a_whole_answer() -> None:
 async def test_a_stream_has_each_event_in_its_place_and_ends_with_the_whole_answer(message: dict[str, Any]) -> None:
     async with Policy([message]).served() as policy:
         kinds = []
-        async with policy.client.responses.stream(model="gpt-5", input="Add.", tools=[TOOL]) as stream:  # type: ignore[list-item]
+        async with policy.client.responses.stream(model="gpt-5", input="Add.", tools=[TOOL]) as stream:
             async for event in stream:
                 assert event.sequence_number == len(kinds)
                 kinds.append(event.type)

@@ -133,7 +133,10 @@ def test_parts_of_one_answer_join_and_messages_that_were_written_do_not() -> Non
 def test_refusals_stay_refusals() -> None:
     item = said("")
     item["content"] = [{"type": "refusal", "refusal": "No."}]
-    assert messages(item) == [{"role": "assistant", "content": None, "refusal": "No."}]
+    refused = {"role": "assistant", "content": None, "refusal": "No."}
+    assert messages(item) == [refused]
+    written = {"role": "assistant", "content": "Yes."}
+    assert messages(item, written) == [refused, written]
 
 
 def test_a_result_in_parts() -> None:

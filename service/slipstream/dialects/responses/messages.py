@@ -37,7 +37,7 @@ class _Messages:
         self._list: list[dict[str, Any]] = []
         self._turn: Turn | None = None
         self._in_parts = False
-        """The text of the turn came as parts, so that more of it may follow."""
+        """What was said in the turn came as parts, so that more of it may follow."""
         self._problems = problems
 
     def add(self, item: Any, at: str) -> None:
@@ -71,7 +71,7 @@ class _Messages:
 
     def _say(self, content: Any, at: str) -> None:
         in_parts = isinstance(content, list)
-        if self._turn is not None and self._turn.text is not None and not (in_parts and self._in_parts):
+        if self._turn is not None and self._turn.has_spoken and not (in_parts and self._in_parts):
             self.finish()
         turn = self._open()
         self._in_parts = in_parts

@@ -27,6 +27,10 @@ class Turn:
         self._unsaid: list[Any] = []
         self._problems = problems
 
+    @property
+    def has_spoken(self) -> bool:
+        return self.text is not None or self.refusal is not None
+
     def say(self, text: str) -> None:
         self.text = (self.text or "") + text
 
