@@ -57,11 +57,6 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text
             id="instructions",
         ),
         pytest.param(
-            {"input": [user("hi")], "instructions": [{"role": "developer", "content": "Be kind."}]},
-            [{"role": "developer", "content": "Be kind."}, user("hi")],
-            id="instructions as items",
-        ),
-        pytest.param(
             {"input": [{"type": "message", **user([{"type": "input_text", "text": "hi"}])}]}, [user("hi")], id="a part"
         ),
         pytest.param(
@@ -313,6 +308,7 @@ FILE = {"type": "input_file", "file_id": "file-1"}
         ({"prompt": {"id": "pmpt_1"}}, "history_unseen", "prompt"),
         ({"input": "x", "previous_response_id": "resp_1"}, "history_unseen", "previous_response_id"),
         ({"input": "x", "conversation": {"id": "conv_1"}}, "history_unseen", "conversation"),
+        ({"input": "x", "instructions": [user("hi")]}, "unsayable", "instructions"),
         ({"input": "x", "text": {"format": {"type": "grammar"}}}, "unsayable", "text.format"),
     ],
 )

@@ -37,7 +37,7 @@ class _Messages:
         self._list: list[dict[str, Any]] = []
         self._turn: Turn | None = None
         self._in_parts = False
-        """What was said in the turn came as parts, so that more of it may follow."""
+        """True if the words of the turn came as parts, so that more of them may follow."""
         self._problems = problems
 
     def add(self, item: Any, at: str) -> None:

@@ -78,8 +78,6 @@ def _messages(
     if isinstance(instructions, str):
         if instructions:
             messages.append({"role": "system", "content": instructions})
-    elif isinstance(instructions, list):
-        messages += messages_of(instructions, "instructions", problems)
     elif instructions is not None:
         messages.append(_unsaid(instructions, Unsayable("unsayable", "instructions"), problems))
     if request.get("prompt"):  # a template of messages
