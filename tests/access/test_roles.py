@@ -20,6 +20,8 @@ RUNS = {
     ("POST", "/runs/{task_id}"),
     ("GET", "/runs/{task_id}"),
     ("POST", "/runs/{task_id}/{run_id}/v1/chat/completions"),
+    ("POST", "/runs/{task_id}/{run_id}/v1/responses"),
+    ("POST", "/runs/{task_id}/{run_id}/v1/messages"),
     ("GET", "/runs/{task_id}/{run_id}/v1/models"),
 }
 COMMIT = {("POST", "/commit")}

@@ -63,11 +63,14 @@ async def messages_agent(url: str, *, stream: bool, system: str = "Be short.") -
             ]
 
 
-async def responses_agent(url: str, *, stream: bool, held: bool, instructions: str = "Be short.") -> list[str]:
+async def responses_agent(
+    url: str, *, stream: bool, held: bool = False, referred: bool = False, instructions: str = "Be short."
+) -> list[str]:
     """The same for the Responses API.
 
     Args:
         held: the provider holds the conversation: each request names the answer before it.
+        referred: the provider holds its answers: each request names their items, as the Vercel AI SDK does.
     """
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="production's key", max_retries=0) as client:
         tools = [{"type": "function", "name": "look_up", "description": "Look it up.", "parameters": LOOK_UP}]
@@ -87,7 +90,10 @@ async def responses_agent(url: str, *, stream: bool, held: bool, instructions: s
             if not calls:
                 return ids
             results = [{"type": "function_call_output", "call_id": call.call_id, "output": "42"} for call in calls]
-            said = results if held else [*said, *(call.model_dump(exclude_none=True) for call in calls), *results]
+            answered = [call.model_dump(exclude_none=True) for call in calls]
+            if referred:
+                answered = [{"type": "item_reference", "id": call.id} for call in calls]
+            said = results if held else [*said, *answered, *results]
 
 
 def conversation(call_id: str) -> list[Json]:
@@ -124,10 +130,11 @@ async def of_task(loop: Loop, ids: list[str]) -> list[Json]:
 AGENTS = [
     pytest.param("messages", {"stream": False}, id="messages"),
     pytest.param("messages", {"stream": True}, id="messages streamed"),
-    pytest.param("responses", {"stream": False, "held": False}, id="responses"),
-    pytest.param("responses", {"stream": True, "held": False}, id="responses streamed"),
+    pytest.param("responses", {"stream": False}, id="responses"),
+    pytest.param("responses", {"stream": True}, id="responses streamed"),
     pytest.param("responses", {"stream": False, "held": True}, id="responses, history held"),
     pytest.param("responses", {"stream": True, "held": True}, id="responses, history held, streamed"),
+    pytest.param("responses", {"stream": False, "referred": True}, id="responses, items referred to"),
 ]
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.capture.completion import read_call
+from slipstream.capture.histories import Histories, Items
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.dialects.body import NotCaptured, Unreadable
 from slipstream.dialects.chat_stream import assemble
@@ -139,7 +140,7 @@ def test_any_exchange_is_a_call_or_the_reason_why_not(
     )
     kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20).redact(exchange)
     if not isinstance(kept, NotCaptured):
-        read_call(kept)
+        read_call(kept, Histories(Items()))
 
 
 @given(st.binary(max_size=3000), st.integers(1, 2000))

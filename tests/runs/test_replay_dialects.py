@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -55,8 +56,14 @@ async def messages_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> tu
             said += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
 
 
-async def responses_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> tuple[list[str], str]:
-    """The same; each request names the answer before it, and leaves out what was said."""
+async def responses_agent(
+    loop: Loop, run: dict[str, Any], *, stream: bool, referred: bool = False
+) -> tuple[list[str], str]:
+    """The same; each request names the answer before it, and leaves out what was said.
+
+    Args:
+        referred: it names the items of the answers instead, as the Vercel AI SDK does.
+    """
     tools: Any = [{"type": "function", "name": "look_up", "parameters": LOOK_UP}]
     asked: dict[str, Any] = {"model": "prod", "input": "how much?", "tools": tools, "instructions": "Be short."}
     ids: list[str] = []
@@ -72,11 +79,15 @@ async def responses_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> t
             if not calls:
                 return ids, answer.output_text
             results = [{"type": "function_call_output", "call_id": call.call_id, "output": "42"} for call in calls]
-            asked |= {"input": results, "previous_response_id": answer.id}
+            if referred:
+                named = [{"type": "item_reference", "id": item.id} for item in answer.output]
+                asked["input"] = [{"role": "user", "content": "how much?"}, *named, *results]
+            else:
+                asked |= {"input": results, "previous_response_id": answer.id}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("agent", [messages_agent, responses_agent])
+@pytest.mark.parametrize("agent", [messages_agent, responses_agent, partial(responses_agent, referred=True)])
 async def test_the_policy_answers_in_the_dialect_it_was_asked_in(run_loop: RunLoop, agent: Any, stream: bool) -> None:
     async with run_loop(CallsTools()) as loop:
         group = await open_runs(loop, runs=1)

@@ -16,6 +16,7 @@ from starlette.types import Message
 from stores import ON_BOTH_STORES
 from training_side import connected, training_side
 
+from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 
 
@@ -79,7 +80,7 @@ async def test_an_agent_that_leaves_before_it_has_the_answer_that_was_stored_dro
 
     async with serving(ScriptedExplorer().app()) as url, training_side(store_url, url) as sidecar:
         await sidecar.runs.replays.open("t", 1, [], {}, None)
-        await sidecar.runs.replays.answer("t", 0, connected(gone), send)
+        await sidecar.runs.replays.answer("t", 0, Dialect.CHAT, connected(gone), send)
         with pytest.raises(RequestError, match="its agent went away"):
             await sidecar.runs.replays.admit("t", 0)
 

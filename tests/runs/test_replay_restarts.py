@@ -12,6 +12,7 @@ from serving import serving, until
 from stores import ON_BOTH_STORES, stored_rows
 from training_side import connected, training_side, unheard
 
+from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 from slipstream.store.database import Database
 from slipstream.store.replays import note_task
@@ -38,7 +39,7 @@ async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> 
     async with serving(explorer.app()) as url:
         async with training_side(store_url, url) as sidecar:
             await sidecar.runs.replays.open("t", 2, [], {}, None)
-            call = asyncio.create_task(sidecar.runs.replays.answer("t", 0, connected(), unheard))
+            call = asyncio.create_task(sidecar.runs.replays.answer("t", 0, Dialect.CHAT, connected(), unheard))
             await until(lambda: explorer.chats)
             call.cancel()  # as the end of the process does
             await asyncio.wait([call])

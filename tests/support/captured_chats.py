@@ -7,6 +7,7 @@ from typing import Any
 
 from slipstream.capture import completion as reading
 from slipstream.capture.completion import CapturedCall
+from slipstream.capture.histories import Histories, Items
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
@@ -79,7 +80,7 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
 def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
     """What is read of what is kept of it; nothing is redacted."""
     kept = ExchangeRedactor(Redactor([]), max_body).redact(went_by)
-    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept)
+    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept, Histories(Items()))
 
 
 def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a", **headers: str) -> CapturedCall:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import xxhash
 
@@ -69,23 +69,34 @@ class CapturedCall(NamedTuple):
     history: str | None = None
 
 
-Lookup = Callable[[str], Earlier | None]
+class Seen(Protocol):
+    """The parts of conversations that the provider holds, as they passed here."""
+
+    def earlier(self, msg_id: str) -> Earlier | None:
+        """The conversation that ends with this answer, by its id in the store; None where it was not seen."""
+        ...
+
+    def whole(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with the items of earlier answers to which it only refers."""
+        ...
+
+
 _NO_LABELS: frozenset[str] = frozenset()
 
 
-def read_call(kept: RedactedExchange, earlier: Lookup = lambda _: None) -> CapturedCall | NotCaptured:
+def read_call(kept: RedactedExchange, seen: Seen) -> CapturedCall | NotCaptured:
     """Read what was kept of one exchange.
 
     Args:
-        earlier: knows conversations whose history the provider holds, by the id in the store of their last answer.
+        seen: knows what the request may leave out.
     """
     try:
-        return _read(kept, earlier)
+        return _read(kept, seen)
     except Unreadable as error:
         return NotCaptured(error.reason)
 
 
-def _read(kept: RedactedExchange, earlier: Lookup) -> CapturedCall:
+def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
     translator = TRANSLATORS[kept.dialect]
     request, request_plain = read_json(kept.request)
     if not isinstance(request, dict) or not translator.is_request(request):
@@ -100,8 +111,9 @@ def _read(kept: RedactedExchange, earlier: Lookup) -> CapturedCall:
     principal = kept.credentials + (identity_of(request) if kept.identity is None else kept.identity)
     history = translator.history(request)
     ref = None if history is None else qualified(kept.tenant, history)
-    before = None if ref is None else earlier(ref)
-    form = translator.chat_form(request, answer, None if before is None else before.messages)
+    before = None if ref is None else seen.earlier(ref)
+    asked = seen.whole(kept.tenant, request) if kept.dialect is Dialect.RESPONSES else request
+    form = translator.chat_form(asked, answer, None if before is None else before.messages)
     original = None
     if kept.dialect is not Dialect.CHAT:
         original = request_text, answer_text

@@ -1,11 +1,13 @@
-"""Conversations whose beginning the provider holds: what was said before, as it was captured.
+"""Conversations of which the provider holds a part: what that is, as it was captured.
 
-A request of the Responses API may name the answer that it goes on from, and leave out all that came before. The policy
-cannot be asked that way, so the conversation is put together again from the calls that are in the store.
+A request of the Responses API may name the answer that it goes on from, or single items of earlier answers, and leave
+out what they say. The policy cannot be asked that way, so the conversation is put together again: from the calls that
+are in the store, and from the newest items, which are in memory.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ from slipstream.capture.place import Earlier, Place
 from slipstream.capture.redacted import RedactedExchange
 from slipstream.dialects.body import Unreadable, read_json
 from slipstream.dialects.form import Dialect
+from slipstream.dialects.responses.references import references, resolved
 from slipstream.dialects.translators import TRANSLATORS
-from slipstream.jsontext import from_json
+from slipstream.jsontext import from_json, to_json
 from slipstream.store.bodies import unpack
 from slipstream.store.histories import StoredCall
 from slipstream.tenants import qualified
@@ -25,19 +28,65 @@ _SIGNS = (b'"previous_response_id"', b'"conversation"')
 """Fields of a request that may name what came before."""
 
 
-class Histories:
-    """Earlier conversations, by the ids in the store of the answers that they end with."""
+class Items:
+    """Items of earlier answers, the newest, by the ids that the provider gave them.
 
-    def __init__(self, stored: Iterable[StoredCall] = ()) -> None:
+    Args:
+        limit: bytes of their JSON.
+    """
+
+    def __init__(self, limit: int = 32 * 1024**2) -> None:
+        self._left = limit
+        self._known: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
+
+    def add(self, tenant: str, answer: Mapping[str, Any]) -> None:
+        """Remember the items of an answer."""
+        for item in answer["output"]:
+            name = item.get("id") if isinstance(item, dict) else None
+            if not isinstance(name, str):
+                continue
+            ref, size = qualified(tenant, name), len(to_json(item))
+            before = self._known.pop(ref, None)
+            self._known[ref] = item, size
+            self._left += (0 if before is None else before[1]) - size
+        while self._left < 0:
+            self._left += self._known.popitem(last=False)[1][1]
+
+    def within(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with the items that it refers to, as far as they are known."""
+        names = references(request)
+        if not names:
+            return request
+        found = {name: self._known.get(qualified(tenant, name)) for name in names}
+        return resolved(request, {name: known[0] for name, known in found.items() if known is not None})
+
+
+class Histories:
+    """Earlier conversations, by the ids in the store of the answers that they end with.
+
+    Args:
+        items: of earlier answers.
+        stored: calls that a batch of exchanges goes on from.
+    """
+
+    def __init__(self, items: Items, stored: Iterable[StoredCall] = ()) -> None:
+        self._items = items
         self._known = {call.msg_id: _of_stored(call) for call in stored}
 
-    def get(self, msg_id: str) -> Earlier | None:
+    def earlier(self, msg_id: str) -> Earlier | None:
         """The conversation that ends with this answer; None where it was not seen."""
         return self._known.get(msg_id)
 
+    def whole(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with the items of earlier answers to which it only refers."""
+        return self._items.within(tenant, request)
+
     def add(self, call: CapturedCall, place: Place) -> None:
         """Remember a call, for those after it that are read before it is in the store."""
-        if call.dialect is Dialect.RESPONSES and call.msg_id is not None and call.original is not None:
+        if call.dialect is not Dialect.RESPONSES or call.original is None:
+            return
+        self._items.add(call.tenant, from_json(call.original[1])[0])
+        if call.msg_id is not None:
             said = _spoken(call.request["messages"], call.answer, from_json(call.original[0])[0])
             self._known[qualified(call.tenant, call.msg_id)] = Earlier(said, call.problem, place)
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, completes
-from slipstream.capture.histories import Histories, named_in, names_of
+from slipstream.capture.histories import Histories, Items, named_in, names_of
 from slipstream.capture.place import Place
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.capture.retries import Retries
@@ -94,8 +94,9 @@ class Recorder:
         self._rate = context.settings.capture.rate
         """Share of sessions that are stored, by hash of the session id: a session is kept whole or not at all."""
         self._unwritten: _Unwritten | None = None
-        self._histories = Histories()
-        """Of the batch that is read, as long as it is."""
+        self._items = Items()
+        self._histories = Histories(self._items)
+        """For the batch that is read."""
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
@@ -146,14 +147,14 @@ class Recorder:
             self._stages.wake(Stage.SCORER)
 
     async def _earlier(self, batches: Sequence[CaptureBatch]) -> Histories:
-        """What was said before in the conversations of these exchanges, where the provider holds it."""
+        """The conversations that these exchanges go on from, where the provider holds them."""
         suspects = [batch.packed for batch in batches if named_in(batch.packed)]
         if not suspects:
-            return Histories()
+            return Histories(self._items)
         names = await asyncio.to_thread(_names, suspects)
         async with self._database.read() as session:
             stored = await histories.stored_calls(session, names)
-        return await asyncio.to_thread(Histories, stored)
+        return await asyncio.to_thread(Histories, self._items, stored)
 
     def _read(self, owner: int, batches: list[CaptureBatch]) -> _Unwritten:
         if not batches[0].tries:
@@ -187,7 +188,7 @@ class Recorder:
         for problem in kept.problems:
             self._metrics.header_problems.labels(problem).inc()
         try:
-            call = read_call(kept, self._histories.get)
+            call = read_call(kept, self._histories)
             if not isinstance(call, NotCaptured):
                 return self._placed(call)
             reason: str = call.reason
@@ -202,7 +203,7 @@ class Recorder:
             self._metrics.not_captured.labels("retry").inc()
             return None
         # every call is placed, kept or not: the next one of its conversation must find its way
-        place = self._conversations.place(call, None if call.history is None else self._histories.get(call.history))
+        place = self._conversations.place(call, None if call.history is None else self._histories.earlier(call.history))
         self._histories.add(call, place)
         if self._rate < 1 and hash_fraction(place.session_id, "capture") >= self._rate:
             self._metrics.not_captured.labels("rate").inc()

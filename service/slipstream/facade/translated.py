@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.form import Translator, Unsayable
+from slipstream.dialects.responses.references import answer_of, references, resolved
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import LONG_BODY, Chat, Whole
 from slipstream.jsontext import to_json
 from slipstream.trajectory import Message
 
-Earlier = Callable[[str], Awaitable[Sequence[Message] | None]]
-"""The messages up to an answer, by its id; None where they are not known."""
+
+class Before(NamedTuple):
+    """A conversation with the policy up to one of its answers.
+
+    Attributes:
+        messages: the answer's included; without the instructions, which hold for one call.
+        completion: that answer.
+    """
+
+    messages: Sequence[Message]
+    completion: Mapping[str, Any]
+
+
+Earlier = Callable[[str], Awaitable[Before | None]]
+"""Finds a conversation by the id of the answer; None where it is not known."""
 
 
 async def unknown(name: str) -> None:
@@ -65,7 +79,11 @@ class TranslatedChat:
             self.instructed = bool(asked.get("instructions"))
             name = self._translator.history(asked)
             before = None if name is None else await self._earlier(name)
-            self._chat = await asyncio.to_thread(self._translated, before) if long else self._translated(before)
+            said = None if before is None else before.messages
+            whole = resolved(asked, {item: found for item in references(asked) if (found := await self._item(item))})
+            self._chat = (
+                await asyncio.to_thread(self._translated, whole, said) if long else self._translated(whole, said)
+            )
         return await self._inner.request(self._chat)
 
     def tried_again(self) -> None:
@@ -100,13 +118,19 @@ class TranslatedChat:
             return replace(answer, headers=[(b"content-type", b"text/event-stream"), *headers], body=body)
         return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=to_json(given))
 
-    def _translated(self, before: Sequence[Message] | None) -> bytes:
-        if not self._translator.is_request(self._asked):
+    async def _item(self, name: str) -> Mapping[str, Any] | None:
+        """An item of one of the policy's answers; None where it is not known."""
+        before = await self._earlier(answer_of(name))
+        output = [] if before is None else self._translator.answer(before.completion, {})["output"]
+        return next((item for item in output if item["id"] == name), None)
+
+    def _translated(self, asked: Mapping[str, Any], before: Sequence[Message] | None) -> bytes:
+        if not self._translator.is_request(asked):
             raise RequestError(
                 "the body: expected a request with the messages of a conversation", code="invalid_request"
             )
         try:
-            chat = self._translator.chat_request(self._asked, before)
+            chat = self._translator.chat_request(asked, before)
         except Unsayable as error:
             why = _WHY[error.problem]
             text = f"{error.at}: the policy cannot be asked this ({error.problem}): {why}"

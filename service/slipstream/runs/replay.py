@@ -18,7 +18,7 @@ from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chat import Chat
 from slipstream.facade.chats import Chats
-from slipstream.facade.translated import TranslatedChat
+from slipstream.facade.translated import Before, TranslatedChat
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
@@ -30,7 +30,7 @@ from slipstream.store.bodies import unpack
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
-from slipstream.trajectory import Message, answer_message
+from slipstream.trajectory import answer_message
 
 _log = structlog.get_logger(__name__)
 
@@ -250,14 +250,14 @@ class Replays:
         translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._earlier, run_pk))
         return translated, lambda: translated.instructed
 
-    async def _earlier(self, run_pk: int, msg_id: str) -> Sequence[Message] | None:
+    async def _earlier(self, run_pk: int, msg_id: str) -> Before | None:
         """The conversation up to an answer of this run."""
         async with self._database.read() as session:
             made = await replays.made_call(session, run_pk, msg_id)
         if made is None:
             return None
-        messages = unpack(made.request)["messages"][1 if made.instructed else 0 :]
-        return [*messages, answer_message(unpack(made.answer))]
+        messages, completion = unpack(made.request)["messages"], unpack(made.answer)
+        return Before([*messages[1 if made.instructed else 0 :], answer_message(completion)], completion)
 
     async def _keep(self, call: Call, made: NewCall) -> None:
         """Keep an answer as one of this run's.

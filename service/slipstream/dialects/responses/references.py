@@ -33,3 +33,9 @@ def _referred(item: Any) -> str | None:
         return None
     name = item.get("id")
     return name if isinstance(name, str) else None
+
+
+def answer_of(item: str) -> str:
+    """The id of the policy's answer that an item is of, by the ids that `answer.response_of` gives items."""
+    kind, _, name = item.partition("_")
+    return name if kind in ("msg", "rs") else name.rpartition("_")[0]
