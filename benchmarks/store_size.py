@@ -47,6 +47,7 @@ from slipstream.sidecar import Sidecar
 from slipstream.store import commits, ready_groups, runs
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
+from slipstream.store.segments import NewRequest
 from slipstream.store.states import CommitState
 
 _BYTES_A_CALL = 800
@@ -83,7 +84,7 @@ def _new_calls(rng: random.Random) -> list[NewCall]:
         NewCall(
             session_id=session_id,
             task_id=name,
-            request=REQUEST,
+            request=NewRequest(REQUEST),
             answer=ANSWER,
             msg_id=f"chatcmpl-{rng.getrandbits(128):032x}",
             latency=0.5,

@@ -30,7 +30,18 @@ from slipstream.store.database import Database
 MARKER = "3f2c77-otter"
 SESSION = "session-3f2c77-otter"
 
-TABLES = ("tasks", "calls", "groups", "runs", "run_calls", "feedback", "feedback_targets", "marks", "captured")
+TABLES = (
+    "tasks",
+    "calls",
+    "segments",
+    "groups",
+    "runs",
+    "run_calls",
+    "feedback",
+    "feedback_targets",
+    "marks",
+    "captured",
+)
 
 
 async def conversation(loop: Loop, session: str = SESSION, task_id: str = "t", said: str = MARKER) -> dict[str, Any]:
@@ -107,6 +118,35 @@ async def test_everything_about_a_session_is_deleted_and_others_stay(run_loop: R
         assert comments == [], "without its words"
         assert (await loop.commit())["experiences"] == 2, "the other session's"
         assert MARKER not in str(loop.explorer.committed)
+
+
+@ON_BOTH_STORES
+async def test_a_conversation_of_many_turns_is_deleted_and_its_branch_in_another_session_stays(
+    run_loop: RunLoop, store_url: str, tmp_path: Path
+) -> None:
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        messages = [{"role": "system", "content": "be brief"}] * 2 + [{"role": "user", "content": "hello"}]
+        for turn in range(4):
+            answer = await loop.chat(list(messages))
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": f"I am {MARKER}, {turn}"}]
+        branch = await loop.chat([*messages[:4], {"role": "user", "content": "I am somebody"}])
+        call = await until(lambda: _call(loop, branch["id"]))
+        first = await _call(loop, "prod-0")
+        assert first is not None
+        assert call["session_id"] != first["session_id"], "it was continued before"
+        assert (await counts(store_url))["segments"] == 5
+        assert (await erased(loop, session_id=first["session_id"]))["deleted"]["calls"] == 4
+        assert (await counts(store_url))["segments"] == 2, "the beginning is the branch's too"
+        assert (await _call(loop, branch["id"]) or {})["request"] == call["request"]
+        assert call["request"]["messages"][:3] == messages[:3]
+        assert not holds(tmp_path, MARKER)
+        await erased(loop, session_id=call["session_id"])
+        assert (await counts(store_url))["segments"] == 0
+
+
+async def _call(loop: Loop, msg_id: str) -> dict[str, Any] | None:
+    answer = await loop.client.get(f"/calls/{msg_id}")
+    return answer.json() if answer.status_code == 200 else None
 
 
 @pytest.mark.slow

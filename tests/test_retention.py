@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
+from slipstream.store import read_models
 from slipstream.store.database import Database
 
 
@@ -117,6 +118,35 @@ async def test_no_byte_of_what_is_past_its_retention_is_left_in_the_files(run_lo
         assert not holds(tmp_path, sign)
     assert holds(tmp_path, "I am somebody 19")
     assert await _count(database, "calls") == 20
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_later_tasks_repeat_stays_until_the_last_of_them_is_due(
+    run_loop: RunLoop, store_url: str, tmp_path: Path
+) -> None:
+    marker = "3f2c77-otter"
+    messages = [{"role": "system", "content": ""}] * 2 + [{"role": "user", "content": f"I am {marker}"}]
+    async with run_loop(selection={"explicit_mark": {}}) as loop:
+        for task_id in ("t0", "t1", "t2"):
+            answer = await loop.chat(list(messages), {"x-slipstream-task-id": task_id})
+            await until(lambda: loop.task(task_id))  # noqa: B023 - it is called here
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": f"and after {task_id}?"}]
+    database = Database(store_url)
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=86400.0, audit_retention=365 * 86400.0, clock=time.time
+    )
+    for due, left in (("t0", 3), ("t2", 2), ("t1", 0)):
+        async with database.write() as session:
+            await session.execute(text("UPDATE tasks SET updated_at = 1.0 WHERE id = :due"), {"due": due})
+        while await retention.step():
+            pass
+        assert await _count(database, "segments") == left
+        if left:
+            async with database.read() as session:
+                [call] = (await read_models.tasks(session, ["t1"]))["t1"].calls
+            assert list(call.messages) == messages[:5]
+    assert not holds(tmp_path, marker)
     await database.close()
 
 

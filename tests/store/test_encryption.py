@@ -36,6 +36,7 @@ QUOTING = {
     "captured": ("packed",),
     "tasks": ("meta",),
     "calls": ("request", "answer"),
+    "segments": ("body",),
     "runs": ("request", "answer", "breakdown", "reason", "ending"),
     "run_calls": ("request", "answer"),
     "feedback": ("comment", "source"),
@@ -72,6 +73,8 @@ async def test_nothing_that_quotes_a_user_is_stored_in_clear(run_loop: RunLoop, 
     async with run_loop(store=_store(store_url, KEY)) as loop:
         await _conversation(loop, "t")
         await until(lambda: loop.ready(1))
+        await loop.chat([{"role": "user", "content": f"I am {MARKER}"}] * 3)
+        await until(lambda: loop.ready(2))
         task = await loop.task("t")
         assert task is not None
         assert task["metadata"] == {"name": MARKER, "reference": MARKER}, "it is read as it was written"

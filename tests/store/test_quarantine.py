@@ -13,6 +13,7 @@ from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.runs import Answered
+from slipstream.store.segments import whole
 from slipstream.store.states import GroupState, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -71,7 +72,7 @@ class Life:
 async def life(store_url: str) -> AsyncIterator[Life]:
     database = Database(store_url)
     await database.open()
-    call = NewCall("s", "t", pack({}), pack({}), None, 1.0, NOW, True, False, frozenset(), {})
+    call = NewCall("s", "t", whole(b"{}"), pack({}), None, 1.0, NOW, True, False, frozenset(), {})
     async with database.write() as session:
         await add_calls(session, [call], NOW)
     made = Life(database)

@@ -10,6 +10,7 @@ import contextlib
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
@@ -58,10 +59,27 @@ async def test_a_store_of_before_opens_with_all_that_it_holds(run_loop: RunLoop)
         liked = (await loop.client.get("/calls/prod-3")).json()
         assert liked["task_id"] in {each["task_id"] for each in tasks}
 
+        # A conversation of then goes on: what was stored whole reads as it did, and so does what comes now.
+        said = await _asked(loop, "prod-4")
+        assert [message["role"] for message in said] == ["user", "assistant", "user"]
+        for more in (1, 2):
+            said = [*said, {"role": "user", "content": f"more {more}"}]
+            answer = await loop.chat(said)
+            await until(lambda: _is_newest(loop, answer["id"], said))  # noqa: B023 - it is called here
+
         # What waited then goes on: feedback finds its task, and the group that was ready is trained on.
         await loop.chat("at last", headers={"x-slipstream-task-id": "not-yet"})
         await until(lambda: _all_matched(loop), 20)
         await until(lambda: _delivered(loop, "task-open"), 20)
+
+
+async def _asked(loop: Loop, msg_id: str) -> Any:
+    """The messages of the newest call whose answer has this id: the production model counts anew."""
+    return (await loop.client.get(f"/calls/{msg_id}")).json()["request"]["messages"]
+
+
+async def _is_newest(loop: Loop, msg_id: str, messages: Any) -> bool:
+    return bool(await _asked(loop, msg_id) == messages)
 
 
 async def _all_matched(loop: Loop) -> bool:

@@ -9,12 +9,14 @@ import pytest
 from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
+from slipstream.jsontext import to_json
 from slipstream.selection import Decision
 from slipstream.store import feedback, tasks
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.segments import whole
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 
@@ -34,9 +36,9 @@ async def database(store_url: str) -> AsyncIterator[Database]:
 
 def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:
     given: dict[str, Any] = {
-        "session_id": "s", "task_id": task_id, "request": pack({"of": msg_id}), "answer": pack({"id": msg_id}),
-        "msg_id": msg_id, "latency": 1.0, "started_at": NOW, "completes": True, "marked": False,
-        "labels": frozenset(), "metadata": {},
+        "session_id": "s", "task_id": task_id, "request": whole(to_json({"of": msg_id})),
+        "answer": pack({"id": msg_id}), "msg_id": msg_id, "latency": 1.0, "started_at": NOW, "completes": True,
+        "marked": False, "labels": frozenset(), "metadata": {},
     }  # fmt: skip
     return NewCall(**given | fields)
 

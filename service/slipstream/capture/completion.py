@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import xxhash
 
 from slipstream.capture.place import Earlier
+from slipstream.capture.prefixes import Messages, messages_of
 from slipstream.capture.redacted import RedactedExchange, identity_of
 from slipstream.dialects.body import NotCaptured, Unreadable, read_json
 from slipstream.dialects.form import Dialect, Problem
@@ -46,6 +47,8 @@ class CapturedCall(NamedTuple):
         problem: the reason why the policy cannot be asked this.
         history: the id in the store of the answer that this call goes on from, where the provider holds what was said
             before.
+        messages: the text of the request's messages, one by one.
+        original_messages: that of the original request's.
     """
 
     request: dict[str, Any]
@@ -67,6 +70,8 @@ class CapturedCall(NamedTuple):
     original: tuple[bytes, bytes] | None = None
     problem: Problem | None = None
     history: str | None = None
+    messages: Messages | None = None
+    original_messages: Messages | None = None
 
 
 class Seen(Protocol):
@@ -114,9 +119,14 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
     before = None if ref is None else seen.earlier(ref)
     asked = seen.whole(kept.tenant, request) if kept.dialect is Dialect.RESPONSES else request
     form = translator.chat_form(asked, answer, None if before is None else before.messages)
-    original = None
+    owner = kept.credentials + (kept.session_id or "").encode("utf-8", "surrogatepass")
+    original = original_messages = None
     if kept.dialect is not Dialect.CHAT:
         original = request_text, answer_text
+        listed = request.get(kept.dialect.messages_field)
+        original_messages = messages_of(
+            request_text, kept.dialect.messages_field, listed, b"%b %b" % (kept.dialect.encode(), owner)
+        )
         request_text, answer_text = to_json(form.request), to_json(form.answer)
     return CapturedCall(
         request=form.request,
@@ -138,6 +148,8 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
         original=original,
         problem=form.problem if before is None else before.problem or form.problem,
         history=ref,
+        messages=messages_of(request_text, "messages", form.request["messages"], owner),
+        original_messages=original_messages,
     )
 
 

@@ -112,8 +112,8 @@ def names_of(exchanges: Iterable[RedactedExchange]) -> set[str]:
 
 
 def _of_stored(call: StoredCall) -> Earlier:
-    messages = unpack(call.request)["messages"]
-    said = _spoken(messages, unpack(call.answer), unpack(call.original_request))
+    messages = call.request.read()["messages"]
+    said = _spoken(messages, unpack(call.answer), call.original_request.read())
     return Earlier(said, call.problem, Place(call.session_id, call.task_id))
 
 

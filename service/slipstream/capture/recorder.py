@@ -16,6 +16,7 @@ from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, completes
 from slipstream.capture.histories import Histories, Items, named_in, names_of
 from slipstream.capture.place import Place
+from slipstream.capture.prefixes import Prefixes
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
@@ -27,6 +28,7 @@ from slipstream.store import captured, histories, quarantine, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.segments import NewRequest
 from slipstream.tenants import name_of, qualified
 from slipstream.trajectory import Call, Task
 
@@ -97,6 +99,12 @@ class Recorder:
         self._items = Items()
         self._histories = Histories(self._items)
         """For the batch that is read."""
+        self._remembered = context.settings.capture.chains
+        self._prefixes = Prefixes(self._remembered)
+
+    def registered(self) -> None:
+        """From here on it writes in the name of a registration: what it knows of the store may be of another store."""
+        self._prefixes = Prefixes(self._remembered)
 
     async def step(self) -> bool:
         """Store a batch where it is this stage's turn. Returns True when more is waiting."""
@@ -135,6 +143,7 @@ class Recorder:
                 if read.calls:
                     added = await add_calls(session, read.calls, self._clock())
         self._unwritten = None
+        self._prefixes.stored(added.segments)
         if read.rest is None:
             self._backlog.taken(owner, read.batches)
         else:
@@ -224,7 +233,7 @@ class Recorder:
             session_id=place.session_id,
             task_id=place.task_id,
             new_task=place.new_task,
-            request=pack(call.request_text),
+            request=self._prefixes.stored_form(call.request_text, call.messages),
             answer=pack(call.answer_text),
             msg_id=None if call.msg_id is None else qualified(call.tenant, call.msg_id),
             latency=call.latency,
@@ -236,8 +245,14 @@ class Recorder:
             decision=decision,
             dialect=call.dialect,
             problem=call.problem,
-            original=None if call.original is None else (pack(call.original[0]), pack(call.original[1])),
+            original=self._original(call),
         )
+
+    def _original(self, call: CapturedCall) -> tuple[NewRequest, bytes] | None:
+        if call.original is None:
+            return None
+        request, answer = call.original
+        return self._prefixes.stored_form(request, call.original_messages), pack(answer)
 
 
 def _names(packed: Sequence[bytes]) -> set[str]:

@@ -66,6 +66,7 @@ class Capture:
     async def registered(self, sidecar: int) -> None:
         """From here on it writes in the name of this sidecar."""
         await self._backlog.open(self._context.database, sidecar)
+        self.recorder.registered()
 
     def adopted(self) -> None:
         """Some of what another sidecar captured is to be read here, or may be."""

@@ -36,6 +36,11 @@ class Dialect(StrEnum):
     RESPONSES = "responses"
     MESSAGES = "messages"
 
+    @property
+    def messages_field(self) -> str:
+        """The field of a request that has the conversation."""
+        return "input" if self is Dialect.RESPONSES else "messages"
+
 
 _ENDS = {"/chat/completions": Dialect.CHAT, "/responses": Dialect.RESPONSES, "/messages": Dialect.MESSAGES}
 

@@ -23,7 +23,7 @@ from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
 from slipstream.stages.context import Context, Stage
 from slipstream.store import runs, sidecars
-from slipstream.store.bodies import pack, unpack
+from slipstream.store.bodies import pack
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
 
 _log = structlog.get_logger(__name__)
@@ -190,7 +190,7 @@ class ShadowCaller:
             started = time.monotonic()
             version = self._watch.version
             try:
-                captured = await _aside(len(run.request), lambda: unpack(run.request))
+                captured = await _aside(run.request.size, run.request.read)
                 request = await self._explorer.request_for(captured)
                 answer = await self._explorer.chat(request)
             except ExplorerRefused as error:
@@ -210,7 +210,7 @@ class ShadowCaller:
             self._budget.used(answer)
             latency = time.monotonic() - started
             try:
-                packed = await _aside(len(run.request), lambda: self._packed(request, answer))
+                packed = await _aside(run.request.size, lambda: self._packed(request, answer))
             except RedactionFailed as error:
                 return self._fail(run, str(error))
             return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, self._grace)

@@ -22,7 +22,6 @@ from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import Replays, base_path
 from slipstream.stages.context import RUNNERS, Context
 from slipstream.store import sidecars, webhook
-from slipstream.store.bodies import unpack
 from slipstream.store.webhook import ClaimedReplay
 from slipstream.tenants import DEFAULT, split
 from slipstream.webhooks.answers import whole
@@ -236,7 +235,7 @@ def _body(run: ClaimedReplay, base_url: str) -> bytes:
             **({} if tenant == DEFAULT else {"tenant": tenant}),
             "run_id": run.run_id,
             "base_url": base_url + base_path(run.task_id, run.run_id),
-            "input": _input(unpack(run.request)),
+            "input": _input(run.request.read()),
             "metadata": run.metadata,
             "labels": run.labels,
         }

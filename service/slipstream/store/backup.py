@@ -92,7 +92,10 @@ def tables_of(connection: Connection) -> Sequence[Table]:
 
 
 async def _copy(connection: AsyncConnection, table: Table, writer: TableWriter) -> None:
-    rows = await connection.stream(select(table), execution_options={"yield_per": _AT_ONCE})
+    query = select(table)
+    if any(key.column.table is table for key in table.foreign_keys):  # a row behind the one that it refers to
+        query = query.order_by(*table.primary_key)
+    rows = await connection.stream(query, execution_options={"yield_per": _AT_ONCE})
     async for some in rows.partitions():
         writer.write([tuple(row) for row in some])
 

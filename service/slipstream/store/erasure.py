@@ -23,6 +23,7 @@ from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
 from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.store.tasks import delete_tasks
 from slipstream.tenants import name_of
 
 Kind = Literal["session_id", "task_id"]
@@ -145,7 +146,7 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["marks"] = await _done(session, marks)
     facade = delete(FacadeGroupRow).where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), ~clients)
     counts["facade_groups"] = await _done(session, facade)
-    counts["tasks"] = await _done(session, delete(TaskRow).where(TaskRow.id.in_(tasks)))
+    counts["tasks"] = await delete_tasks(session, tasks)
     row.pending = pending > 0
     return Erased(counts, pending, lost)
 

@@ -9,7 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.dialects.form import Problem
+from slipstream.store import segments
 from slipstream.store.msg_ids import newest_call
+from slipstream.store.segments import StoredRequest
 from slipstream.store.tables.capture import CallRow, TaskRow
 
 
@@ -19,9 +21,9 @@ class StoredCall(NamedTuple):
     msg_id: str
     session_id: str
     task_id: str
-    request: bytes
+    request: StoredRequest
     answer: bytes
-    original_request: bytes
+    original_request: StoredRequest
     problem: Problem | None
 
 
@@ -33,14 +35,14 @@ async def stored_calls(session: AsyncSession, msg_ids: Collection[str]) -> list[
         if pk is None:
             continue
         query = select(
-            TaskRow.session_id, CallRow.task_id, CallRow.request, CallRow.answer, CallRow.original_request,
-            CallRow.problem,
+            TaskRow.session_id, CallRow.task_id, CallRow.request, CallRow.segment_id, CallRow.answer,
+            CallRow.original_request, CallRow.original_segment_id, CallRow.problem,
         )  # fmt: skip
         query = query.join(TaskRow, TaskRow.id == CallRow.task_id)
         row = (await session.execute(query.where(CallRow.id == pk))).first()
-        if row is None:
+        if row is None or row.original_request is None:
             continue
-        session_id, task_id, request, answer, original, problem = row
-        if original is not None:
-            found.append(StoredCall(msg_id, session_id, task_id, request, answer, original, problem))
+        packed = [(row.request, row.segment_id), (row.original_request, row.original_segment_id)]
+        request, original = await segments.stored(session, packed)
+        found.append(StoredCall(msg_id, row.session_id, row.task_id, request, row.answer, original, row.problem))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Table, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -42,6 +42,20 @@ async def go_on(connection: AsyncConnection, tables: Iterable[Table], numbers: M
                 await connection.execute(
                     text("SELECT setval(CAST(:name AS regclass), :last)"), {"name": sequence, "last": last}
                 )
+
+
+async def take(connection: AsyncConnection, table: Table, count: int) -> Sequence[int]:
+    """Return numbers for new rows of a table whose numbers are never given again, in a transaction that writes alone
+    and inserts the rows. Those that it does not use may be given again."""
+    if not count:
+        return ()
+    if connection.dialect.name == "sqlite":  # which counts a row that is inserted with a number
+        last = text("SELECT seq FROM sqlite_sequence WHERE name = :table")
+        first = 1 + (await connection.scalar(last, {"table": table.name}) or 0)
+        return range(first, first + count)
+    sequence = await _sequence(connection, table)
+    numbers = text("SELECT nextval(CAST(:name AS regclass)) FROM generate_series(1, :count)")
+    return (await connection.scalars(numbers, {"name": sequence, "count": count})).all()
 
 
 async def _sequence(connection: AsyncConnection, table: Table) -> str | None:

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import feedback_views
+from slipstream.store import feedback_views, segments
 from slipstream.store.bodies import unpack
+from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
@@ -37,7 +38,9 @@ async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, T
     query = select(CallRow).where(CallRow.task_id.in_(task_ids)).order_by(CallRow.task_id, CallRow.position)
     rows = (await session.scalars(query)).all()
     calls: dict[str, list[Call]] = {}
-    for row, call in zip(rows, await asyncio.to_thread(lambda: list(map(_production_call, rows))), strict=True):
+    requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
+    made = await asyncio.to_thread(lambda: list(map(_production_call, rows, requests)))
+    for row, call in zip(rows, made, strict=True):
         calls.setdefault(row.task_id, []).append(call)
     found = await session.scalars(select(TaskRow).where(TaskRow.id.in_(task_ids)))
     return {
@@ -118,11 +121,11 @@ def _policy_call(row: RunRow | RunCallRow, requests: dict[bytes, dict[str, Any]]
     )
 
 
-def _production_call(row: CallRow) -> Call:
+def _production_call(row: CallRow, request: StoredRequest) -> Call:
     return Call(
         task_id=name_of(row.task_id),
         position=row.position,
-        request=unpack(row.request),
+        request=request.read(),
         answer=unpack(row.answer),
         msg_id=None if row.msg_id is None else name_of(row.msg_id),
         latency=row.latency,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
-from slipstream.store import erasure, feedback
+from slipstream.store import erasure, feedback, segments
 from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.segments import NewRequest, Segment
 from slipstream.store.states import MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
@@ -23,7 +24,7 @@ from slipstream.tenants import tenant_of
 
 
 class NewCall(NamedTuple):
-    """A captured call with its place, ready to be stored: redacted, complete, and its bodies packed.
+    """A captured call with its place, ready to be stored: redacted, complete, and its answers packed.
 
     Attributes:
         session_id, task_id, msg_id: as they are in the store, with the tenant.
@@ -31,12 +32,12 @@ class NewCall(NamedTuple):
         decision: on the task as it is with this first call; None where it is left to be made.
         dialect: in which the agent asked.
         problem: the reason why the policy cannot be asked this.
-        original: the request and the answer as they came, packed; None where that is the chat form.
+        original: the request and the answer as they came; None where that is the chat form.
     """
 
     session_id: str
     task_id: str
-    request: bytes
+    request: NewRequest
     answer: bytes
     msg_id: str | None
     latency: float
@@ -49,7 +50,7 @@ class NewCall(NamedTuple):
     decision: Decision | None = None
     dialect: Dialect = Dialect.CHAT
     problem: str | None = None
-    original: tuple[bytes, bytes] | None = None
+    original: tuple[NewRequest, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,12 @@ class Added:
     Attributes:
         undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
         rescore: runs are to be scored again, because of feedback that had waited for these calls.
+        segments: the segments that were stored, with their ids; they are there once this is committed.
     """
 
     undecided: bool
     rescore: bool
+    segments: Mapping[Segment, int] = field(default_factory=dict)
 
 
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
@@ -80,14 +83,18 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     waits = select(exists().where(*_waiting(now)), *feedback.may_wait(first_end))
     some_marks, *some_feedback = (await session.execute(waits)).one()
     marks = await _waiting_marks(session, calls, now) if some_marks else {}
+    originals = [call.original[0] for call in calls if call.original is not None]
+    kept = await segments.add(session, [*(call.request for call in calls), *originals])
+    of_originals = iter(kept.columns[len(calls) :])
     rows = []
-    for call in calls:
+    for call, columns in zip(calls, kept.columns, strict=False):  # followed by those of the originals
         task = pending.get(call.task_id)
         if task is None:
             task = pending[call.task_id] = PendingTask(call.session_id, calls=0, stored=False)
         elif not task.calls:
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
-        rows.append(_call_row(call, task.calls))
+        original = (None, None) if call.original is None else next(of_originals)
+        rows.append(_call_row(call, task.calls, columns, original))
         task.calls += 1
         task.state = move(task.state, TaskState.COMPLETE if call.completes else TaskState.OPEN)
         note(task, call.marked, call.labels, call.metadata)
@@ -106,14 +113,17 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         rows, rescore = await _match_feedback(session, calls, rows, refs, awaited, now)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
     undecided = any(task.state == TaskState.COMPLETE and not task.decided for task in pending.values())
-    return Added(undecided, rescore)
+    return Added(undecided, rescore, kept.numbers)
 
 
 _TASK_COLUMNS = ("id", "session_id", "tenant", "state", "revision", "marked", "labels", "meta", "decided", "selected",
                  "reason", "created_at", "updated_at")  # fmt: skip
 _CHANGING = ("session_id", "state", "revision", "marked", "labels", "meta", "decided", "updated_at")
 _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at", "dialect", "problem",
-                 "original_request", "original_answer")  # fmt: skip
+                 "original_request", "original_answer", "segment_id", "original_segment_id")  # fmt: skip
+
+_Columns = tuple[bytes | None, int | None]
+"""A request as it is kept: of the call and of its last segment."""
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -197,10 +207,11 @@ def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
     return MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
 
 
-def _call_row(call: NewCall, position: int) -> tuple[Any, ...]:
-    packed = call.original or (None, None)
+def _call_row(call: NewCall, position: int, request: _Columns, original: _Columns) -> tuple[Any, ...]:
     place = call.task_id, position, call.msg_id
-    return (*place, call.request, call.answer, call.latency, call.started_at, call.dialect, call.problem, *packed)
+    about = call.latency, call.started_at, call.dialect, call.problem
+    originals = original[0], None if call.original is None else call.original[1]
+    return (*place, request[0], call.answer, *about, *originals, request[1], original[1])
 
 
 def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from sqlalchemy import ColumnElement, exists, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import to_json
-from slipstream.store import feedback, quarantine
+from slipstream.store import feedback, quarantine, segments
 from slipstream.store.bulk import update_rows
 from slipstream.store.group_ends import end_groups
+from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -24,7 +26,7 @@ _log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
     """A run that is to be sent to the Explorer: its row, the sidecar that took it, and the captured request that it
-    repeats, packed."""
+    repeats."""
 
     pk: int
     owner: int
@@ -32,7 +34,7 @@ class ClaimedRun:
     run_id: int
     attempts: int
     task_id: str
-    request: bytes
+    request: StoredRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
     deaths = await quarantine.pending_suspect(session, owner, now)
     query = (
         select(
-            RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.request
+            RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id,
+            CallRow.request, CallRow.segment_id,
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(CallRow, CallRow.id == GroupRow.call_id)
@@ -103,8 +106,10 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
         .with_for_update(of=RunRow, skip_locked=True)
-    )
-    claimed = [ClaimedRun(*row) for row in await session.execute(query)]
+    )  # fmt: skip
+    rows: list[Any] = list(await session.execute(query))
+    requests = await segments.stored(session, [row[-2:] for row in rows])
+    claimed = [ClaimedRun(*(*row[:-2], request)) for row, request in zip(rows, requests, strict=True)]
     sent = move(RunState.PENDING, RunState.RUNNING)
     taken = [(sent, owner, 1 + deaths.get(run.pk, 0), now, run.pk) for run in claimed]
     await update_rows(session, RunRow, ("state", "owner", "tries", "updated_at"), taken)

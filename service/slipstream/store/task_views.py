@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.jsontext import from_json
-from slipstream.store import replays
+from slipstream.store import replays, segments
 from slipstream.store.bodies import unpack, unpacked_text
 from slipstream.store.feedback import policy_run
 from slipstream.store.msg_ids import newest_call
@@ -73,8 +73,7 @@ async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[s
         "groups": [await _group(session, group, bodies if content else None) for group in groups],
     }
     if content:
-        request = bodies.requests.get(calls[-1].id, {}) if calls else {}
-        view |= {"metadata": task.meta, "conversation": request.get("messages", [])}
+        view |= {"metadata": task.meta, "conversation": bodies.request.get("messages", [])}
         for shown, call in zip(view["calls"], calls, strict=True):
             shown["answer"] = bodies.message(bodies.answers, call.id)
     return view
@@ -94,10 +93,13 @@ async def answer_view(session: AsyncSession, ref: str, *, content: bool) -> dict
     view |= {"dialect": call.dialect, "problem": call.problem}
     if not content:
         return view
-    original = None
+    packed = [(call.request, call.segment_id), (call.original_request, call.original_segment_id)]
+    request, original = await segments.stored(session, packed)
+    view |= {"request": await asyncio.to_thread(request.read), **await _read(answer=call.answer), "original": None}
     if call.original_request is not None:
-        original = await _exchange(call.original_request, call.original_answer)
-    return {**view, **await _exchange(call.request, call.answer), "original": original}
+        asked = await asyncio.to_thread(original.read)
+        view["original"] = {"request": asked, **await _read(answer=call.original_answer)}
+    return view
 
 
 async def _policy_answer(session: AsyncSession, run: RunRow, msg_id: str, *, content: bool) -> dict[str, Any]:
@@ -113,7 +115,8 @@ async def _policy_answer(session: AsyncSession, run: RunRow, msg_id: str, *, con
         "latency": (replayed or run).latency, "started_at": None if replayed is None else replayed.started_at,
         "run": of_run if content else _without_quotes(of_run),
     }  # fmt: skip
-    return {**view, **await _exchange((replayed or run).request, (replayed or run).answer)} if content else view
+    said = replayed or run
+    return {**view, **await _read(request=said.request, answer=said.answer)} if content else view
 
 
 async def _where(session: AsyncSession, task_id: str) -> dict[str, Any]:
@@ -121,8 +124,7 @@ async def _where(session: AsyncSession, task_id: str) -> dict[str, Any]:
     return {"task_id": name_of(task.id), "session_id": name_of(task.session_id), "tenant": task.tenant}
 
 
-async def _exchange(request: bytes | None, answer: bytes | None) -> dict[str, Any]:
-    bodies = {"request": request, "answer": answer}
+async def _read(**bodies: bytes | None) -> dict[str, Any]:
     return {name: body and await asyncio.to_thread(unpack, body) for name, body in bodies.items()}
 
 
@@ -164,9 +166,9 @@ def _without_quotes(run: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """Bodies of a task by the rows that have them."""
+    """Bodies of a task: the last call's request, and all answers by the rows that have them."""
 
-    requests: dict[int, dict[str, Any]]
+    request: dict[str, Any]
     answers: dict[int, dict[str, Any]]
     shadow: dict[int, dict[str, Any]]
     replayed: dict[int, dict[str, Any]]
@@ -188,7 +190,7 @@ async def _bodies(session: AsyncSession, ref: str) -> _Bodies:
     replayed = select(RunCallRow.id).where(RunCallRow.run_pk.in_(runs))
     reader = _Reader(session)
     return _Bodies(
-        requests=await reader.read(CallRow.request, calls.limit(1)),
+        request=await reader.read_request(ref),
         answers=await reader.read(CallRow.answer, calls),
         shadow=await reader.read(RunRow.answer, runs.where(RunRow.answer.is_not(None)).order_by(RunRow.id.desc())),
         replayed=await reader.read(RunCallRow.answer, replayed.order_by(RunCallRow.id.desc())),
@@ -201,6 +203,18 @@ class _Reader:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
         self._packed = self._left = _MOST_BYTES
+
+    async def read_request(self, task_id: str) -> dict[str, Any]:
+        """The request of a task's last call; {} if there is none, or no room for it."""
+        query = select(CallRow.request, CallRow.segment_id).where(CallRow.task_id == task_id)
+        last: list[Any] = list(await self._session.execute(query.order_by(CallRow.position.desc()).limit(1)))
+        for request in await segments.stored(self._session, last):
+            self._packed -= request.size
+            if self._packed >= 0:
+                text = await asyncio.to_thread(request.text)
+                self._left -= len(text)
+                return dict((await asyncio.to_thread(from_json, text))[0])
+        return {}
 
     async def read(
         self, column: InstrumentedAttribute[bytes] | InstrumentedAttribute[bytes | None], rows: Select[Any]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
-from slipstream.store import feedback, quarantine
+from slipstream.store import feedback, quarantine, segments
 from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
@@ -172,8 +172,18 @@ async def delete_older(session: AsyncSession, before: float, limit: int) -> tupl
     ids = (await session.scalars(due)).all()
     undelivered = select(func.count()).where(GroupRow.task_id.in_(ids), GroupRow.state.in_(UNDELIVERED_GROUPS))
     expired = await session.scalar(undelivered) or 0
-    await session.execute(delete(TaskRow).where(TaskRow.id.in_(ids)))
+    await delete_tasks(session, ids)
     return len(ids), expired
+
+
+async def delete_tasks(session: AsyncSession, tasks: Select[Any] | Sequence[str]) -> int:
+    """Delete tasks by their ids, with all that hangs on them, and what of their conversations no other task needs;
+    returns how many. Tasks are deleted in no other way."""
+    last = await segments.of_tasks(session, tasks)
+    gone = delete(TaskRow).where(TaskRow.id.in_(tasks)).execution_options(synchronize_session=False)
+    done = await session.execute(gone)
+    await segments.delete_unused(session, last)
+    return int(done.rowcount)  # type: ignore[attr-defined]
 
 
 async def delete_older_marks(session: AsyncSession, before: float, limit: int) -> int:

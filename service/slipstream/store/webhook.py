@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import segments
 from slipstream.store.bulk import update_rows
 from slipstream.store.replays import KIND, open_runs
+from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -18,8 +20,8 @@ from slipstream.store.tables.runs import GroupRow, RunRow
 
 @dataclass(frozen=True, slots=True)
 class ClaimedReplay:
-    """A run that an endpoint is to be told of, and what it is told: the first request of the task, packed, and what is
-    known of it."""
+    """A run that an endpoint is to be told of, and what it is told: the first request of the task, and what is known
+    of it."""
 
     pk: int
     owner: int
@@ -29,7 +31,7 @@ class ClaimedReplay:
     task_id: str
     labels: Sequence[str]
     metadata: Mapping[str, Any]
-    request: bytes
+    request: StoredRequest
 
 
 async def plan(session: AsyncSession, task_ids: Sequence[str], repeat_time: int, now: float) -> None:
@@ -71,7 +73,7 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
     query = (
         select(
             RunRow.id, literal(sidecar), RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels,
-            TaskRow.meta, CallRow.request,
+            TaskRow.meta, CallRow.request, CallRow.segment_id,
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
         .join(TaskRow, TaskRow.id == GroupRow.task_id)
@@ -80,7 +82,9 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
     )  # fmt: skip
-    claimed = [ClaimedReplay(*row) for row in await session.execute(query)]
+    rows: list[Any] = list(await session.execute(query))
+    requests = await segments.stored(session, [row[-2:] for row in rows])
+    claimed = [ClaimedReplay(*(*row[:-2], request)) for row, request in zip(rows, requests, strict=True)]
     opened = [(move(RunState.PENDING, RunState.OPEN), sidecar, expires_at, now, run.pk) for run in claimed]
     await update_rows(session, RunRow, ("state", "owner", "due_at", "updated_at"), opened)
     return claimed

@@ -97,7 +97,6 @@ class CallRow(Base):
     """One captured call of production."""
 
     __tablename__ = "calls"
-    __table_args__ = (UniqueConstraint("task_id", "position"),)
 
     id: Mapped[RowId] = mapped_column(primary_key=True)
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"))
@@ -105,6 +104,7 @@ class CallRow(Base):
     msg_id: Mapped[str | None] = mapped_column(String(MSG_REF_LENGTH))
     """With its tenant."""
     request: Mapped[bytes] = mapped_column(SealedBytes)
+    """Packed; all of it, or what its segments lack: see `segments`, which reads it."""
     answer: Mapped[bytes] = mapped_column(SealedBytes)
     """In the chat form, packed, as in `bodies`."""
     latency: Mapped[float]
@@ -116,6 +116,25 @@ class CallRow(Base):
     original_request: Mapped[bytes | None] = mapped_column(SealedBytes)
     original_answer: Mapped[bytes | None] = mapped_column(SealedBytes)
     """As they came, packed; None where that is the chat form."""
+    segment_id: Mapped[RowId | None] = mapped_column(ForeignKey("segments.id"))
+    original_segment_id: Mapped[RowId | None] = mapped_column(ForeignKey("segments.id"))
+    """The segments that the messages of `request` and of `original_request` end with; None where it has all of them."""
+
+    __table_args__ = (
+        UniqueConstraint("task_id", "position"),
+        Index(
+            "ix_calls_segment",
+            "segment_id",
+            sqlite_where=segment_id.is_not(None),
+            postgresql_where=segment_id.is_not(None),
+        ),
+        Index(
+            "ix_calls_original_segment",
+            "original_segment_id",
+            sqlite_where=original_segment_id.is_not(None),
+            postgresql_where=original_segment_id.is_not(None),
+        ),
+    )
 
 
 Index("ix_calls_msg_id", CallRow.id.op("/")(literal_column(str(CALL_BLOCK))), CallRow.msg_id)
