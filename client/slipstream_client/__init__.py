@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from slipstream_client.errors import SidecarRefused as SidecarRefused
     from slipstream_client.errors import SlipstreamError as SlipstreamError
     from slipstream_client.http import async_http_client as async_http_client
-    from slipstream_client.http import async_openai as async_openai
     from slipstream_client.http import http_client as http_client
-    from slipstream_client.http import openai as openai
     from slipstream_client.marks import mark as mark
     from slipstream_client.marks import mark_answer as mark_answer
     from slipstream_client.marks import never as never
@@ -30,6 +28,10 @@ if TYPE_CHECKING:
     from slipstream_client.rewarding import async_commit as async_commit
     from slipstream_client.rewarding import commit as commit
     from slipstream_client.rewarding import feedback as feedback
+    from slipstream_client.sdks import anthropic as anthropic
+    from slipstream_client.sdks import async_anthropic as async_anthropic
+    from slipstream_client.sdks import async_openai as async_openai
+    from slipstream_client.sdks import openai as openai
     from slipstream_client.side_effects.tools import SideEffectBlocked as SideEffectBlocked
     from slipstream_client.side_effects.tools import tool as tool
     from slipstream_client.threads import instrument_threads as instrument_threads
@@ -75,8 +77,10 @@ _WHERE: dict[str, str] = {
     "SidecarRefused": "errors",
     "http_client": "http",
     "async_http_client": "http",
-    "openai": "http",
-    "async_openai": "http",
+    "openai": "sdks",
+    "async_openai": "sdks",
+    "anthropic": "sdks",
+    "async_anthropic": "sdks",
     "mark": "marks",
     "mark_answer": "marks",
     "never": "marks",

@@ -1,17 +1,15 @@
 """HTTP clients whose calls carry the context to the sidecar.
 
-The hooks see the request alone, and use nothing of it but its URL and headers, so they fit httpx and httpx2, on which
-the openai SDK is built from version 3 on.
+The hooks see the request alone, and use nothing of it but its URL and headers. So they fit each dialect, and both httpx
+and httpx2, which newer SDKs of OpenAI and Anthropic are built on.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,12 +17,6 @@ import httpx
 from slipstream_client.config import settings
 from slipstream_client.context import Context, current
 from slipstream_client.errors import SlipstreamError
-from slipstream_client.extras import hint
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI, OpenAI
-
-S = TypeVar("S", bound="OpenAI | AsyncOpenAI")
 
 logger = logging.getLogger("slipstream_client")
 
@@ -34,7 +26,7 @@ MAX_HEADER = 4096
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
 _ROOT = "/v1"
-_LOOKUPS = {"/embeddings", "/moderations", "/rerank"}
+_LOOKUPS = {"/embeddings", "/moderations", "/rerank", "/messages/count_tokens", "/responses/input_tokens"}
 """Paths for which a replay asks production, as it runs tools that only read: the policy model cannot answer them."""
 
 _OURS = "slipstream_client"
@@ -59,53 +51,6 @@ def async_http_client(**options: Any) -> httpx.AsyncClient:
 
     client: httpx.AsyncClient = per_loop(httpx.AsyncClient)(**_as_the_sdk(options, [before_async_request]))
     return client
-
-
-def openai(**options: Any) -> OpenAI:
-    """An `openai.OpenAI` that calls the production model through the sidecar and carries the context.
-
-    Args:
-        options: of `openai.OpenAI`; an `http_client` among them gets our hook. The key is the production model's:
-            `api_key`, or else `OPENAI_API_KEY`; without one the sidecar must have it (`production.api_key`).
-
-    Raises:
-        ImportError: the openai SDK is not installed.
-    """
-    _sdk_is_there("openai()")
-    import openai as sdk
-
-    return _hooked(sdk.OpenAI(**_to_sidecar(options)), before_request)
-
-
-def async_openai(**options: Any) -> AsyncOpenAI:
-    """The asynchronous twin of `openai`; several event loops may use it (with an `http_client` of your own: one)."""
-    _sdk_is_there("async_openai()")
-    import openai as sdk
-
-    from slipstream_client.per_loop import per_loop
-
-    if options.get("http_client") is None:
-        options["http_client"] = per_loop(sdk.DefaultAsyncHttpxClient)()
-    return _hooked(sdk.AsyncOpenAI(**_to_sidecar(options)), before_async_request)
-
-
-def _sdk_is_there(name: str) -> None:
-    if importlib.util.find_spec("openai") is None:
-        raise ImportError(hint(name, "openai", "openai"))
-
-
-def _hooked(client: S, hook: Callable[..., Any]) -> S:
-    """The SDK's own HTTP client with our hook: of httpx or httpx2, as the SDK is, and closed when the SDK closes it."""
-    hooks = client._client.event_hooks["request"]
-    if hook not in hooks:
-        hooks.append(hook)
-    return client
-
-
-def _to_sidecar(options: dict[str, Any]) -> dict[str, Any]:
-    if "OPENAI_API_KEY" not in os.environ and "workload_identity" not in options:
-        options = {"api_key": "none", **options}  # the SDK makes no client without
-    return {"base_url": settings().base_url, **options}
 
 
 def _as_the_sdk(options: dict[str, Any], hooks: list[Callable[..., Any]]) -> dict[str, Any]:

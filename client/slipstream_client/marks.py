@@ -55,7 +55,7 @@ def mark_answer(*labels: str, msg_id: str | None = None, task_id: str | None = N
 
     Args:
         labels, metadata: as of `mark`.
-        msg_id: the `id` of a chat completion of the task; this or
+        msg_id: the `id` of an answer of the task; this or
         task_id: the task.
 
     Raises:

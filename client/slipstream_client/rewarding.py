@@ -32,7 +32,7 @@ def feedback(
 ) -> None:
     """Say what somebody thought of an answer. Returns at once; does nothing in a replay.
 
-    Name the answer by exactly one of `msg_id` (the `id` of the chat completion: the exact way), `msg_ids`, `task_id`
+    Name the answer by exactly one of `msg_id` (the `id` of the answer: the exact way), `msg_ids`, `task_id`
     and `session_id` (the last answer of the task, or of the session, when the sidecar gets this). Say exactly one of
     `reward`, `rating` and `thumbs`.
 

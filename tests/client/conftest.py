@@ -18,7 +18,7 @@ from slipstream_client.outbox import Outbox
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("SLIPSTREAM_URL", "SLIPSTREAM_API_KEY", "OPENAI_API_KEY"):
+    for name in ("SLIPSTREAM_URL", "SLIPSTREAM_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(config, "_configured", None)
     monkeypatch.setattr(http, "_warned", False)

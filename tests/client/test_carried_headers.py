@@ -141,11 +141,12 @@ async def test_a_call_in_a_replay_goes_to_its_run_and_carries_nothing(send: Requ
     assert ours(request) == {}
 
 
-async def test_in_a_replay_lookups_stay_with_production_and_carry_nothing(send: Request) -> None:
+@pytest.mark.parametrize("path", ["embeddings", "messages/count_tokens", "responses/input_tokens"])
+async def test_in_a_replay_lookups_stay_with_production_and_carry_nothing(send: Request, path: str) -> None:
     with entered(Context("order-17", labels=("a",), replay=Replay("order-17", 3))):
-        [looked_up] = await send(f"{SIDECAR}/v1/embeddings", headers={"x-slipstream-mark": "own"})
+        [looked_up] = await send(f"{SIDECAR}/v1/{path}", headers={"x-slipstream-mark": "own"})
         [other] = await send(f"{SIDECAR}/v1/responses")
-    assert str(looked_up.url) == f"{SIDECAR}/v1/embeddings"
+    assert str(looked_up.url) == f"{SIDECAR}/v1/{path}"
     assert ours(looked_up) == {}
     assert str(other.url) == f"{SIDECAR}/runs/order-17/3/v1/responses"
 

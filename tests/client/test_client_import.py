@@ -17,7 +17,7 @@ import slipstream_client as slipstream
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "client" / "slipstream_client"
 
-HEAVY = {"openai", "pydantic", "fastapi", "sqlalchemy", "torch", "datasets", "numpy", "slipstream"}
+HEAVY = {"openai", "anthropic", "pydantic", "fastapi", "sqlalchemy", "torch", "datasets", "numpy", "slipstream"}
 
 
 def modules_after(code: str) -> set[str]:
@@ -75,7 +75,7 @@ def test_the_tuners_names_say_what_to_install() -> None:
 
 
 TUNER = {"datasets", "gepa", "huggingface_hub", "tensorboard", "yaml"}
-OPENAI = {"openai", "pydantic", "tqdm", "jiter", "distro"}
+SDKS = {"anthropic", "openai", "pydantic", "tqdm", "jiter", "distro"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ OPENAI = {"openai", "pydantic", "tqdm", "jiter", "distro"}
         (set(), set()),
         (TUNER, {"PromptTuneConfig", "tune_prompt"}),
         ({"tqdm"}, {"PromptTuneConfig", "TuneResult", "tune", "tune_prompt"}),
-        (TUNER | OPENAI, {name for name, module in slipstream._WHERE.items() if module.startswith("tuner.")}),
+        (TUNER | SDKS, {name for name, module in slipstream._WHERE.items() if module.startswith("tuner.")}),
     ],
     ids=["everything", "[openai]", "without tqdm", "httpx alone"],
 )
@@ -105,11 +105,12 @@ for name in {sorted(hidden)!r}:
         getattr(slipstream_client, name)
     except ImportError as error:
         errors[name] = str(error)
-if {"openai" in absent!r}:
-    try:
-        slipstream_client.openai()
-    except ImportError as error:
-        errors["openai"] = str(error)
+for sdk in {sorted(absent & {"anthropic", "openai"})!r}:
+    for name in (sdk, "async_" + sdk):
+        try:
+            getattr(slipstream_client, name)()
+        except ImportError as error:
+            errors[name] = str(error)
 print(json.dumps([sorted(members), "TrainingRunner" in text, errors]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -119,8 +120,10 @@ print(json.dumps([sorted(members), "TrainingRunner" in text, errors]))
     assert shown
     for name in hidden:
         assert re.fullmatch(r".+ needs \w+: pip install 'slipstream-sidecar-client\[tuner\]'", errors.pop(name))
-    if "openai" in absent:
-        assert errors.pop("openai") == "openai() needs openai: pip install 'slipstream-sidecar-client[openai]'"
+    for sdk in absent & {"anthropic", "openai"}:
+        for name in (sdk, f"async_{sdk}"):
+            told = f"{name}() needs {sdk}: pip install 'slipstream-sidecar-client[{sdk}]'"
+            assert errors.pop(name) == told
     assert errors == {}
 
 

@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
+from dialects_production import DialectsProduction
 from scripted import production_app
 from serving import serving
 from starlette.applications import Starlette
@@ -34,16 +36,22 @@ async def by_sdk(client: Any) -> str:
     return str((await client.chat.completions.create(**CALL)).choices[0].message.content)
 
 
+async def by_messages(client: Any) -> str:
+    return str((await client.messages.create(**CALL, max_tokens=9)).content[0].text)
+
+
 @pytest.mark.parametrize(
     ("make", "call"),
     [
         (lambda: slipstream.async_http_client(base_url=slipstream.settings().base_url), by_httpx),
         (lambda: slipstream.async_openai(max_retries=0), by_sdk),
+        (lambda: slipstream.async_anthropic(max_retries=0), by_messages),
     ],
-    ids=["httpx", "sdk"],
+    ids=["httpx", "openai", "anthropic"],
 )
 async def test_loops_share_a_client_and_not_its_connections(make: Callable[[], Any], call: Callable[..., Any]) -> None:
-    async with serving(production_app()) as url:
+    production = DialectsProduction().app() if call is by_messages else production_app()
+    async with serving(production) as url:
         slipstream.configure(url)
         async with make() as client:
 
@@ -54,7 +62,7 @@ async def test_loops_share_a_client_and_not_its_connections(make: Callable[[], A
             for _ in range(2):
                 assert await asyncio.to_thread(lambda: asyncio.run(several())) == ["echo: hello"] * 5
             assert await several() == ["echo: hello"] * 5
-        with pytest.raises((RuntimeError, openai.APIConnectionError)):
+        with pytest.raises((RuntimeError, openai.APIConnectionError, anthropic.APIConnectionError)):
             await call(client)
     gc.collect()  # an open connection would warn, which is an error here
 

@@ -9,20 +9,10 @@ import anthropic
 import openai
 import pytest
 from loops import Loop, RunLoop
-from replaying import finish, open_runs, replay
-from scripted import ScriptedExplorer, completion, tool_call
+from replaying import CallsTools, finish, open_runs, replay
 from serving import until
 
 LOOK_UP: dict[str, Any] = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
-
-
-class CallsTools(ScriptedExplorer):
-    """A policy that calls the tool `look_up` where it has not yet."""
-
-    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
-        if body["messages"][-1]["role"] == "user" and body.get("tools"):
-            return completion(msg_id, "", [tool_call("look_up", {"q": 1}, f"call-{msg_id}")])
-        return super().reply(msg_id, body)
 
 
 def messages_client(loop: Loop, run: dict[str, Any]) -> anthropic.AsyncAnthropic:

@@ -17,7 +17,8 @@ Json = dict[str, Any]
 
 
 class DialectsProduction:
-    """Answers `echo: <last text>`; a text that asks to `use the tool` gets a call of `look_up` first.
+    """Answers `echo: <last text>`; a text that asks to `use the tool` gets a call of `look_up` first, and a request for
+    JSON of a schema gets `{"said": <last text>}`.
 
     Attributes:
         asked: the body of each request, in order.
@@ -46,7 +47,8 @@ class DialectsProduction:
             call = {"id": f"fc_{number}", "type": "function_call", "call_id": f"call_{number}", "name": "look_up"}
             output = [{**call, "arguments": json.dumps({"q": number}), "status": "completed"}]
         else:
-            part = {"type": "output_text", "text": f"echo: {text}", "annotations": [], "logprobs": []}
+            echo = _echo(text, (body.get("text") or {}).get("format"))
+            part = {"type": "output_text", "text": echo, "annotations": [], "logprobs": []}
             said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed"}
             output = [{**said, "content": [part]}]
         answer = {
@@ -70,7 +72,7 @@ class DialectsProduction:
         if last["role"] == "user" and "use the tool" in text:
             content = [{"type": "tool_use", "id": f"toolu_{number}", "name": "look_up", "input": {"q": number}}]
         else:
-            content = [{"type": "text", "text": f"echo: {text}"}]
+            content = [{"type": "text", "text": _echo(text, (body.get("output_config") or {}).get("format"))}]
         answer = {
             "id": f"msg_{number}", "type": "message", "role": "assistant", "model": "prod", "content": content,
             "stop_reason": "tool_use" if content[0]["type"] == "tool_use" else "end_turn", "stop_sequence": None,
@@ -86,6 +88,10 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return " ".join(_text(part.get("text", part.get("content", ""))) for part in content or ())
+
+
+def _echo(text: str, form: Json | None) -> str:
+    return json.dumps({"said": text}) if form and form["type"] == "json_schema" else f"echo: {text}"
 
 
 def _named(events: Iterator[Json]) -> Iterator[bytes]:

@@ -7,12 +7,22 @@ from urllib.parse import quote
 
 import openai
 from loops import Loop
+from scripted import ScriptedExplorer, completion, tool_call
 
 from slipstream.rewards import Reward
 from slipstream.trajectory import Run
 
 CHAT = "/runs/t/0/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+
+
+class CallsTools(ScriptedExplorer):
+    """A policy that calls the tool `look_up` where it has not yet."""
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        if body["messages"][-1]["role"] == "user" and body.get("tools"):
+            return completion(msg_id, "", [tool_call("look_up", {"q": 1}, f"call-{msg_id}")])
+        return super().reply(msg_id, body)
 
 
 async def open_runs(loop: Loop, task_id: str = "t", runs: int = 1, **fields: Any) -> dict[str, Any]:
