@@ -6,10 +6,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
 from openai import AsyncOpenAI
 
 set_tracing_disabled(True)  # or the SDK sends every run, replays too, to OpenAI
+set_default_openai_client(AsyncOpenAI())
 
 
 @function_tool
@@ -32,7 +33,7 @@ support = Agent(
     instructions="You work in a shop's support. Look orders up before you talk about them. Answer in one sentence.",
     tools=[find_order, refund],
     model_settings=ModelSettings(max_tokens=100),
-    model=OpenAIChatCompletionsModel("gpt-4.1-mini", AsyncOpenAI()),
+    model="gpt-4.1-mini",
 )
 
 

@@ -6,11 +6,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
 
 import slipstream_client as slipstream
 
 set_tracing_disabled(True)  # or the SDK sends every run, replays too, to OpenAI
+set_default_openai_client(slipstream.async_openai())
 
 
 @function_tool
@@ -34,7 +35,7 @@ support = Agent(
     instructions="You work in a shop's support. Look orders up before you talk about them. Answer in one sentence.",
     tools=[find_order, refund],
     model_settings=ModelSettings(max_tokens=100),
-    model=OpenAIChatCompletionsModel("gpt-4.1-mini", slipstream.async_openai()),
+    model="gpt-4.1-mini",
 )
 
 

@@ -15,6 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from slipstream.dialects.form import Dialect
+from slipstream.dialects.translators import TRANSLATORS
+
 EXAMPLES = {"react": "react_openai", "sdk": "openai_agents", "scope": "agentscope_react"}
 """The folder of each example, by what the names of its files begin with."""
 
@@ -22,9 +25,12 @@ QUESTION = "My lamp of order 17 arrived broken, I want my money back."
 ANSWER = "The lamp of order 17 is refunded: 40 EUR are on their way."
 
 
-def next_step(answer_id: str, body: dict[str, Any], amount: float = 40) -> dict[str, Any]:
-    """What a good model says next: it looks the order up, pays back so much, and answers."""
-    results = [str(message["content"]) for message in body["messages"] if message["role"] == "tool"]
+def next_step(answer_id: str, results: list[str], amount: float = 40) -> dict[str, Any]:
+    """What a good model says next: it looks the order up, pays back so much, and answers.
+
+    Args:
+        results: of tools so far.
+    """
     if not results:
         return completion(answer_id, "", [tool_call("find_order", {"order_id": "17"}, f"call_{answer_id}")])
     if len(results) == 1 and "arrived broken" in results[0]:
@@ -35,15 +41,29 @@ def next_step(answer_id: str, body: dict[str, Any], amount: float = 40) -> dict[
 
 
 def shop_production(bodies: list[dict[str, Any]]) -> Starlette:
-    """Args:
-    bodies: takes the requests.
+    """Chat completions and responses, not streamed.
+
+    Args:
+        bodies: takes the requests.
     """
 
     async def chat(request: Request) -> Response:
         bodies.append(await request.json())
-        return JSONResponse(next_step(f"prod-{len(bodies)}", bodies[-1]))
+        return JSONResponse(next_step(f"prod-{len(bodies)}", _results(bodies[-1])))
 
-    return Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+    async def respond(request: Request) -> Response:
+        body = await request.json()
+        bodies.append(body)
+        results = [str(item["output"]) for item in body["input"] if item.get("type") == "function_call_output"]
+        answer = next_step(f"prod-{len(bodies)}", results)
+        return JSONResponse(TRANSLATORS[Dialect.RESPONSES].answer(answer, body))
+
+    routes = {"/v1/chat/completions": chat, "/v1/responses": respond}
+    return Starlette(routes=[Route(path, endpoint, methods=["POST"]) for path, endpoint in routes.items()])
+
+
+def _results(chat: dict[str, Any]) -> list[str]:
+    return [str(message["content"]) for message in chat["messages"] if message["role"] == "tool"]
 
 
 class ShopExplorer(ScriptedExplorer):
@@ -54,8 +74,8 @@ class ShopExplorer(ScriptedExplorer):
         self._amounts = itertools.cycle([40, 55])
 
     def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
-        refunds = sum(message["role"] == "tool" for message in body["messages"]) == 1
-        return next_step(msg_id, body, next(self._amounts) if refunds else 40)
+        results = _results(body)
+        return next_step(msg_id, results, next(self._amounts) if len(results) == 1 else 40)
 
 
 async def run_program(name: str, part: str, folder: Path, **environment: str) -> str:

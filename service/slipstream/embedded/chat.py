@@ -60,7 +60,8 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.content or [])
+        """The content as one text: vLLM puts a newline between parts too, and so do the translators of dialects."""
+        return "\n".join(part.text for part in self.content or [])
 
 
 class Function(BaseModel):
