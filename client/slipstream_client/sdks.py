@@ -77,7 +77,7 @@ def _sdk_is_there(name: str, sdk: str) -> None:
         raise ImportError(hint(name, sdk, sdk))
 
 
-def _for_all_loops(options: dict[str, Any], http_client: type[Any]) -> dict[str, Any]:
+def _for_all_loops(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
     from slipstream_client.per_loop import per_loop
 
     if options.get("http_client") is not None:

@@ -120,7 +120,7 @@ print(sorted({"fastapi", "torch", "slipstream"} & sys.modules.keys()))
 """
 
 
-@pytest.mark.parametrize("extra", ["", "[openai]"])
+@pytest.mark.parametrize("extra", ["", "[openai]", "[anthropic]"])
 def test_the_client_works_with_what_it_asks_for_alone(extra: str, built: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
