@@ -49,12 +49,20 @@ def smollm2(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_files(pytestconfig: pytest.Config) -> Path:
+    """The tokenizer and the chat template of SmolLM2-135M-Instruct without its weights, kept between runs."""
+    from tiny_model import fetch_tokenizer
+
+    return fetch_tokenizer(pytestconfig.rootpath / ".cache" / "models" / "smollm2-tokenizer")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tokenizer_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory that loads in no time and answers nonsense."""
     from tiny_model import save_tiny_model
 
     directory = tmp_path_factory.mktemp("tiny") / "model"
-    save_tiny_model(directory, smollm2)
+    save_tiny_model(directory, tokenizer_files)
     return directory
 
 

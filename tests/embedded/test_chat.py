@@ -28,8 +28,8 @@ NATIVE = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer(smollm2: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(smollm2)
+def tokenizer(tokenizer_files: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(tokenizer_files)
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: list[Any], tools: list[Any]) -> str:
@@ -82,8 +82,8 @@ def test_tools_without_a_system_message_get_one(tokenizer: PreTrainedTokenizerBa
     assert text.count("<|im_start|>system") == 1
 
 
-def test_a_template_that_knows_tools_renders_them_itself(smollm2: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+def test_a_template_that_knows_tools_renders_them_itself(tokenizer_files: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
     tokenizer.chat_template = NATIVE
     messages = [
         {"role": "user", "content": "?"},
@@ -95,9 +95,9 @@ def test_a_template_that_knows_tools_renders_them_itself(smollm2: Path) -> None:
 
 
 @pytest.mark.parametrize("template", ["smollm2's", "native"])
-def test_several_turns_of_tools_keep_their_order(smollm2: Path, template: str) -> None:
+def test_several_turns_of_tools_keep_their_order(tokenizer_files: Path, template: str) -> None:
     """Two calls at once, their answers, words between, and a call without arguments as OpenAI's SDK writes it."""
-    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
     if template == "native":
         tokenizer.chat_template = NATIVE
     bergen = CALL | {"id": "c2", "function": CALL["function"] | {"arguments": '{"city": "Bergen"}'}}

@@ -9,8 +9,8 @@ from slipstream.embedded.response_text import ResponseText
 
 
 @pytest.fixture(scope="module")
-def tokenizer(smollm2: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(smollm2)
+def tokenizer(tokenizer_files: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(tokenizer_files)
 
 
 def shown(tokenizer: PreTrainedTokenizerBase, text: str, response: ResponseText) -> list[str]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import tempfile
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from slipstream.local import model
 
 
 def tiny_llama(seed: int) -> LlamaForCausalLM:
@@ -28,7 +33,23 @@ def tiny_llama(seed: int) -> LlamaForCausalLM:
     )
 
 
+def fetch_tokenizer(directory: Path) -> Path:
+    """Bring SmolLM2's tokenizer alone: its weights take half a minute to convert, and few tests need them.
+
+    Test processes that need it at the same time wait for the first of them.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+                gguf = model.download("smollm2", Path(scratch))
+                model.save_tokenizer(gguf, Path(scratch) / "files")
+                (Path(scratch) / "files").rename(directory)
+    return directory
+
+
 def save_tiny_model(directory: Path, tokenizer: Path) -> None:
-    """A model directory; the tokenizer is that of another."""
+    """Write a model directory with the tokenizer files of another."""
+    shutil.copytree(tokenizer, directory)
     tiny_llama(seed=0).save_pretrained(directory)
-    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(directory)

@@ -110,19 +110,32 @@ def quantisation(gguf: Path) -> dict[str, int]:
     return dict(counts)
 
 
-def _convert(gguf: Path, directory: Path) -> None:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is in the file: nothing to ask a hub for
-    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers has a bar here that its own switch does not reach
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def save_tokenizer(gguf: Path, directory: Path) -> None:
+    """Write the tokenizer and the chat template of a GGUF file as files of a Hugging Face directory."""
+    _offline()
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer.model_max_length = _CONTEXT_LENGTH
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(directory)
+
+
+def _offline() -> None:
+    """Keep transformers, which is imported after this, from asking a hub: everything is in the file."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers has a bar here that its own switch does not reach
+
+
+def _convert(gguf: Path, directory: Path) -> None:
+    _offline()
+    import torch
+    from transformers import AutoModelForCausalLM
+
     model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # The weights are dense by now, but transformers refuses to save a model that it knows to come from GGUF.
     model.hf_quantizer, model.is_quantized = None, False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.to(torch.bfloat16).save_pretrained(directory)
-    tokenizer.model_max_length = _CONTEXT_LENGTH
-    tokenizer.padding_side = "left"
-    tokenizer.save_pretrained(directory)
+    save_tokenizer(gguf, directory)  # last: see `_complete`

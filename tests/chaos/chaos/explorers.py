@@ -205,11 +205,9 @@ def prepare_tiny_model() -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from tiny_model import save_tiny_model
-
-        from slipstream.local import model
+        from tiny_model import fetch_tokenizer, save_tiny_model
 
         beside = TINY.with_name(f"tiny.{os.getpid()}")
-        save_tiny_model(beside, model.fetch("smollm2", TINY.with_name("smollm2")))
+        save_tiny_model(beside, fetch_tokenizer(TINY.with_name("smollm2-tokenizer")))
         with contextlib.suppress(OSError):  # another made it meanwhile
             beside.rename(TINY)
