@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,21 @@ from stores import postgres_server
 from tiers import sort_tests
 
 from slipstream.settings.sidecar import Settings
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave what is there before the first test out of garbage collection.
+
+    Each full collection would go through all modules and tests again, which took a tenth of the time of the tests.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks

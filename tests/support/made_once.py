@@ -1,7 +1,7 @@
 """What each start of a sidecar makes anew though it is always the same: made once for the tests of a process.
 
-A sidecar that starts a thousand times in the tests spends half of its time on these. Processes that tests start make
-them as ever.
+A sidecar that starts a thousand times in the tests spends two thirds of its time on these. Processes that tests start
+make them as ever.
 """
 
 from __future__ import annotations
@@ -15,22 +15,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
+import fastapi
 import httpx
 import pytest
+from pydantic import ConfigDict, TypeAdapter
 from sqlalchemy import create_engine, inspect
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
 from slipstream.capture import redacted
 from slipstream.redaction import redactor
 from slipstream.redaction.suspects import Suspects
 from slipstream.store import schema
+from slipstream.store.cipher import Cipher
+from slipstream.store.database import Database
 
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """The schema of a new SQLite store, httpx's TLS context, and Hyperscan's databases."""
+    """The schema of a new SQLite store, its compiled statements, the validators of the control API's routes, httpx's
+    TLS context, and Hyperscan's databases."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "upgrade", _migrated_once())
+        patch.setattr(Database, "__init__", _compiled_once())
+        patch.setattr(fastapi._compat.v2, "TypeAdapter", _type_adapter)
         patch.setattr(httpx._transports.default, "create_ssl_context", _tls_context)
         for module in (redactor, redacted):
             patch.setattr(module, "Suspects", _suspects)
@@ -38,11 +45,26 @@ def made_once() -> Iterator[None]:
 
 
 def _tls_context(**how: Any) -> ssl.SSLContext:
-    own = how["verify"] is not True or any(name in os.environ for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-    return httpx.create_ssl_context(**how) if own else _usual_context()
+    if how["verify"] is not True or how.get("cert") is not None:
+        return httpx.create_ssl_context(**how)
+    return _usual_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"), how["trust_env"])
 
 
-_usual_context = functools.cache(httpx.create_ssl_context)
+@functools.cache
+def _usual_context(file: str | None, folder: str | None, trust_env: bool) -> ssl.SSLContext:
+    """A context for what httpx reads of the environment."""
+    return httpx.create_ssl_context(trust_env=trust_env)
+
+
+def _type_adapter(annotated: Any, *, config: ConfigDict | None) -> TypeAdapter[Any]:
+    """What FastAPI validates a field by. Each application makes those of its routes, and of each of their errors."""
+    key = annotated.__origin__, repr(annotated), repr(config)
+    if key not in _type_adapters:
+        _type_adapters[key] = TypeAdapter(annotated, config=config)
+    return _type_adapters[key]
+
+
+_type_adapters: dict[tuple[Any, str, str], TypeAdapter[Any]] = {}
 
 
 def _suspects(signs: Mapping[str, Iterable[str]]) -> Suspects:
@@ -52,6 +74,26 @@ def _suspects(signs: Mapping[str, Iterable[str]]) -> Suspects:
 @functools.cache
 def _compiled(signs: tuple[tuple[str, tuple[str, ...]], ...]) -> Suspects:
     return Suspects(dict(signs))
+
+
+def _compiled_once() -> object:
+    """Let SQLite stores use the dialect of the first of them that was opened, and the statements compiled for it. One
+    that is encrypted has its cipher beside its dialect, and keeps its own."""
+    make = Database.__init__
+    first: Engine | None = None
+
+    def init(self: Database, url: str, cipher: Cipher | None = None) -> None:
+        nonlocal first
+        make(self, url, cipher)
+        if self.shared or cipher is not None:
+            return
+        if first is None or first.dialect.server_version_info is None:  # not opened: its dialect knows no version
+            first = self._engine.sync_engine
+            return
+        for engine in (self._engine.sync_engine, self._writer.sync_engine):
+            engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+
+    return init
 
 
 def _migrated_once() -> object:

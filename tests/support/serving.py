@@ -100,7 +100,11 @@ async def sidecar(settings: Settings, verify: ssl.SSLContext | bool = True) -> A
 
 
 async def until(condition: Callable[[], Any], seconds: float = 15.0, what: str = "") -> Any:
-    """Poll a condition (plain or async) until it holds, and return its value; fail after `seconds`."""
+    """Poll a condition (plain or async) until it holds, and return its value; fail after `seconds`.
+
+    Less and less often, down to 20 times a second: most conditions ask a sidecar that works on what is waited for.
+    """
+    pause = 0.01
     async with asyncio.timeout(seconds):
         while True:
             value = condition()
@@ -108,4 +112,5 @@ async def until(condition: Callable[[], Any], seconds: float = 15.0, what: str =
                 value = await value
             if value:
                 return value
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, 0.05)
