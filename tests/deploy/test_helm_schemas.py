@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import kubernetes_validate
@@ -38,10 +40,16 @@ def check(document: Manifest) -> None:
             kubernetes_validate.validate(document, version, strict=True)
 
 
+@functools.cache
+def check_text(text: str) -> None:
+    """Check a document once: two thirds of what the charts of the matrix render is equal to that of another."""
+    check(json.loads(text))
+
+
 def test_every_manifest_is_valid(manifests: list[Manifest]) -> None:
     assert manifests
     for document in manifests:
-        check(document)
+        check_text(json.dumps(document))
 
 
 def test_names_are_unique(manifests: list[Manifest]) -> None:

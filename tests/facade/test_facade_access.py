@@ -24,21 +24,19 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
 @pytest.mark.parametrize(
     "authorization", [None, "Bearer wrong", "Bearer", f"Token {KEY}", "Basic !", "Basic dHJpbml0eTp3cm9uZw=="]
 )
-async def test_without_the_key_nothing_is_answered(
-    run_loop: RunLoop, method: str, path: str, authorization: str | None
-) -> None:
+async def test_without_the_key_nothing_is_answered(run_loop: RunLoop, authorization: str | None) -> None:
     async with run_loop(facade={"api_key": KEY}) as loop:
         headers = {} if authorization is None else {"authorization": authorization}
-        response = await loop.client.request(method, f"/explorer/{path}", headers=headers)
-        assert response.status_code == 401
-        assert response.headers["www-authenticate"].startswith("Bearer")
-        assert response.json()["error"]["code"] == "unauthorized"
-        assert KEY not in response.text
-        assert loop.explorer.chats == []
+        for method, path in ROUTES:
+            response = await loop.client.request(method, f"/explorer/{path}", headers=headers)
+            assert response.status_code == 401, path
+            assert response.headers["www-authenticate"].startswith("Bearer"), path
+            assert response.json()["error"]["code"] == "unauthorized", path
+            assert KEY not in response.text, path
+            assert loop.explorer.chats == [], path
 
 
 async def test_the_key_as_a_bearer_token(run_loop: RunLoop) -> None:

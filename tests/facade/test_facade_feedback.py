@@ -21,46 +21,46 @@ from starlette.responses import Response
 FEEDBACK = "/explorer/feedback"
 
 
-@pytest.mark.parametrize(
-    ("changes", "param"),
-    [
-        ({"reward": float("nan")}, "reward"),
-        ({"reward": float("inf")}, "reward"),
-        ({"reward": True}, "reward"),
-        ({"reward": "1"}, "reward"),
-        ({"reward": None}, "reward"),
-        ({"reward": 1.01}, "reward"),
-        ({"reward": -1}, "reward"),
-        ({"msg_ids": []}, "msg_ids"),
-        ({"msg_ids": "a"}, "msg_ids"),
-        ({"msg_ids": None}, "msg_ids"),
-        ({"msg_ids": [""]}, "msg_ids.0"),
-        ({"msg_ids": ["a", 7]}, "msg_ids.1"),
-        ({"msg_ids": ["x" * 257]}, "msg_ids.0"),
-        ({"task_id": 7}, "task_id"),
-        ({"task_id": "x" * 65}, "task_id"),
-        ({"task_id": "t\0"}, "task_id"),  # PostgreSQL takes none: Trinity's every try of this delivery would fail
-        ({"run_id": 1.5}, "run_id"),
-        ({"run_id": True}, "run_id"),
-        ({"run_id": -1}, "run_id"),
-        ({"run_id": 2**31}, "run_id"),
-        ({"run_id": ""}, "run_id"),
-        ({"run_id": [0]}, "run_id"),
-    ],
-)
-async def test_a_wrong_field_is_named_and_nothing_is_stored(
-    run_loop: RunLoop, changes: dict[str, Any], param: str
-) -> None:
+WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"reward": float("nan")}, "reward"),
+    ({"reward": float("inf")}, "reward"),
+    ({"reward": True}, "reward"),
+    ({"reward": "1"}, "reward"),
+    ({"reward": None}, "reward"),
+    ({"reward": 1.01}, "reward"),
+    ({"reward": -1}, "reward"),
+    ({"msg_ids": []}, "msg_ids"),
+    ({"msg_ids": "a"}, "msg_ids"),
+    ({"msg_ids": None}, "msg_ids"),
+    ({"msg_ids": [""]}, "msg_ids.0"),
+    ({"msg_ids": ["a", 7]}, "msg_ids.1"),
+    ({"msg_ids": ["x" * 257]}, "msg_ids.0"),
+    ({"task_id": 7}, "task_id"),
+    ({"task_id": "x" * 65}, "task_id"),
+    ({"task_id": "t\0"}, "task_id"),  # PostgreSQL takes none: Trinity's every try of this delivery would fail
+    ({"run_id": 1.5}, "run_id"),
+    ({"run_id": True}, "run_id"),
+    ({"run_id": -1}, "run_id"),
+    ({"run_id": 2**31}, "run_id"),
+    ({"run_id": ""}, "run_id"),
+    ({"run_id": [0]}, "run_id"),
+]
+
+
+async def test_a_wrong_field_is_named_and_nothing_is_stored(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
-        msg_id = await ask(loop)
-        body = {"msg_ids": [msg_id], "reward": 1.0, "task_id": "t", "run_id": 0, **changes}
-        response = await loop.client.post(FEEDBACK, content=json.dumps(body))
-        assert response.status_code == 422
-        error = response.json()["error"]
-        assert error["param"] == param
-        assert error["message"].startswith(param)
-        assert (await seen(loop))["rewarded"] == 0
-        assert (await reward(loop, msg_id, task_id=None, run_id=None, anything="else"))["accepted"] == 1
+        for changes, param in WRONG_FIELDS:
+            msg_id = await ask(loop)
+            rewarded = (await seen(loop))["rewarded"]
+            body = {"msg_ids": [msg_id], "reward": 1.0, "task_id": "t", "run_id": 0, **changes}
+            response = await loop.client.post(FEEDBACK, content=json.dumps(body))
+            assert response.status_code == 422, changes
+            error = response.json()["error"]
+            assert error["param"] == param, changes
+            assert error["message"].startswith(param), changes
+            assert (await seen(loop))["rewarded"] == rewarded, changes
+            accepted = await reward(loop, msg_id, task_id=None, run_id=None, anything="else")
+            assert accepted["accepted"] == 1, changes
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"msg_ids": ["\xff"], "reward": 1}', b"msg_ids=a&reward=1"])
