@@ -27,9 +27,8 @@ async def test_a_child_that_hangs_ends_when_its_parent_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE)  # noqa: ASYNC220
     try:
         [child] = await until(lambda: psutil.Process(parent.pid).children(), 120)
-        await until(
-            lambda: child.cpu_times().user > 2, 120
-        )  # beyond its start, and in the pattern, where no signal is seen
+        # beyond its start, and in the pattern, where no signal is seen
+        await until(lambda: child.cpu_times().user > 1, 120)
     finally:
         parent.kill()
         parent.communicate()

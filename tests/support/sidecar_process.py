@@ -16,6 +16,8 @@ import yaml
 from ports import free_port
 from serving import until
 
+from slipstream.store.database import Database
+
 
 class SidecarProcess:
     """`slipstream serve` as a process, on one port and one store for all its lives.
@@ -41,6 +43,7 @@ class SidecarProcess:
         self.half = "serve"
         self.command: tuple[str, ...] = ()
         self.lives = 0
+        self._own_store = "store" not in sections
         self._process: asyncio.subprocess.Process | None = None
         self.config.write_text(
             yaml.safe_dump(
@@ -58,6 +61,8 @@ class SidecarProcess:
 
     async def start(self, *, ready: bool = True) -> None:
         """Start it, and wait until it is ready."""
+        if self._own_store and self.python == sys.executable and not self.store.exists():
+            await self._make_store()
         with self.log.open("ab") if self.log else contextlib.nullcontext() as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(*self.command, self.python, *self.program, self.half, "--config", str(self.config)),
@@ -67,6 +72,12 @@ class SidecarProcess:
         self.lives += 1
         if ready:
             await self.ready()
+
+    async def _make_store(self) -> None:
+        """Make the store as an earlier start would have: the tables of a new one take a process half of its start."""
+        database = Database(f"sqlite+aiosqlite:///{self.store}")
+        await database.open()
+        await database.close()
 
     async def die(self, what: str) -> None:
         """`kill -9`, and live again.
