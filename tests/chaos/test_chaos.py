@@ -1,4 +1,4 @@
-"""Schedules that break everything on purpose, a test each: two in the fast tier, twenty in all.
+"""Schedules that break everything on purpose, a test each: one in the fast tier, twenty in all.
 
 `make chaos` runs ten times as many.
 """
@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 SEEDS = (4, 6, 9, 10, 14, 15, 25, 31, 32, 39, 47, 57, 59, 75, 91, 94, 95, 169, 208, 211)
 """Each fault is in one of them, and every kind of world: both stores, two sidecars, the scripted and the embedded
 Explorer, the webhook, and encryption on both stores."""
-IN_EACH_TEST = (10, 94)
-"""The fast tier's; the others are slow."""
+IN_EACH_TEST = 94
+"""The fast tier's, where the sidecar, its training side and production break; the others are slow."""
 AT_ONCE = 4
 """A schedule mostly waits: for timeouts, for what was killed to start."""
 PATHS = [HERE, HERE.parent / "support", HERE.parent / "trinity", HERE.parents[1] / "benchmarks"]
@@ -47,7 +47,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[int, Future[tuple[
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=() if seed in IN_EACH_TEST else pytest.mark.slow) for seed in SEEDS]
+    "seed", [pytest.param(seed, marks=() if seed == IN_EACH_TEST else pytest.mark.slow) for seed in SEEDS]
 )
 def test_nothing_is_lost_whatever_breaks(outcomes: dict[int, Future[tuple[int, str]]], seed: int) -> None:
     code, said = outcomes[seed].result()

@@ -60,6 +60,7 @@ async def captured(pod: Pod) -> float:
     return sum(map(float, counts))
 
 
+@pytest.mark.slow
 async def test_agents_notice_nothing_of_the_training_container(pod: Pod) -> None:
     proxy, training = pod.containers["proxy"], pod.containers["training"]
     agents = Agents(pod.url, KEY)

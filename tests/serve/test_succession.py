@@ -150,6 +150,7 @@ async def test_no_agent_notices_that_the_sidecar_is_replaced(
         assert not any(map(alive, after.values()))
 
 
+@pytest.mark.slow
 async def test_a_successor_that_cannot_start_changes_nothing(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
