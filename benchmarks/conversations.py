@@ -1,4 +1,4 @@
-"""What conversations take in the store, and reading and storing their calls of CPU: each part once, or each call whole.
+"""Size of conversations in the store, and CPU to read and store their calls: each part once, or each call whole.
 
     python benchmarks/conversations.py [--conversations 100] [--rounds 5]
 

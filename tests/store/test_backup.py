@@ -22,16 +22,23 @@ from slipstream.store.sidecars import register
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.store.tables.segments import SegmentRow
 
 KEY = Cipher([b"k" * 32])
 META = {"order": 2**70, "note": "snow \u2603", "none": None}
 
 
 async def fill(url: str, cipher: Cipher | None = None) -> None:
-    """Two sessions, of a task each; one has a run that has ended, and one that was numbered and deleted."""
+    """Two sessions, of a task each, whose calls have segments; one has a run that has ended, and one that was numbered
+    and deleted."""
     database = Database(url, cipher)
     await database.open()
     async with database.write() as session:
+        for number in (1, 2, 3):
+            session.add(SegmentRow(id=number, parent_id=number - 1 or None, body=b"part"))
+            await session.flush()
+        first = await session.get_one(SegmentRow, 1)
+        first.body = b"part \x00\xff"  # PostgreSQL has it behind the others now
         for name in ("t1", "t2"):
             session.add(
                 TaskRow(
@@ -55,6 +62,7 @@ async def fill(url: str, cipher: Cipher | None = None) -> None:
                 answer=b"said",
                 latency=0.5,
                 started_at=1.25,
+                segment_id=3,
             )
             session.add(call)
             await session.flush()
@@ -70,7 +78,7 @@ async def fill(url: str, cipher: Cipher | None = None) -> None:
 
 
 async def everything(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    tables = ("tasks", "calls", "groups", "runs", "feedback", "store_keys", "commits", "erasures")
+    tables = ("tasks", "calls", "segments", "groups", "runs", "feedback", "store_keys", "commits", "erasures")
     return {table: sorted(await stored_rows(url, f"SELECT * FROM {table}"), key=str) for table in tables}
 
 

@@ -20,7 +20,7 @@ _NEEDED = """
 
 
 async def unneeded(database: Database) -> tuple[int, int]:
-    """How many segments no call needs, and how many are needed and not there."""
+    """The number of segments that no call needs, and of those that are needed and not there."""
     async with database.read() as session:
         spare, missing = (await session.execute(text(_NEEDED))).one()
     return spare, missing
@@ -44,6 +44,6 @@ async def original_texts(database: Database) -> dict[str | None, bytes]:
 
 
 async def count(database: Database) -> int:
-    """How many segments there are."""
+    """The number of segments."""
     async with database.read() as session:
         return int(await session.scalar(text("SELECT count(*) FROM segments")) or 0)

@@ -1,4 +1,4 @@
-"""Which parts of a request were read before, by their exact text.
+"""Messages that were read before, known by their exact text.
 
 A conversation's next request begins with the messages of the one before it, byte for byte. Where they end is
 remembered with a hash of their text: so they need not be stored again.
