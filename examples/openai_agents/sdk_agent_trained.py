@@ -6,7 +6,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
+from agents import (
+    Agent,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    ModelSettings,
+    Runner,
+    function_tool,
+    set_default_openai_client,
+    set_tracing_disabled,
+)
 
 import slipstream_client as slipstream
 
@@ -40,7 +49,10 @@ support = Agent(
 
 
 async def support_agent(question: str) -> str:
-    result = await Runner.run(support, question, max_turns=6)
+    try:
+        result = await Runner.run(support, question, max_turns=6)
+    except (MaxTurnsExceeded, ModelBehaviorError):  # the latter also if an answer was cut at max_tokens
+        return "I am sorry, I could not finish this."
     return str(result.final_output)
 
 
