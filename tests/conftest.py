@@ -116,7 +116,7 @@ def run_loop(store_url: str) -> RunLoop:
                     "production": {"base_url": f"{production_url}/v1", **sections.get("production", {})},
                     "explorer": {
                         "base_url": explorer_url,
-                        "poll_interval": "50ms",
+                        "poll_interval": "100ms",
                         **sections.get("explorer", {}),
                     },
                 }

@@ -54,8 +54,10 @@ async def test_the_halves_start_and_end_in_any_order(
         await training.start()
         await until(lambda: len(stored(proxy.store)) == 1, 60)
         under_way = await agents.call(proxy.url, "under way")
+        processes = training.children().values()
         os.killpg(training.pid, signal.SIGKILL)
         await training.ended()
+        await until(lambda: not any(map(alive, processes)))  # until then they take calls that nobody stores
         assert await chat(proxy.url, "meanwhile") == 200
         await training.start()
         await until(lambda: len(stored(proxy.store)) == 2, 60)
