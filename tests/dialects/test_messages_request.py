@@ -255,6 +255,21 @@ def test_fields_that_no_model_reads_are_left_out(fields: dict[str, Any]) -> None
     assert chat(request(**fields)) == chat(request())
 
 
+def test_the_model_reads_a_deferred_tool_once_a_search_of_the_agent_has_found_it() -> None:
+    search, weather, other = ({**ADD, "name": name} for name in ("search", "weather", "other"))
+    asked = request(user("Warm?"), tools=[search, *(tool | {"defer_loading": True} for tool in (weather, other))])
+    assert [tool["function"]["name"] for tool in chat(asked)["tools"]] == ["search"]
+    found = {"type": "tool_reference", "tool_name": "weather"}
+    asked["messages"] += [assistant(tool_use("t", "search", a=1)), user([tool_result("t", [found])])]
+    assert [tool["function"]["name"] for tool in chat(asked)["tools"]] == ["search", "weather"]
+    assert chat(asked)["messages"][-1] == {"role": "tool", "tool_call_id": "t", "content": "weather"}
+
+
+def test_a_request_whose_tools_are_all_deferred_has_none_for_now() -> None:
+    asked = request(tools=[ADD | {"defer_loading": True}], tool_choice={"type": "auto"})
+    assert chat(asked) == chat(request())
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -274,7 +289,6 @@ def test_fields_that_no_model_reads_are_left_out(fields: dict[str, Any]) -> None
         (request(system=[IMAGE]), ("media", "system[0]")),
         (request(tools=[ADD, {"type": "web_search_20250305", "name": "web_search"}]), ("provider_tool", "tools[1]")),
         (request(tools=[{"type": "bash_20250124", "name": "bash"}]), ("unsayable", "tools[0]")),
-        (request(tools=[ADD | {"defer_loading": True}]), ("unsayable", "tools[0]")),
         (request(tools=[ADD | {"allowed_callers": ["code_execution_20260120"]}]), ("provider_tool", "tools[0]")),
         (request(tools=[{"name": "f"}]), ("unsayable", "tools[0]")),
         (request(tools=[ADD], tool_choice={"type": "most"}), ("unsayable", "tool_choice")),

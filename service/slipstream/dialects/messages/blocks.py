@@ -17,6 +17,9 @@ _MEDIA = frozenset({"image", "document", "audio", "video"})
 
 _PROVIDER = frozenset({"server_tool_use", "mcp_tool_use", "mcp_tool_listing", "container_upload"})
 
+REFERENCE = "tool_reference"
+"""The type of a block by which a search for tools gives the model one of those with `defer_loading` to read."""
+
 _INVALID = "INVALID_JSON"
 """The key under which a tool's input has the text that is no JSON object, as the API's documentation wants it."""
 
@@ -33,6 +36,9 @@ def text_of(block: Any) -> str | None:
     if kind == "text":
         text = block.get("text")
         return text if isinstance(text, str) else None
+    if kind == REFERENCE:
+        name = block.get("tool_name")
+        return name if isinstance(name, str) else None
     if kind == "document" and not _is_cited(block):
         return _labelled(block.get("title"), block.get("context"), _text_of_source(block.get("source")))
     if kind == "search_result" and not _is_cited(block):

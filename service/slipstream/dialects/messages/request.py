@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.dialects.messages.blocks import kind_of
 from slipstream.dialects.messages.findings import Findings
-from slipstream.dialects.messages.tools import chat_tool, chat_tool_choice
+from slipstream.dialects.messages.tools import chat_tool_choice, chat_tools
 from slipstream.dialects.messages.turns import chat_messages
 from slipstream.trajectory import Message
 
@@ -27,7 +27,7 @@ _NOT_FOR_THE_MODEL = frozenset({
 """Fields about how a request is served and billed. `top_k` and `thinking` say how production draws and thinks, not what
 it reads. What `context_management` has taken away stands in the answer."""
 
-_READ_WITH_OTHERS = ("system", "tool_choice", "thread")
+_READ_WITH_OTHERS = ("system", "tools", "tool_choice", "thread")
 
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Levels of effort by the names that every chat server knows."""
@@ -59,6 +59,7 @@ def chat_request(request: Mapping[str, Any], earlier: Sequence[Message] | None, 
         else:
             found.add("unsayable", field)
             chat[field] = value
+    _tools(chat, request, found)
     if chat.get("tools"):  # without tools there is nothing to choose, and servers refuse a choice
         chat_tool_choice(chat, request.get("tool_choice"), found)
     messages = chat_messages(request.get("system"), request["messages"], found)
@@ -85,10 +86,12 @@ def _metadata(chat: dict[str, Any], value: Any, found: Findings) -> None:
         chat["user"] = user
 
 
-def _tools(chat: dict[str, Any], value: Any, found: Findings) -> None:
-    if isinstance(value, list):
-        chat["tools"] = [chat_tool(tool, f"tools[{place}]", found) for place, tool in enumerate(value)]
-    else:
+def _tools(chat: dict[str, Any], request: Mapping[str, Any], found: Findings) -> None:
+    tools = request.get("tools")
+    if isinstance(tools, list):
+        if shown := chat_tools(tools, request["messages"], found):
+            chat["tools"] = shown
+    elif tools is not None:
         found.add("unsayable", "tools")
 
 
@@ -126,7 +129,6 @@ _RULES: dict[str, Callable[[dict[str, Any], Any, Findings], None]] = {
     "messages": _messages,
     "stop_sequences": _stop,
     "metadata": _metadata,
-    "tools": _tools,
     "output_config": _output_config,
     "output_format": _output_format,
     "mcp_servers": _of_the_provider("mcp_servers"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.dialects.form import Problem
-from slipstream.dialects.messages.blocks import kind_of
+from slipstream.dialects.messages.blocks import REFERENCE, kind_of
 from slipstream.dialects.messages.findings import Findings
 
 _OF_THE_PROVIDER = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
@@ -15,7 +16,28 @@ _OF_THE_PROVIDER = ("web_search_", "web_fetch_", "code_execution_", "tool_search
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def chat_tool(tool: Any, at: str, found: Findings) -> Any:
+def chat_tools(tools: Sequence[Any], messages: Sequence[Mapping[str, Any]], found: Findings) -> list[Any]:
+    """The tools that the model reads: those with `defer_loading` once a result in the messages refers to them."""
+    loaded = _loaded(messages)
+    return [
+        _chat_tool(tool, f"tools[{place}]", found)
+        for place, tool in enumerate(tools)
+        if not (isinstance(tool, dict) and tool.get("defer_loading")) or tool.get("name") in loaded
+    ]
+
+
+def _loaded(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The names of the tools that a search by the agent has found."""
+    results = [block for message in messages for block in _blocks(message) if kind_of(block) == "tool_result"]
+    return [found.get("tool_name") for result in results for found in _blocks(result) if kind_of(found) == REFERENCE]
+
+
+def _blocks(holder: Mapping[str, Any]) -> Sequence[Any]:
+    content = holder.get("content")
+    return content if isinstance(content, list) else ()
+
+
+def _chat_tool(tool: Any, at: str, found: Findings) -> Any:
     """The tool as a function of the chat API; the tool itself if it is none."""
     problem = _problem(tool)
     if problem is not None:
@@ -53,6 +75,5 @@ def _problem(tool: Any) -> Problem | None:
     if kind not in ("", "custom") or not isinstance(tool, dict) or not isinstance(tool.get("input_schema"), dict):
         return "unsayable"
     callers = tool.get("allowed_callers")
-    if isinstance(callers, list) and callers and "direct" not in callers:
-        return "provider_tool"  # code that the provider runs
-    return "unsayable" if tool.get("defer_loading") else None  # the model reads it once a search has found it
+    code_only = isinstance(callers, list) and callers and "direct" not in callers  # code that the provider runs
+    return "provider_tool" if code_only else None
