@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from captured_chats import assistant, call, event_stream, tool, tool_call, user
+from captured_chats import assistant, call, event_stream, exchange, read_call, tool, tool_call, user
 
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.conversations import Conversations, Place, completes
@@ -57,6 +57,30 @@ def test_parallel_tool_calls_and_a_system_message_in_between_stay_in_the_task() 
     first = placed.place(call(start, answer))
     after = [*start, answer, tool("b", "hot"), tool("a", "wet"), {"role": "developer", "content": "be short"}]
     assert placed.place(call(after, assistant("Rome"))) == first
+
+
+def messages_call(*messages: dict[str, Any], answer: dict[str, Any]) -> CapturedCall:
+    """A captured call of Anthropic's API, with one block of an answer."""
+    stop = "tool_use" if answer["type"] == "tool_use" else "end_turn"
+    answered = {"type": "message", "id": "msg_1", "role": "assistant", "content": [answer], "stop_reason": stop}
+    request = {"model": "claude", "max_tokens": 64, "messages": messages}
+    captured = read_call(exchange(request, answered, path="/v1/messages"))
+    assert isinstance(captured, CapturedCall), captured
+    return captured
+
+
+def test_a_reminder_beside_the_results_of_tools_is_no_request_of_its_own() -> None:
+    placed = conversations()
+    use = {"type": "tool_use", "id": "t", "name": "search", "input": {}}
+    told = {"type": "text", "text": "It is warm."}
+    asked = [user("Is it warm?")]
+    first = placed.place(messages_call(*asked, answer=use))
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "found"}
+    reminder = {"type": "text", "text": "<system-reminder>9 tokens left</system-reminder>"}
+    asked += [{"role": "assistant", "content": [use]}, user([result, reminder])]
+    assert placed.place(messages_call(*asked, answer=told)).task_id == first.task_id
+    asked += [{"role": "assistant", "content": [told]}, user([{"type": "text", "text": "And tomorrow?"}])]
+    assert placed.place(messages_call(*asked, answer=told)).task_id != first.task_id
 
 
 def test_a_streamed_answer_is_continued_like_any_other() -> None:

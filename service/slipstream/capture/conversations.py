@@ -22,6 +22,7 @@ from xxhash import xxh3_128_digest
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.messages import meaning
 from slipstream.capture.place import Earlier, Place
+from slipstream.dialects.form import Dialect
 from slipstream.tenants import qualified
 from slipstream.trajectory import Message, answer_message, message_tool_calls
 
@@ -105,7 +106,7 @@ class Conversations:
             session_id = found.session_id if found else qualified(call.tenant, self._new_id())
         new_task = False
         if task_id is None:
-            goes_on = found is not None and not any(message.get("role") == "user" for message in rest)
+            goes_on = found is not None and not _asks_anew(rest, call.dialect)
             new_task = not goes_on
             task_id = found.task_id if found and goes_on else qualified(call.tenant, self._new_id())
         else:
@@ -147,6 +148,21 @@ class Conversations:
                 ends.waiting.pop(0)
             if not ends.remembered:
                 del self._by_name[name]
+
+
+def _asks_anew(messages: Sequence[Message], dialect: Dialect) -> bool:
+    """Return whether a user asks for something in the messages after an answer.
+
+    In Anthropic's API a text beside the results of tools is no request of its own: it is in the same turn, and agents
+    put their reminders there.
+    """
+    before = None
+    for message in messages:
+        role = message.get("role")
+        if role == "user" and not (dialect is Dialect.MESSAGES and before == "tool"):
+            return True
+        before = role
+    return False
 
 
 def completes(call: CapturedCall) -> bool:
