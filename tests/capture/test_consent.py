@@ -43,3 +43,13 @@ async def test_a_call_that_is_not_to_be_captured_leaves_no_byte_in_the_store(run
         assert holds(tmp_path, "I am somebody"), "a body that is stored is found"
         assert not holds(tmp_path, MARKER)
     assert not holds(tmp_path, MARKER)
+
+
+async def test_store_false_is_no_wish_of_the_user_s_where_the_operator_says_so(run_loop: RunLoop) -> None:
+    async with run_loop(capture={"store_false": "keep"}) as loop:
+        await loop.chat("of an agent that holds the conversation itself", store=False)
+        await loop.chat("mine alone", {"x-slipstream-capture": "never"}, store=False)
+        await until(lambda: loop.ready(1))
+        assert [chat["messages"][0]["content"] for chat in loop.explorer.chats] == [
+            "of an agent that holds the conversation itself"
+        ]

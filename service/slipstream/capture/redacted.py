@@ -90,15 +90,25 @@ class ExchangeRedactor:
     Args:
         max_body: the most bytes of the request and of the answer, as sent and decompressed.
         identity_headers: by which callers are told apart, beside their credentials; in lower case.
+        skip_store_false: `"store": false` in a request opts out.
     """
 
-    def __init__(self, redactor: Redactor, max_body: int, identity_headers: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        redactor: Redactor,
+        max_body: int,
+        identity_headers: Sequence[str] = (),
+        *,
+        skip_store_false: bool = True,
+    ) -> None:
         self._redactor = redactor
         self._max_body = max_body
         self._identity_headers = (*_IDENTITY_HEADERS, *(name.encode() for name in identity_headers))
+        self._skip_store_false = skip_store_false
         signs = redactor.signs
         # what says `"store": false` is not to be kept at all, and of media a reference
-        self._suspects = None if signs is None else Suspects({**signs, "store": ('"store"',), "media": MEDIA_SIGNS})
+        store = {"store": ('"store"',)} if skip_store_false else {}
+        self._suspects = None if signs is None else Suspects({**signs, **store, "media": MEDIA_SIGNS})
 
     def redact(self, exchange: Exchange) -> RedactedExchange | NotCaptured:
         """Return the exchange as it may be stored, or why it is not captured; takes any bodies."""
@@ -132,7 +142,7 @@ class ExchangeRedactor:
         streamed = content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
         whole = exchange.complete
         if streamed or not whole or not content_type or encodings != (b"", b"") or not self._may_stay(request, answer):
-            asked, redacted, request = _redacted_request(decoded(request, encodings[0], self._max_body), self._redactor)
+            asked, redacted, request = self._redacted_request(decoded(request, encodings[0], self._max_body))
             identity = identity_of(asked)
             # A few servers stream without saying so, but none answers JSON in the form of events.
             streamed = streamed or (not content_type and asked.get("stream") is True)
@@ -165,6 +175,16 @@ class ExchangeRedactor:
             kept.metadata = to_json(self._redactor.redact(dict(said.metadata), strict=True))
         return kept
 
+    def _redacted_request(self, text: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+        """The request as it was sent, and without secrets, and that as JSON."""
+        request, plain = read_json(text)
+        if not isinstance(request, dict):
+            raise Unreadable("not_a_chat")
+        if self._skip_store_false and request.get("store") is False:
+            raise Unreadable("opted_out")
+        light = without_media(request) if may_hold_media(text) else request
+        return request, *self._redactor.redact_json(light, text if plain and light is request else None)
+
     def _credentials(self, exchange: Exchange, fields: Mapping[bytes, bytes]) -> bytes:
         said = [fields.get(name, b"").strip() for name in self._identity_headers]
         return _hash(b"\n".join([exchange.tenant.encode(), (exchange.key or "").encode(), *said]))
@@ -192,17 +212,6 @@ def identity_of(request: Mapping[str, Any]) -> bytes:
 def _is_object(text: bytes) -> bool:
     """Return whether JSON in UTF-8 is an object; in UTF-16 or UTF-32 one end has a zero byte."""
     return text.lstrip()[:1] == b"{" and text.rstrip()[-1:] == b"}"  # which copy nothing where there is no blank
-
-
-def _redacted_request(text: bytes, redactor: Redactor) -> tuple[dict[str, Any], dict[str, Any], bytes]:
-    """The request as it was sent, and without secrets, and that as JSON."""
-    request, plain = read_json(text)
-    if not isinstance(request, dict):
-        raise Unreadable("not_a_chat")
-    if request.get("store") is False:
-        raise Unreadable("opted_out")
-    light = without_media(request) if may_hold_media(text) else request
-    return request, *redactor.redact_json(light, text if plain and light is request else None)
 
 
 def _read_answer(text: bytes) -> tuple[dict[str, Any], bytes | None]:

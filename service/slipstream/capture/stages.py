@@ -37,7 +37,12 @@ class Capture:
         self._context = context
         self._backlog = Backlog(settings.capture.backlog_bytes)
         self._room = StoreRoom(context.database, context.metrics, settings.limits.store_bytes)
-        exchanges = ExchangeRedactor(redactor, settings.capture.max_body, settings.access.identity_headers)
+        exchanges = ExchangeRedactor(
+            redactor,
+            settings.capture.max_body,
+            settings.access.identity_headers,
+            skip_store_false=settings.capture.store_false == "skip",
+        )
         self.writer = CaptureWriter(context, self._backlog, exchanges, self._room)
         self.recorder = Recorder(
             context,

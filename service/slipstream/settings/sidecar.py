@@ -123,6 +123,7 @@ class Capture(Section):
     backlog_bytes: ByteSize = 1024**3
     task_idle: PositiveDuration = 60.0
     chains: int = Field(default=10000, ge=1)
+    store_false: Literal["skip", "keep"] = "skip"
     redact: tuple[RedactRule, ...] = (RedactRule(name="api_key"), RedactRule(name="password"))
 
 
