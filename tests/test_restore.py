@@ -234,7 +234,7 @@ async def test_a_backup_under_load_has_all_that_was_acknowledged_and_the_restore
         await asyncio.gather(*agents)
         os.killpg(sidecar.pid, signal.SIGKILL)
         await sidecar.ended()
-        await until(sidecar._unlocked, 60)
+        await until(sidecar.unlocked, 60)
         explorer.boot(forget=False)  # as the page says: a delivery that the backup does not know may have been cut
         assert (await command("restore", file, "--config", sidecar.config))[0] == 2, "it holds something"
         code, said = await command("restore", file, "--config", sidecar.config, "--replace")

@@ -153,6 +153,7 @@ TARGETS = (
     Target("direct", "direct", None),
     Target("nginx", "nginx", _nginx),
     Target("slipstream-0", "Slipstream, capture off", slipstream(0.0), 0.0),
+    Target("slipstream-01", "Slipstream, capture 1%", slipstream(0.01), 0.01),
     Target("slipstream-10", "Slipstream, capture 10%", slipstream(0.1), 0.1),
     Target("slipstream-100", "Slipstream, capture 100%", slipstream(1.0), 1.0),
     Target("slipstream-100-2", "Slipstream, capture 100%, 2 workers", slipstream(1.0, 2), 1.0),

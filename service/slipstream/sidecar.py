@@ -83,7 +83,6 @@ class Sidecar:
         self._ended = False
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
-        self._dropped_before = 0
         self.key_expiry = KeyExpiry(settings.access, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
@@ -271,9 +270,7 @@ class Sidecar:
             self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
-        dropped = self.counters.dropped
-        self.metrics.dropped.labels("capture_queue_full").inc(dropped - self._dropped_before)
-        self._dropped_before = dropped
+        self.outcomes.take_over()
 
     @property
     def waiting(self) -> int:

@@ -10,7 +10,7 @@ from on_disk import holds
 from serving import until
 
 from slipstream.http.headers import Headers
-from slipstream.proxy.tap import may_capture
+from slipstream.proxy.consent import may_capture
 
 MARKER = "3f2c77-otter"
 

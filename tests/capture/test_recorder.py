@@ -73,14 +73,14 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 class Recording:
     """An CaptureWriter and a Recorder over a store of their own, with what they told and asked."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rate: float = 1.0) -> None:
         self.database = database
         self.metrics = Metrics(CollectorRegistry())
         self.asked: list[Task] = []
         self.decision = Decision(False, "not_sampled")
         self.backlog = Backlog(2**20)
         made, self.stages = context(
-            database, self.metrics, lambda: 1_000_000.0, capture={"queue_bytes": 2**20, "rate": 1.0}
+            database, self.metrics, lambda: 1_000_000.0, capture={"queue_bytes": 2**20, "rate": rate}
         )
         redactor = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY)
         self.writer = CaptureWriter(made, self.backlog, redactor, StoreRoom(database, self.metrics, 2**40))

@@ -45,6 +45,12 @@ def test_a_reason_is_named_with_its_calls_share_and_fix() -> None:
     assert finding.fix == FIXES["incomplete"]
 
 
+def test_a_reason_is_measured_by_the_calls_that_the_rate_takes() -> None:
+    [finding] = findings(Outcomes(captured=15, reasons={"rate": 1980, "incomplete": 5}))
+    assert finding.found == "5 of 20 calls were not captured in the last 10 min (25%); reason: incomplete"
+    assert found(Outcomes(captured=1, reasons={"rate": 99}, routes={"completions": 4})) == [], "4 of 104"
+
+
 @pytest.mark.parametrize(
     "outcomes",
     [
@@ -91,8 +97,11 @@ def test_the_window_holds_ten_minutes() -> None:
         sidecar.window.look()
     sidecar.metrics.dropped.labels("lease_lost").inc(7)
     sidecar.proxy.dropped(1.0)
+    for _ in range(5):
+        sidecar.proxy.left_out()
+    sidecar.metrics.not_captured.labels("rate").inc(2)
     assert sidecar.window.outcomes() == Outcomes(
-        120, {"status": 60, "lease_lost": 7, "capture_queue_full": 1}, {"threads": 60}
+        120, {"status": 60, "lease_lost": 7, "capture_queue_full": 1, "rate": 7}, {"threads": 60}
     )
     sidecar.now += WINDOW
     sidecar.window.look()

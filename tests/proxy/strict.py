@@ -22,6 +22,8 @@ import h11
 import wire
 from reading import UNREAD, Fields, Message, Row, read_answers, read_requests
 
+from slipstream.proxy.sample import Draw
+
 PATIENCE = 20.0
 """Seconds until what must come has come."""
 
@@ -225,8 +227,8 @@ def echo(side: str, message: Message) -> bytes:
 class _NoTap:
     """Nothing is captured: this is about the wire."""
 
-    def wants(self, *_: object, **__: object) -> bool:
-        return False
+    def draw(self, *_: object) -> Draw:
+        return Draw.UNWANTED
 
 
 class _Recorder(asyncio.Protocol):

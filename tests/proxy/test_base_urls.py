@@ -28,7 +28,7 @@ def root(proxy: Sidecar) -> str:
 class AnyTap(ListTap):
     """Takes what capture takes: chats at any path."""
 
-    def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]], *, key: bool) -> bool:
+    def wants(self, path: str) -> bool:
         return path.endswith("/chat/completions")
 
 

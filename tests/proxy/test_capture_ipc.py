@@ -13,6 +13,7 @@ from serving import until
 
 from slipstream.proxy.capture_ipc import Receivers, Sender, frame
 from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.sample import Sample
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 
 MB = 1024 * 1024
@@ -80,7 +81,7 @@ async def new_sender(training: Training) -> AsyncIterator[NewSender]:
 
     def new(*, limit: int = 20_000, limit_bytes: int = 64 * MB) -> tuple[Sender, SharedCounters]:
         counters = SharedCounters(1)
-        senders.append(Sender(training.path, counters.row(0), wanted=True, limit=limit, limit_bytes=limit_bytes))
+        senders.append(Sender(training.path, counters.row(0), sample=Sample(1.0), limit=limit, limit_bytes=limit_bytes))
         return senders[-1], counters
 
     yield new

@@ -21,12 +21,16 @@ from slipstream.http.deadline import Deadline
 from slipstream.proxy import agent
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.tap import ExchangeHead, Recording, Room
 
 REQUESTS = 200
 MOST_CALLS = 150
 """Calls of Python and C functions for one captured exchange. It takes about 133, and up to 139 on a busy machine, where
 each copy is handed on alone; a parser of JSON in Python, a task, or a future for each request would be beyond it."""
+
+MOST_TO_DRAW = 12
+"""Calls that it takes to know that an exchange is left out, beyond those with capture off. It takes 10."""
 
 ELSEWHERE = ("json", "sqlite3", "sqlalchemy", "zlib", "isal", "hashlib", "hyperscan", "slipstream.store", "structlog")
 """Modules of which nothing is called in the way of traffic."""
@@ -86,9 +90,10 @@ async def echo(peer: Peer) -> None:
         await peer.send(answer(b'{"id":"1"}'.ljust(1024), b"content-type: application/json"))
 
 
-async def test_a_captured_exchange_is_few_calls_and_none_that_reads_or_stores_it(tmp_path: Path) -> None:
-    async with upstream(echo) as up, taken(tmp_path) as path:
-        tap = Sender(path, SharedCounters(1).row(0), wanted=True, limit=1000, limit_bytes=2**26)
+async def calls_of_exchanges(folder: Path, rate: float) -> Counter[str]:
+    """The calls of `REQUESTS` exchanges, of which this share of conversations is captured."""
+    async with upstream(echo) as up, taken(folder) as path:
+        tap = Sender(path, SharedCounters(1).row(0), sample=Sample(rate), limit=1000, limit_bytes=2**26)
         with watching() as work:
             async with sidecar(up.port, tap=tap) as side, dial(side.port) as client, asyncio.timeout(LIMIT * 3):
                 for number in range(REQUESTS + 10):
@@ -97,10 +102,22 @@ async def test_a_captured_exchange_is_few_calls_and_none_that_reads_or_stores_it
                     await client.send(REQUEST)
                     await client.reader.readuntil(b"\r\n\r\n")
                     await client.reader.readexactly(1024)
-                calls = work.calls.copy()
+                return work.calls.copy()
+    raise AssertionError
+
+
+async def test_a_captured_exchange_is_few_calls_and_none_that_reads_or_stores_it(tmp_path: Path) -> None:
+    calls = await calls_of_exchanges(tmp_path, 1.0)
     assert calls["slipstream.proxy.capture_ipc.frame"] > REQUESTS / 2, "the exchanges were captured"
     assert calls.total() / REQUESTS < MOST_CALLS, calls.most_common(40)
     assert not [name for name in calls if name.startswith(ELSEWHERE)]
+
+
+async def test_an_exchange_that_is_left_out_is_as_few_calls_as_with_capture_off(tmp_path: Path) -> None:
+    off, left_out = [await calls_of_exchanges(tmp_path, rate) for rate in (0.0, 1e-9)]
+    assert left_out["slipstream.proxy.lot.of"] == REQUESTS
+    assert not left_out["slipstream.proxy.tap.__init__"], "nothing is made for a copy"
+    assert left_out.total() / REQUESTS < off.total() / REQUESTS + MOST_TO_DRAW, (left_out - off).most_common(40)
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -109,8 +126,8 @@ async def test_a_large_body_is_captured_without_a_copy(framing: str, monkeypatch
     kept: list[Recording] = []
 
     class Keep:
-        def wants(self, *_: Any, **__: Any) -> bool:
-            return True
+        def draw(self, *_: Any) -> Draw:
+            return Draw.TAKEN
 
         def record(self, recording: Recording) -> None:
             kept.append(recording)

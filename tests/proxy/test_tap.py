@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
+from slipstream.proxy.sample import Draw
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 
 CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -61,13 +62,13 @@ async def test_bodies_beyond_max_body_pass_and_are_not_copied() -> None:
             assert (exchange.request_body, exchange.response_body) == (kept, kept)
 
 
-@pytest.mark.parametrize("call", ["wants", "record"])
+@pytest.mark.parametrize("call", ["draw", "record"])
 async def test_tap_that_raises_changes_nothing(call: str) -> None:
     class Broken(ListTap):
-        def wants(self, *args: Any, **_: Any) -> bool:
-            if call == "wants":
-                raise RuntimeError("wants")
-            return True
+        def draw(self, *_: Any) -> Draw:
+            if call == "draw":
+                raise RuntimeError("draw")
+            return Draw.TAKEN
 
         def record(self, recording: Recording) -> None:
             raise RuntimeError("record")

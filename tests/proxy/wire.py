@@ -11,7 +11,7 @@ import queue
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ import uvloop
 from peer import Peer, Request, Script
 from prometheus_client import CollectorRegistry
 
+from slipstream.dialects.form import Dialect
+from slipstream.http.headers import Headers
 from slipstream.http.pool import Pool
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tap import Exchange, Recording
 from slipstream.proxy.tls import Certificates
@@ -92,13 +95,20 @@ async def upstream(script: Script, **listen: Any) -> AsyncIterator[Upstream]:
 
 
 class ListTap:
-    """A tap that keeps what it gets."""
+    """A tap that keeps what it gets of the calls in a sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = 1.0) -> None:
+        self._sample = Sample(rate)
         self.exchanges: queue.Queue[Exchange] = queue.Queue()
 
-    def wants(self, method: str, path: str, headers: list[tuple[bytes, bytes]], *, key: bool) -> bool:
-        return method == "POST" and path == "/v1/chat/completions"
+    def draw(self, method: str, path: str, headers: Headers, body: Sequence[bytes], *owner: Any) -> Draw:
+        if method != "POST" or not self.wants(path):
+            return Draw.UNWANTED
+        whole, tenant, key = owner[:3]
+        return self._sample.draw(Dialect.CHAT, headers, b"".join(body), whole, tenant, key)
+
+    def wants(self, path: str) -> bool:
+        return path == "/v1/chat/completions"
 
     def record(self, recording: Recording) -> None:
         self.exchanges.put(recording.exchange())

@@ -96,10 +96,10 @@ class SidecarProcess:
             await self.ready()
             return
         await self.ended()
-        await until(self._unlocked, 60)  # a child may outlive its parent for a moment, amid a write
+        await until(self.unlocked, 60)  # a child may outlive its parent for a moment, amid a write
         await self.start()
 
-    def _unlocked(self) -> bool:
+    def unlocked(self) -> bool:
         """Whether no process of its last life has the store, where that is a file."""
         try:
             lock = os.open(f"{self.store}.lock", os.O_RDWR)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from slipstream.dialects.body import Unreadable, header_value, parse_json
 from slipstream.http.headers import Headers
-from slipstream.proxy.tap import may_capture
+from slipstream.proxy.consent import may_capture
 
 _OWN = (b"session-id", b"task-id", b"mark", b"metadata", b"select", b"capture")
 NAMES = frozenset(b"x-slipstream-" + name for name in _OWN)

@@ -1,7 +1,8 @@
 """Outcomes of the calls of the last ten minutes: how many were captured, and how many were not, by reason and route.
 
 Nothing is counted here. The counters of Prometheus and of the proxy's workers are looked at six times a minute; what
-they have risen by since ten minutes ago is the window.
+they have risen by since ten minutes ago is the window. What the workers count of captured calls becomes part of the
+training side's metrics, which count the same.
 """
 
 from __future__ import annotations
@@ -52,7 +53,17 @@ class OutcomeWindow:
         self._metrics = metrics
         self._shared = shared
         self._monotonic = monotonic
+        self._taken_over = 0, 0
         self._looks = deque([(monotonic(), self._counters())])
+
+    def take_over(self) -> None:
+        """Add what the workers have counted since the last time to the metrics: calls dropped, and left out by the
+        rate."""
+        dropped, left_out = self._shared.dropped, self._shared.left_out
+        before, self._taken_over = self._taken_over, (dropped, left_out)
+        self._metrics.dropped.labels("capture_queue_full").inc(dropped - before[0])
+        if left_out > before[1]:
+            self._metrics.not_captured.labels("rate").inc(left_out - before[1])
 
     def look(self) -> None:
         """Remember the counters as they are now."""
@@ -71,6 +82,7 @@ class OutcomeWindow:
         return Outcomes(counted["captured", ""], groups["reason"], groups["route"])
 
     def _counters(self) -> Counter[tuple[str, str]]:
+        self.take_over()
         metrics, shared = self._metrics, self._shared
         counters = Counter({("captured", ""): int(_values(metrics.captured).get("", 0))})
         counters.update({("reason", reason): int(calls) for reason, calls in _values(metrics.not_captured).items()})

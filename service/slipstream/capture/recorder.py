@@ -21,7 +21,7 @@ from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
 from slipstream.dialects.body import NotCaptured
-from slipstream.selection import Decision, hash_fraction
+from slipstream.selection import Decision
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, histories, quarantine, sidecars
@@ -93,8 +93,6 @@ class Recorder:
         self._conversations = conversations
         self._retries = retries
         self._decide = decide
-        self._rate = context.settings.capture.rate
-        """Share of sessions that are stored, by hash of the session id: a session is kept whole or not at all."""
         self._unwritten: _Unwritten | None = None
         self._items = Items()
         self._histories = Histories(self._items)
@@ -199,7 +197,7 @@ class Recorder:
         try:
             call = read_call(kept, self._histories)
             if not isinstance(call, NotCaptured):
-                return self._placed(call)
+                return self._placed(call, held=kept.held)
             reason: str = call.reason
         except Exception:  # noqa: BLE001 - those after it are read all the same
             _log.exception("capture_unreadable")
@@ -207,16 +205,16 @@ class Recorder:
         self._metrics.not_captured.labels(reason).inc()
         return None
 
-    def _placed(self, call: CapturedCall) -> NewCall | None:
+    def _placed(self, call: CapturedCall, *, held: bool) -> NewCall | None:
         if self._retries.seen(call):
             self._metrics.not_captured.labels("retry").inc()
             return None
-        # every call is placed, kept or not: the next one of its conversation must find its way
-        place = self._conversations.place(call, None if call.history is None else self._histories.earlier(call.history))
-        self._histories.add(call, place)
-        if self._rate < 1 and hash_fraction(place.session_id, "capture") >= self._rate:
+        earlier = None if call.history is None else self._histories.earlier(call.history)
+        if held and earlier is None:  # so its session was left out
             self._metrics.not_captured.labels("rate").inc()
             return None
+        place = self._conversations.place(call, earlier)
+        self._histories.add(call, place)
         return self._ready(call, place)
 
     def _ready(self, call: CapturedCall, place: Place) -> NewCall:

@@ -58,6 +58,7 @@ class RedactedExchange(msgspec.Struct, array_like=True):
         problems: the `x-slipstream-...` headers that were left out.
         tenant: whose call it is, and whose names the session and the task have.
         dialect: of the request and the answer.
+        held: `capture.rate` takes it if it takes the answer that it goes on from, which the provider holds.
     """
 
     request: bytes
@@ -75,6 +76,7 @@ class RedactedExchange(msgspec.Struct, array_like=True):
     problems: tuple[str, ...] = ()
     tenant: str = DEFAULT
     dialect: Dialect = Dialect.CHAT
+    held: bool = False
 
 
 pack_exchanges = msgspec.msgpack.Encoder().encode

@@ -15,7 +15,10 @@ import structlog
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
 from slipstream.capture.room import StoreRoom
-from slipstream.dialects.body import NotCaptured
+from slipstream.dialects.body import NotCaptured, header_value
+from slipstream.dialects.form import dialect_of
+from slipstream.http.encodings import Undecodable, decoded
+from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.tap import Exchange
 from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, sidecars
@@ -47,7 +50,10 @@ class CaptureWriter:
         self._backlog = backlog
         self._redactor = redactor
         self._room = room
-        self._limit_bytes = context.settings.capture.queue_bytes
+        settings = context.settings
+        self._sample = Sample(settings.capture.rate, settings.access.identity_headers)
+        self._max_body = settings.capture.max_body
+        self._limit_bytes = settings.capture.queue_bytes
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
         self._enough = asyncio.Event()
@@ -128,7 +134,13 @@ class CaptureWriter:
     def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
         redacted: RedactedExchange | NotCaptured
         try:
+            draw = Draw.TAKEN if exchange.drawn else self._draw(exchange)
+            if draw is Draw.LEFT_OUT:
+                self._metrics.not_captured.labels("rate").inc()
+                return None
             redacted = NotCaptured("store_full") if self._room.full else self._redactor.redact(exchange)
+            if isinstance(redacted, RedactedExchange):
+                redacted.held = draw is Draw.HELD
         except Exception:  # noqa: BLE001 - the others of its batch are kept all the same
             _log.exception("capture_unreadable")
             redacted = NotCaptured("unreadable")
@@ -136,6 +148,19 @@ class CaptureWriter:
             self._metrics.not_captured.labels(redacted.reason).inc()
             return None
         return redacted
+
+    def _draw(self, exchange: Exchange) -> Draw:
+        """Say whether `capture.rate` takes a call, where the worker could not tell."""
+        headers, body = exchange.request_headers, exchange.request_body
+        dialect = dialect_of(exchange.path)
+        if self._sample.rate >= 1 or body is None or dialect is None:
+            return Draw.TAKEN  # it is counted by what is wrong with it
+        try:
+            body = decoded(body, header_value(headers, b"content-encoding"), self._max_body)
+        except Undecodable:
+            return Draw.TAKEN
+        plain = [field for field in headers if field[0].lower() != b"content-encoding"]
+        return self._sample.draw(dialect, plain, body, True, exchange.tenant, exchange.key)
 
 
 def _size(exchange: Exchange) -> int:

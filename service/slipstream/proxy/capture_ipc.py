@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,8 @@ import structlog
 from slipstream.dialects.form import dialect_of
 from slipstream.http.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, may_capture, with_bodies
+from slipstream.proxy.sample import Draw, Sample
+from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, with_bodies
 
 _log = structlog.get_logger(__name__)
 
@@ -60,14 +61,15 @@ class Sender(asyncio.Protocol):
 
     Args:
         path: of the training side's socket.
-        wanted: whether anything is captured at all.
+        sample: the calls that `capture.rate` takes.
         limit, limit_bytes: bounds of the queue.
     """
 
-    def __init__(self, path: Path, metrics: ProxyMetrics, *, wanted: bool, limit: int, limit_bytes: int) -> None:
+    def __init__(self, path: Path, metrics: ProxyMetrics, *, sample: Sample, limit: int, limit_bytes: int) -> None:
         self._path = path
         self._metrics = metrics
-        self._wanted = wanted
+        self._wanted = sample.rate > 0
+        self._sample = sample
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._queue: deque[Recording] = deque()
@@ -83,11 +85,21 @@ class Sender(asyncio.Protocol):
         self._ending = False
         """The training side reads what was sent, and no more."""
 
-    def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
-        """Return whether an exchange with this head can hold a call to capture."""
-        if method != "POST" or not self._wanted or dialect_of(path) is None:
-            return False
-        return may_capture(headers, key=key)
+    def draw(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: Sequence[bytes],
+        whole: bool,
+        tenant: str,
+        key: str | None,
+        capture: bool = True,
+    ) -> Draw:
+        """Return whether an exchange with this request can hold a call to capture, and `capture.rate` takes it."""
+        if method != "POST" or not (self._wanted and capture) or (dialect := dialect_of(path)) is None:
+            return Draw.UNWANTED
+        return self._sample.draw(dialect, headers, b"".join(body), whole, tenant, key)  # one piece is not copied
 
     def record(self, recording: Recording) -> None:
         """Take an exchange, or drop it when the queue is full. Never waits."""

@@ -96,9 +96,12 @@ class Forward:
             return
         self._request_head, self._chunked, self.upload = way
         route.metrics.begins()
-        self._recording = self._gateway.recording(route, request, admitted)
-        if self._recording is None:
-            self._uncaptured = self._gateway.uncaptured(route, request, admitted)
+        if route.tapped:
+            copied = self._gateway.copies.begin(request, admitted)
+            if isinstance(copied, Recording):
+                self._recording = copied
+            else:
+                self._uncaptured = copied
         connection = route.pool.kept()
         if connection is None:
             self._open()
@@ -299,6 +302,9 @@ class Forward:
             request.pieces = []
             if self._recording is not None and self._again is None:
                 self._recording.request.add(pieces)
+        recording = self._recording
+        if recording is not None and recording.draw_at and self._gateway.copies.leaves_out(recording, whole=self.sent):
+            self._recording = None
         if self._chunked:
             return chunks(pieces, last=request.complete)
         return pieces
@@ -323,4 +329,4 @@ class Forward:
         self._route.metrics.ends()
         if self._recording is not None:
             self._recording.end(error, self.request.complete)
-            self._gateway.record(self._recording)
+            self._gateway.copies.record(self._recording)

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Protocol
 
 import httptools
-import structlog
 
 from slipstream.dialects.form import dialect_of
 from slipstream.http.pool import Pool
-from slipstream.proxy.guard import Admitted, Guard
+from slipstream.proxy.copies import Copies
+from slipstream.proxy.guard import Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.misdirected import doubled, misdirected
 from slipstream.proxy.paths import AllowedPaths
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
-from slipstream.proxy.tap import ExchangeHead, Recording, Room, Tap, may_capture
-from slipstream.proxy.uncaptured import UncapturedRoute, uncaptured_route
-from slipstream.tenants import DEFAULT
-
-_log = structlog.get_logger(__name__)
+from slipstream.proxy.tap import Tap
 
 _NEVER = float("inf")
 
@@ -111,6 +106,7 @@ class Gateway:
         room: bytes that copies of exchanges under way may take together.
 
     Attributes:
+        copies: what is copied of production's exchanges.
         limits: what agents may take of this worker.
         guard: says who may use it; None where everybody may.
         agents: the open connections.
@@ -138,11 +134,8 @@ class Gateway:
         self._productions = production.prefixes
         self._doubled = _DOUBLED if production.versioned else b"\0"
         self._control = control
-        self._tap = tap
         self._metrics = metrics
-        self._max_body = max_body
-        self._room = Room(room)
-        self._finished: list[Recording] = []
+        self.copies = Copies(tap, metrics, max_body, room)
         self._deserted: asyncio.Event | None = None
         self.agents: set[OpenConnection] = set()
         self.read_into = memoryview(bytearray(_READ))
@@ -172,34 +165,6 @@ class Gateway:
     def is_productions(self, request: Request) -> bool:
         """Return whether the request goes to production, and not to the control API."""
         return self.route(request) is self._production
-
-    def recording(self, route: Route, request: Request, admitted: Admitted) -> Recording | None:
-        """The copy that is to be made of this exchange, if any."""
-        if not route.tapped:
-            return None
-        method, path = request.method.decode("ascii"), request.target.partition(b"?")[0].decode("latin-1")
-        try:
-            if not self._tap.wants(method, path, request.headers, key=admitted.capture):
-                return None
-        except Exception:  # noqa: BLE001 - whatever is wrong with capture, production goes on
-            self._tap_failed()
-            return None
-        tenant = admitted.scope.tenant or DEFAULT
-        head = ExchangeHead(method, path, request.headers, time.time(), admitted.key, tenant)
-        return Recording(head, self._max_body, self._room)
-
-    def uncaptured(self, route: Route, request: Request, admitted: Admitted) -> UncapturedRoute | None:
-        """The route by which a call is counted of which no copy is made; None where its caller wishes that, or where it
-        is no call of a model."""
-        if not route.tapped or request.method != b"POST" or not may_capture(request.headers, key=admitted.capture):
-            return None
-        return uncaptured_route(request.target)
-
-    def record(self, recording: Recording) -> None:
-        """An exchange is over. In the loop's next round: by then the answer's last bytes have left."""
-        if not self._finished:
-            asyncio.get_running_loop().call_soon(self._hand_on)
-        self._finished.append(recording)
 
     def longest_body(self, route: Route, target: bytes) -> BodyLimit:
         """Return how long a request's body may be."""
@@ -254,18 +219,6 @@ class Gateway:
         """Close the idle connections to the upstreams."""
         for route in (self._production, self._control):
             route.pool.close()
-
-    def _hand_on(self) -> None:
-        finished, self._finished = self._finished, []
-        for recording in finished:
-            try:
-                self._tap.record(recording)
-            except Exception:  # noqa: BLE001 - as above
-                self._tap_failed()
-
-    def _tap_failed(self) -> None:
-        self._metrics.tap_failed()
-        _log.exception("tap_failed")
 
 
 def _origin_form(target: bytes) -> bytes | None:

@@ -36,7 +36,8 @@ _CALLER_GONE = _FAILURES + len(_CAUSES)
 _TAP_FAILURES = _CALLER_GONE + 1
 _DROPPED = _TAP_FAILURES + 1
 _DROPPED_AT = _DROPPED + 1
-_IN_FLIGHT = _DROPPED_AT + 1
+_LEFT_OUT = _DROPPED_AT + 1
+_IN_FLIGHT = _LEFT_OUT + 1
 _WAITING = _IN_FLIGHT + 1
 _TASKS = _WAITING + 1
 _CONNECTIONS = _TASKS + 1
@@ -50,7 +51,7 @@ _CONNECT_SUM = _CELLS - 1
 
 ROW_BYTES = _CELLS * 8
 
-LAYOUT = repr((_CLASSES, _CAUSES, _LIMITS, _ROUTES, _ADDED, _CONNECT))
+LAYOUT = repr((_CELLS, _CLASSES, _CAUSES, _LIMITS, _ROUTES, _ADDED, _CONNECT))
 """The same for all releases whose rows mean the same."""
 
 
@@ -125,6 +126,10 @@ class ProxyMetrics:
         self._cells[_DROPPED] += 1.0
         self._cells[_DROPPED_AT] = at
 
+    def left_out(self) -> None:
+        """A call was left out by `capture.rate`."""
+        self._cells[_LEFT_OUT] += 1.0
+
     def waiting(self, exchanges: int) -> None:
         """So many exchanges wait to be taken over by the training side."""
         self._cells[_WAITING] = exchanges
@@ -159,6 +164,11 @@ class SharedCounters(Collector):
     def dropped(self) -> int:
         """Exchanges dropped because too many waited."""
         return int(self._sum(_DROPPED))
+
+    @property
+    def left_out(self) -> int:
+        """Calls left out by `capture.rate`, of which nothing was copied."""
+        return int(self._sum(_LEFT_OUT))
 
     @property
     def uncaptured(self) -> dict[UncapturedRoute, int]:

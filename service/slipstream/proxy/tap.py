@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import chain
 from typing import Protocol
 
 import msgspec
 
-from slipstream.http.headers import Headers, own_fields
+from slipstream.http.headers import Headers
+from slipstream.proxy.sample import Draw
 from slipstream.tenants import DEFAULT
 
 
@@ -28,6 +30,7 @@ class ExchangeHead(msgspec.Struct, array_like=True):
         duration: seconds from the start to the end.
         error: `caller_gone`, or a cause of `UpstreamError`; None exactly where the exchange is complete. The answer can
             be whole all the same, in ways that only its JSON tells.
+        drawn: `capture.rate` takes this call. False leaves that to the training side.
     """
 
     method: str
@@ -41,6 +44,7 @@ class ExchangeHead(msgspec.Struct, array_like=True):
     first_byte_after: float | None = None
     duration: float = 0.0
     error: str | None = None
+    drawn: bool = False
 
     @property
     def complete(self) -> bool:
@@ -64,25 +68,6 @@ class Exchange(ExchangeHead, kw_only=True):
 def with_bodies(head: ExchangeHead, request_body: bytes | None, response_body: bytes | None) -> Exchange:
     """Return the exchange of this head."""
     return Exchange(*msgspec.structs.astuple(head), request_body=request_body, response_body=response_body)
-
-
-def may_capture(headers: Headers, *, key: bool = True) -> bool:
-    """Return whether the caller lets this call be stored: the one place that decides on consent, before anything is
-    copied.
-
-    A call with a header `x-slipstream-capture` is not kept, whatever its value: a word that we misread must not have a
-    conversation stored. `x-slipstream-select: never` says the same.
-
-    Args:
-        key: what the caller's API key says, `capture` of `access.keys`. Whoever knows the key passes it here, by way of
-            `Tap.wants`.
-    """
-    if not key:
-        return False
-    for name, value in own_fields(headers):
-        if name == b"x-slipstream-capture" or (name == b"x-slipstream-select" and value.strip().lower() == b"never"):
-            return False
-    return True
 
 
 class Room:
@@ -162,16 +147,18 @@ class Recording:
 
     Attributes:
         head: what is known of it by now.
+        draw_at: bytes of the request from which on it is asked again whether this call is taken; 0 once that is known.
         size: bytes of memory that both bodies and heads take, once it is over.
         crowded_out: a part of it is missing because there was no room; known once it is over.
     """
 
-    __slots__ = ("_room", "_started", "crowded_out", "head", "request", "response", "size")
+    __slots__ = ("_room", "_started", "crowded_out", "draw_at", "head", "request", "response", "size")
 
     def __init__(self, head: ExchangeHead, max_body: int, room: Room) -> None:
         self.head = head
         self.request = BodyCopy(max_body, room)
         self.response = BodyCopy(max_body, room)
+        self.draw_at = 0
         self.size = 0
         self.crowded_out = False
         self._room = room
@@ -211,11 +198,27 @@ class Recording:
 
 
 class Tap(Protocol):
-    """Takes copies of exchanges. Both calls are made on the event loop of production's traffic: neither may block."""
+    """Takes copies of exchanges. All calls are made on the event loop of production's traffic: none may block."""
 
-    def wants(self, method: str, path: str, headers: Headers, *, key: bool = True) -> bool:
-        """Return whether to copy this exchange; called with the request's head, and with whether the caller's API key
-        lets its calls be captured."""
+    def draw(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: Sequence[bytes],
+        whole: bool,
+        tenant: str,
+        key: str | None,
+        capture: bool = True,
+    ) -> Draw:
+        """Return whether to copy this exchange.
+
+        Args:
+            body: the pieces that there are of the request's.
+            whole: nothing comes after them.
+            tenant, key: whose call it is, and the name of its key of ours.
+            capture: whether that key lets its calls be captured.
+        """
         ...
 
     def record(self, recording: Recording) -> None:

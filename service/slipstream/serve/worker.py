@@ -19,6 +19,7 @@ from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import guard_for
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.sample import Sample
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tls import certificates
 from slipstream.proxy.upstreams import control_route, production_route
@@ -55,7 +56,11 @@ async def run_worker(
     """
     capture, (metrics, book) = settings.capture, counts
     tap = Sender(
-        folder / CAPTURES, metrics, wanted=capture.rate > 0, limit=capture.queue, limit_bytes=capture.queue_bytes
+        folder / CAPTURES,
+        metrics,
+        sample=Sample(capture.rate, settings.access.identity_headers),
+        limit=capture.queue,
+        limit_bytes=capture.queue_bytes,
     )
     gateway = Gateway(
         production_route(settings.production, environment, metrics),
