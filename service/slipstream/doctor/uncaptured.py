@@ -52,7 +52,8 @@ FIXES = {
     "too_many_values": "Look up the caller: its bodies have more than 500,000 values, such as lists of numbers.",
     "encoding": "Have production answer in gzip, deflate, zstd or br, or uncompressed.",
     "not_json": "Look at what production answers: a gateway's page of HTML is no chat completion.",
-    "no_answer": "Look at what production answers: a chat completion has `choices`, each with a `message`.",
+    "no_answer": "Look at what production answers: a chat completion has `choices`, each with a `message`; an answer "
+    "of `/v1/messages` has `content`, a list of blocks.",
     "truncated_stream": "Have production end streams with `[DONE]` and give each choice a `finish_reason`.",
     "error_in_stream": "Look into production's log: its streams break off with an error.",
     "unfinished": "Nothing for background responses, which are fetched later; else look into production's log.",
