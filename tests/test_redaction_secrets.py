@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from contexts import parse_memory
 
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange
 from slipstream.proxy.tap import Exchange
@@ -237,7 +238,7 @@ def kept(
         delta = {**choice, "delta": choice["message"]}
         chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [delta]}
         body = b"data: %b\n\ndata: [DONE]\n\n" % json.dumps(chunk).encode()
-    found = ExchangeRedactor(REDACTOR, 2**20).redact(exchange(request, body, headers or [], streamed))
+    found = ExchangeRedactor(REDACTOR, 2**20, parse_memory()).redact(exchange(request, body, headers or [], streamed))
     assert isinstance(found, RedactedExchange)
     return found
 

@@ -67,6 +67,18 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self.parse_bytes = Gauge(
+            "slipstream_parse_bytes", "Bytes reserved for JSON that is read, by share", ["share"], registry=registry
+        )
+        self.parse_waiting = Gauge(
+            "slipstream_parse_waiting",
+            "Readers of JSON that wait for memory, by share",
+            ["share"],
+            registry=registry,
+        )
+        self.parse_refused = Counter(
+            "slipstream_parse_refused", "Requests refused because no memory was left to read them", registry=registry
+        )
         self.feedback = Counter("slipstream_feedback", "Feedback taken", registry=registry)
         self.feedback_refused = Counter(
             "slipstream_feedback_refused", "Feedback beyond feedback.per_key.rate", registry=registry

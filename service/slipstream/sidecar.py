@@ -100,6 +100,7 @@ class Sidecar:
         self.context = context = Context(settings, self.database, self.metrics, self.membership)
         self.explorer = ExplorerClient(
             settings.explorer.base_url,
+            context.parsing,
             model=settings.explorer.model,
             chat_timeout=settings.runs.timeout,
             connect_timeout=settings.explorer.connect_timeout,
@@ -113,7 +114,7 @@ class Sidecar:
         self.selector = Selector(settings.selection, time.monotonic, isolation)
         self.capture = Capture(context, self.redactor, self.selector)
         self.planner = Planner(context, self.selector)
-        self.chats = Chats(settings.explorer, settings.facade, self.watch)
+        self.chats = Chats(settings.explorer, settings.facade, self.watch, context.parsing)
         self.runs = Runs(context, self.explorer, self.watch, self.chats, self.redactor, self._prompts)
         self._rewards = RewardModel(settings.rewards, self.metrics, isolation)
         judge_calls = settings.rewards.judge_calls_per_hour

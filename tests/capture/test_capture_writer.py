@@ -58,7 +58,7 @@ class Written:
         redactor = Redactor([RedactRule.model_validate(rule) for rule in rules])
         made, _ = context(self.database, self.metrics, capture={"queue_bytes": 2**30})
         room = StoreRoom(self.database, self.metrics, 2**40)
-        writer = CaptureWriter(made, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY), room)
+        writer = CaptureWriter(made, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY, made.parsing), room)
         for went_by in exchanges:
             writer.record(went_by)
         while await writer.step():

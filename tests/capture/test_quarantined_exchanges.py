@@ -10,6 +10,7 @@ from pathlib import Path
 
 from captured_chats import MAX_BODY, completion, exchange, user
 from captured_chats import assistant as said
+from contexts import parse_memory
 from loops import Loop, RunLoop
 from serving import until
 from sqlalchemy import func, select
@@ -90,7 +91,7 @@ async def test_what_is_set_apart_is_seen_tried_again_and_dropped(run_loop: RunLo
         with sqlite3.connect(path) as store:
             for number in range(2):
                 asked = {"messages": [user(f"apart {number}")]}
-                kept = ExchangeRedactor(Redactor([]), MAX_BODY).redact(
+                kept = ExchangeRedactor(Redactor([]), MAX_BODY, parse_memory()).redact(
                     exchange(asked, answer=completion(said("yes"), id=f"m-{number}"))
                 )
                 assert isinstance(kept, RedactedExchange)

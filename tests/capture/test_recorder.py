@@ -82,7 +82,7 @@ class Recording:
         made, self.stages = context(
             database, self.metrics, lambda: 1_000_000.0, capture={"queue_bytes": 2**20, "rate": rate}
         )
-        redactor = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY)
+        redactor = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY, made.parsing)
         self.writer = CaptureWriter(made, self.backlog, redactor, StoreRoom(database, self.metrics, 2**40))
         self.recorder = Recorder(
             made, self.backlog, RecorderThrottle(lambda: False, lambda: None), Conversations(100), Retries(100),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import parse_memory
 from engines import ExplorerWithEngines
 from loops import Loop, RunLoop
 from planted import Plant
@@ -371,7 +372,7 @@ async def test_the_watch_knows_since_when(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/store.db")
     await database.open()
     async with serving(explorer.app()) as url:
-        client = ExplorerClient(url, model=None, chat_timeout=5, connect_timeout=5)
+        client = ExplorerClient(url, parse_memory(), model=None, chat_timeout=5, connect_timeout=5)
         watch = ExplorerWatch(database, client, Metrics(CollectorRegistry()), clock=lambda: now[0])
         await watch.step()
         assert (watch.since, watch.apart_since) == (1000.0, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contexts import parse_memory
 from ports import free_port
 from scripted import ScriptedExplorer
 from serving import serving
@@ -46,7 +47,7 @@ async def _tell(handover: Handover, msg_id: str) -> None:
 
 
 async def _all_of_it(explorer: ScriptedExplorer, url: str) -> None:
-    handover = Handover(url, connect_timeout=5, commit_timeout=5)
+    handover = Handover(url, parse_memory(), connect_timeout=5, commit_timeout=5)
     await handover.counters()
     await _tell(handover, "a")
     await _tell(handover, "b")
@@ -75,7 +76,7 @@ async def test_a_new_process_is_told_nothing(chats: int) -> None:
     explorer = _explorer()
     port = free_port()
     async with serving(explorer.app(), port) as url:
-        handover = Handover(url, connect_timeout=5, commit_timeout=5)
+        handover = Handover(url, parse_memory(), connect_timeout=5, commit_timeout=5)
         await handover.counters()
         await _tell(handover, "a")
         assert (await handover.counters()).ready == 1

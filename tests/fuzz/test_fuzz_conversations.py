@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from contexts import parse_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 
-REDACTOR = ExchangeRedactor(Redactor([]), 2**20)
+REDACTOR = ExchangeRedactor(Redactor([]), 2**20, parse_memory())
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
 ARGUMENT = TEXT | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 

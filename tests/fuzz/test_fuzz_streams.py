@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from contexts import parse_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,7 +139,7 @@ def test_any_exchange_is_a_call_or_the_reason_why_not(
         duration=0.2,
         error=None,
     )
-    kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20).redact(exchange)
+    kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20, parse_memory()).redact(exchange)
     if not isinstance(kept, NotCaptured):
         read_call(kept, Histories(Items()))
 

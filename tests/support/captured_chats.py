@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from contexts import parse_memory
+
 from slipstream.capture import completion as reading
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.histories import Histories, Items
@@ -79,7 +81,7 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
 
 def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
     """What is read of what is kept of it; nothing is redacted."""
-    kept = ExchangeRedactor(Redactor([]), max_body).redact(went_by)
+    kept = ExchangeRedactor(Redactor([]), max_body, parse_memory()).redact(went_by)
     return kept if isinstance(kept, NotCaptured) else reading.read_call(kept, Histories(Items()))
 
 

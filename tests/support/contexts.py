@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from slipstream.cluster.membership import Membership
 from slipstream.cluster.registration import Registration
 from slipstream.metrics import Metrics
+from slipstream.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import Context, Stage, Stages
 from slipstream.store.database import Database
@@ -39,3 +42,8 @@ def context(
     )  # fmt: skip
     stages = WokenStages()
     return Context(Settings.model_validate(sections), database, metrics, membership, stages, clock=clock), stages
+
+
+def parse_memory(size: int = 256 * 1024**2) -> ParseMemory:
+    """Memory for JSON of its own, with metrics that nobody looks at."""
+    return ParseMemory(size, Metrics(CollectorRegistry()))

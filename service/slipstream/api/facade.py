@@ -16,16 +16,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError, field_validator
-from starlette.requests import ClientDisconnect
 
 from slipstream.access.scope import Scope
+from slipstream.api.bodies import COPIES, whole_body
 from slipstream.api.commit import deliver_now
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
 from slipstream.api.scope import ScopeDep, author
 from slipstream.dialects.form import Dialect
-from slipstream.errors import RequestError
 from slipstream.http.body import Body, MsgId, Name, in_range
+from slipstream.parsing import PATIENCE, Share, memory_of
 from slipstream.sidecar import Sidecar
 from slipstream.store import audit, facade
 from slipstream.store.audit import Action, Write
@@ -122,7 +122,7 @@ async def get_health(sidecar: SidecarDep) -> Response:
 )
 async def post_feedback(request: Request, sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, str]:
     """Store a reward. Once this answers 200, it is not lost."""
-    body = await _feedback(request)
+    body = await _feedback(request, sidecar)
     given = Reward(
         name=f"feedback-{uuid.uuid4().hex}",
         msg_ids=tuple(body.msg_ids),
@@ -173,14 +173,13 @@ def _success(response: Response, counts: Mapping[str, int | None], message: str)
     return {"status": "success", **({"message": message} if message else {})}
 
 
-async def _feedback(request: Request) -> ExplorerFeedback:
+async def _feedback(request: Request, sidecar: Sidecar) -> ExplorerFeedback:
     """The body, whatever its content type: Trinity does not ask for one either."""
+    body = await whole_body(request)
     try:
-        body = await request.body()  # of at most `limits.control_body`, which the proxy sees to
-    except ClientDisconnect as error:  # nobody reads this, and the log gets no traceback
-        raise RequestError("the body: its end did not come", status=400, code="invalid_json") from error
-    try:
-        return ExplorerFeedback.model_validate_json(body)
+        size = memory_of(body, copies=COPIES)
+        async with sidecar.context.parsing.held(size, Share.CONTROL, patience=PATIENCE):
+            return ExplorerFeedback.model_validate_json(body)
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors(include_url=False)]
         raise RequestValidationError(problems) from error

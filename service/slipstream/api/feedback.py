@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.errors import RequestError
@@ -21,7 +22,7 @@ from slipstream.store.audit import Action, Write
 from slipstream.store.feedback import Kind, NewFeedback
 from slipstream.store.feedback_keys import HOUR, named_since
 
-router = APIRouter(tags=["feedback"])
+router = APIRouter(tags=["feedback"], route_class=BodyRoute)
 
 _MOST_MSG_IDS = 1000
 """More answers than any run has; a longer list is a mistake."""

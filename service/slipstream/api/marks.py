@@ -9,13 +9,14 @@ from typing import Self
 from fastapi import APIRouter
 from pydantic import Field, JsonValue, model_validator
 
+from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.http.body import Body, MsgId, Name
 from slipstream.store import audit, tasks
 from slipstream.store.audit import Action, Write
 
-router = APIRouter(tags=["marks"])
+router = APIRouter(tags=["marks"], route_class=BodyRoute)
 
 
 class MarkBody(Body):

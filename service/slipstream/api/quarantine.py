@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from fastapi import APIRouter
 from pydantic import Field, model_validator
 
+from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
 from slipstream.api.scope import ScopeDep
 from slipstream.http.body import Body
@@ -15,7 +16,7 @@ from slipstream.store import quarantine_release
 from slipstream.store.lengths import REF_LENGTH
 from slipstream.tenants import name_of
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=BodyRoute)
 
 _MOST = 1000
 """Rows of each kind in an answer; what is there beyond is seen when these are gone."""

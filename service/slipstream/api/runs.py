@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Response
 from pydantic import Field, JsonValue
 
 from slipstream.access.scope import Scope
+from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.passing import Passing, as_it_is
 from slipstream.api.scope import ScopeDep, author, reference
@@ -21,7 +22,7 @@ from slipstream.store.facade import LARGEST_RUN_ID
 from slipstream.store.overview import replay_overview
 from slipstream.tenants import qualified, tenant_of
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=BodyRoute)
 
 _MOST_RUNS = 1000
 """More than any group algorithm compares; a larger number is a mistake."""

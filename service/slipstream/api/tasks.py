@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
+from slipstream.parsing import PATIENCE, Share
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
 from slipstream.store.task_pages import BadCursor, Wanted, page
-from slipstream.store.task_views import answer_view, task_view
+from slipstream.store.task_views import Hold, answer_view, task_view
 
 router = APIRouter(tags=["tasks"])
 
@@ -20,6 +23,20 @@ _NO_NUL = r"^[^\x00]*$"
 """A character that PostgreSQL cannot look for."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=ID_LENGTH, pattern=_NO_NUL)]
+
+
+async def _hold(sidecar: SidecarDep) -> AsyncIterator[Hold]:
+    """Give out memory for a view, which is held until that is written as JSON."""
+    async with AsyncExitStack() as held:
+
+        async def hold(size: int) -> None:
+            memory = sidecar.context.parsing.held(size, Share.CONTROL, patience=PATIENCE)
+            await held.enter_async_context(memory)
+
+        yield hold
+
+
+_HoldDep = Annotated[Hold, Depends(_hold)]
 
 
 class TasksQuery(BaseModel):
@@ -54,12 +71,12 @@ async def get_tasks(query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, 
 
 
 @router.get("/tasks/{task_id:path}")
-async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
+async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: _HoldDep) -> dict[str, Any]:
     """One task: whether it was selected and why, its calls, and each run with its reward or its failure. With an admin
     key also what was said: the conversation, each answer, what rewards are made of."""
     async with sidecar.database.read() as session:
         ref = await reference(session, scope, "task_id", stored_id(sidecar, task_id))
-        found = await task_view(session, ref, content=scope.content)
+        found = await task_view(session, ref, hold, content=scope.content)
     if found is None:
         raise RequestError(f"no task has the id {task_id!r}", param="task_id", status=404, code="not_found")
     return found
@@ -70,12 +87,13 @@ async def get_call(
     msg_id: Annotated[str, Path(min_length=1, max_length=MSG_ID_LENGTH, pattern=_NO_NUL)],
     sidecar: SidecarDep,
     scope: ScopeDep,
+    hold: _HoldDep,
 ) -> dict[str, Any]:
     """One answer, by the id of its chat completion: who gave it, its task, and its reward where the policy did. With an
     admin key also the request and the answer."""
     async with sidecar.database.read() as session:
         ref = await reference(session, scope, "msg_id", msg_id)
-        found = await answer_view(session, ref, content=scope.content)
+        found = await answer_view(session, ref, hold, content=scope.content)
     if found is None:
         raise RequestError(f"no answer has the id {msg_id!r}", param="msg_id", status=404, code="not_found")
     return found

@@ -21,6 +21,7 @@ from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
 from slipstream.dialects.body import NotCaptured
+from slipstream.parsing import memory_of
 from slipstream.selection import Decision
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage
@@ -39,6 +40,10 @@ _BATCH = 500
 
 _BATCH_BYTES = 64 * 1024**2
 """Limit of body bytes that are read at once."""
+
+_COPIES = 3
+"""Copies of a body's values: the chat form of another dialect is one, and the states of a conversation take as much as
+its messages."""
 
 _LOOK = 0.1
 """Seconds between two looks whether it is this stage's turn."""
@@ -88,6 +93,7 @@ class Recorder:
         self._database = context.database
         self._metrics = context.metrics
         self._clock = context.clock
+        self._parsing = context.parsing
         self._backlog = backlog
         self._throttle = throttle
         self._conversations = conversations
@@ -195,10 +201,11 @@ class Recorder:
         for problem in kept.problems:
             self._metrics.header_problems.labels(problem).inc()
         try:
-            call = read_call(kept, self._histories)
-            if not isinstance(call, NotCaptured):
-                return self._placed(call, held=kept.held)
-            reason: str = call.reason
+            with self._parsing.held_by_thread(memory_of(kept.request, kept.answer, copies=_COPIES)):
+                call = read_call(kept, self._histories)
+                if not isinstance(call, NotCaptured):
+                    return self._placed(call, held=kept.held)
+                reason: str = call.reason
         except Exception:  # noqa: BLE001 - those after it are read all the same
             _log.exception("capture_unreadable")
             reason = "unreadable"

@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
 from slipstream.capture.headers import NAMES, SILENT, read_headers
 from slipstream.dialects.body import NotCaptured, Unreadable, header_fields, read_json
+from slipstream.dialects.chat_stream import MAX_VALUES_OF_CHUNKS
 from slipstream.dialects.form import Dialect, dialect_of
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
+from slipstream.parsing import ParseMemory, memory_of
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.media import SIGNS as MEDIA_SIGNS
 from slipstream.redaction.media import may_hold_media, without_media
@@ -31,6 +33,9 @@ from slipstream.tenants import DEFAULT
 _KEY = secrets.token_bytes(32)
 """Key of hashes that are kept for a moment, so that nobody can guess the hashed text."""
 _SEED = int.from_bytes(_KEY[:8])
+
+_COPIES = 2
+"""Copies of a body's values: redaction makes one."""
 
 _WHATEVER_CAME = ("not_a_chat", "opted_out")
 """Reasons that the request alone gives."""
@@ -86,10 +91,34 @@ unpack_exchanges = msgspec.msgpack.Decoder(list[RedactedExchange]).decode
 """The `RedactedExchange` that were packed. Raises msgspec.MsgspecError where another release packed them."""
 
 
+class _Texts(NamedTuple):
+    """The bodies of an exchange that is to be read, decoded.
+
+    Attributes:
+        answer: or why it cannot be decoded, which counts only where the request is a chat.
+        whole: the answer came to its end.
+        streamed: the answer says that it is a stream.
+    """
+
+    request: bytes
+    answer: bytes | Undecodable
+    whole: bool
+    streamed: bool
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes of memory that reading both takes."""
+        size = memory_of(self.request, copies=_COPIES)
+        if isinstance(self.answer, bytes):
+            size += memory_of(self.answer, copies=_COPIES, most=MAX_VALUES_OF_CHUNKS)
+        return size
+
+
 class ExchangeRedactor:
     """Says what is to be kept of an exchange.
 
     Args:
+        parsing: the memory for bodies while they are read. Threads wait for it.
         max_body: the most bytes of the request and of the answer, as sent and decompressed.
         identity_headers: by which callers are told apart, beside their credentials; in lower case.
         skip_store_false: `"store": false` in a request opts out.
@@ -99,11 +128,13 @@ class ExchangeRedactor:
         self,
         redactor: Redactor,
         max_body: int,
+        parsing: ParseMemory,
         identity_headers: Sequence[str] = (),
         *,
         skip_store_false: bool = True,
     ) -> None:
         self._redactor = redactor
+        self._parsing = parsing
         self._max_body = max_body
         self._identity_headers = (*_IDENTITY_HEADERS, *(name.encode() for name in identity_headers))
         self._skip_store_false = skip_store_false
@@ -144,18 +175,10 @@ class ExchangeRedactor:
         streamed = content_type.startswith(b"text/event-stream")  # a secret can be in pieces there
         whole = exchange.complete
         if streamed or not whole or not content_type or encodings != (b"", b"") or not self._may_stay(request, answer):
-            asked, redacted, request = self._redacted_request(decoded(request, encodings[0], self._max_body))
-            identity = identity_of(asked)
-            # A few servers stream without saying so, but none answers JSON in the form of events.
-            streamed = streamed or (not content_type and asked.get("stream") is True)
-            plain = decoded(answer, encodings[1], self._max_body, whole=whole)
-            translator = TRANSLATORS[dialect]
-            read, text = (translator.assemble(plain, asked), None) if streamed else _read_answer(plain)
-            read = without_media(read) if streamed and may_hold_media(plain) else read
-            if (flaw := translator.flaw(read, asked, whole=whole or streamed)) is not None:
-                raise Unreadable(flaw)
-            prompt_redacted = redacted is not asked
-            answer = self._redactor.redact_json(read, text, answer=True, prompt_redacted=prompt_redacted)[1]
+            plain = decoded(request, encodings[0], self._max_body)
+            texts = _Texts(plain, self._decoded(answer, encodings[1], whole), whole, streamed)
+            with self._parsing.held_by_thread(texts.memory):
+                identity, request, answer = self._read(texts, dialect, typed=bool(content_type))
 
         retry = fields.get(b"x-stainless-retry-count", b"").strip()
         kept = RedactedExchange(
@@ -186,6 +209,33 @@ class ExchangeRedactor:
             raise Unreadable("opted_out")
         light = without_media(request) if may_hold_media(text) else request
         return request, *self._redactor.redact_json(light, text if plain and light is request else None)
+
+    def _decoded(self, answer: bytes, encoding: bytes, whole: bool) -> bytes | Undecodable:
+        try:
+            return decoded(answer, encoding, self._max_body, whole=whole)
+        except Undecodable as error:
+            return error
+
+    def _read(self, texts: _Texts, dialect: Dialect, *, typed: bool) -> tuple[bytes, bytes, bytes]:
+        """The identity of the request, and both bodies, redacted.
+
+        Args:
+            typed: the answer states what it is. A few servers stream without saying so, but none answers JSON in the
+                form of events.
+        """
+        asked, redacted, request = self._redacted_request(texts.request)
+        identity = identity_of(asked)
+        streamed = texts.streamed or (not typed and asked.get("stream") is True)
+        if isinstance(plain := texts.answer, Undecodable):
+            raise plain
+        translator = TRANSLATORS[dialect]
+        read, text = (translator.assemble(plain, asked), None) if streamed else _read_answer(plain)
+        read = without_media(read) if streamed and may_hold_media(plain) else read
+        if (flaw := translator.flaw(read, asked, whole=texts.whole or streamed)) is not None:
+            raise Unreadable(flaw)
+        prompt_redacted = redacted is not asked
+        kept = self._redactor.redact_json(read, text, answer=True, prompt_redacted=prompt_redacted)[1]
+        return identity, request, kept
 
     def _credentials(self, exchange: Exchange, fields: Mapping[bytes, bytes]) -> bytes:
         said = [fields.get(name, b"").strip() for name in self._identity_headers]

@@ -40,6 +40,7 @@ class Capture:
         exchanges = ExchangeRedactor(
             redactor,
             settings.capture.max_body,
+            context.parsing,
             settings.access.identity_headers,
             skip_store_false=settings.capture.store_false == "skip",
         )

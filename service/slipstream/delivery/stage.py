@@ -23,6 +23,7 @@ class Deliveries:
         explorer = context.settings.explorer
         self._handover = Handover(
             explorer.base_url,
+            context.parsing,
             connect_timeout=explorer.connect_timeout,
             commit_timeout=explorer.commit_timeout,
             tls=explorer.tls,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from slipstream.errors import SlipstreamError
 from slipstream.http.headers import Headers
 from slipstream.jsontext import brackets, from_json, values
+from slipstream.parsing import MAX_VALUES
 
 Reason = Literal[
     "not_a_chat",
@@ -31,12 +32,6 @@ Reason = Literal[
 
 MAX_NESTING = 100
 """Levels of a JSON value: far above any chat or tool schema, far below where walking it would exhaust the stack."""
-
-
-MAX_VALUES = 500_000
-"""Values of a body. A list or an object takes up to 230 bytes of memory and as few as 3 of JSON: `[[],[],...]` of 8 MiB
-would take more than 200 MB, and this takes up to 120 MB. A real body of 8 MiB has some 100,000; only log
-probabilities of many thousand tokens, each with 20 alternatives, have more than this."""
 
 
 class Unreadable(SlipstreamError):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.dialects.body import MAX_VALUES, Unreadable, parse_json
+from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.events import events
 from slipstream.jsontext import values
+from slipstream.parsing import MAX_VALUES
 
 TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
 """Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""
 
-_MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
+MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
 """Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""
 
 
@@ -31,7 +32,7 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
         Unreadable: `too_many_values`, `error_in_stream`, `truncated_stream`, `not_json`, or `no_answer` for
             chunks of another form.
     """
-    if values(body) > _MAX_VALUES_OF_CHUNKS:
+    if values(body) > MAX_VALUES_OF_CHUNKS:
         raise Unreadable("too_many_values")
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}

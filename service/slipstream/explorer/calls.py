@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.http import ExplorerHttp, NotConnected, Response
 from slipstream.http.connect import ClientTls
 from slipstream.http.errors import UpstreamError
+from slipstream.parsing import ParseMemory, memory_of
 
 SHORT = 30.0
 """Seconds for the Explorer's light calls: they touch memory and one small table."""
@@ -23,6 +25,9 @@ memory that production's traffic needs."""
 
 _LONG_ANSWER = 256 * 1024
 """Bytes. A longer one is parsed in a thread: it takes milliseconds, and the control API shares this event loop."""
+
+_COPIES = 2
+"""Copies of an answer's values: redaction makes one."""
 
 _LARGEST_COUNTER = 2**31 - 1
 """Largest value of the store's columns."""
@@ -56,13 +61,23 @@ class ExplorerCalls:
 
     Args:
         base_url: such as `http://127.0.0.1:8010`.
+        parsing: the memory for answers while they are read.
         connect_timeout: seconds.
         longest: seconds that the longest of its calls may take.
 
     Every method raises `ExplorerUnavailable` where another try may help, and `ExplorerRefused` where it will not.
     """
 
-    def __init__(self, base_url: str, *, connect_timeout: float, longest: float, tls: ClientTls | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        parsing: ParseMemory,
+        *,
+        connect_timeout: float,
+        longest: float,
+        tls: ClientTls | None = None,
+    ) -> None:
+        self._parsing = parsing
         # A call as a whole has one limit, in `_call`; this one of the connection's must not come before it.
         self._http = ExplorerHttp(base_url, connect_timeout=connect_timeout, timeout=max(SHORT, longest), tls=tls)
 
@@ -95,8 +110,24 @@ class ExplorerCalls:
         allowed: Callable[[], None] | None = None,
         connected: bool = False,
     ) -> dict[str, Any]:
-        """The JSON object that answers a call; `allowed` and `connected` as in `ExplorerHttp.send`."""
+        """The JSON object that answers a call, which is a short one; `allowed` and `connected` as in
+        `ExplorerHttp.send`."""
         content = b"" if body is None else json.dumps(body).encode()  # in ASCII: texts hold lone surrogates too
+        async with self._answered(method, path, seconds, content, allowed=allowed, connected=connected) as answer:
+            return answer
+
+    @asynccontextmanager
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        content: bytes,
+        *,
+        allowed: Callable[[], None] | None = None,
+        connected: bool = False,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The JSON object that answers a call, in memory that is reserved for it until the block ends."""
         about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))] if content else []
         try:
             async with asyncio.timeout(seconds):
@@ -121,14 +152,16 @@ class ExplorerCalls:
             raise ExplorerUnavailable(what, status=status, said=said, retry_after=_retry_after(response))
         if status >= 300:
             raise ExplorerRefused(what, status=status, said=said)
-        try:
-            long = len(answered) > _LONG_ANSWER
-            parsed = await asyncio.to_thread(parse_json, answered) if long else parse_json(answered)
-        except Unreadable as error:
-            raise ExplorerUnavailable(f"{method} {path}: the answer is not JSON") from error
-        if not isinstance(parsed, dict):
-            raise ExplorerUnavailable(f"{method} {path}: the answer is not a JSON object")
-        return parsed
+        async with self._parsing.held(memory_of(answered, copies=_COPIES)):
+            try:
+                long = len(answered) > _LONG_ANSWER
+                parsed = await asyncio.to_thread(parse_json, answered) if long else parse_json(answered)
+            except Unreadable as error:
+                raise ExplorerUnavailable(f"{method} {path}: the answer is not JSON ({error.reason})") from error
+            if not isinstance(parsed, dict):
+                raise ExplorerUnavailable(f"{method} {path}: the answer is not a JSON object")
+            del answered
+            yield parsed
 
 
 async def _body(response: Response) -> bytes:

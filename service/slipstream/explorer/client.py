@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
 from slipstream.http.connect import ClientTls
+from slipstream.parsing import ParseMemory
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
@@ -27,6 +29,7 @@ class ExplorerClient(ExplorerCalls):
 
     Args:
         base_url: such as `http://127.0.0.1:8010`.
+        parsing: the memory for answers while they are read.
         model: the policy's model name; None asks the Explorer, once and again when it no longer knows that name.
         chat_timeout: seconds for one chat completion, to the answer's last byte.
         connect_timeout: seconds.
@@ -35,13 +38,14 @@ class ExplorerClient(ExplorerCalls):
     def __init__(
         self,
         base_url: str,
+        parsing: ParseMemory,
         *,
         model: str | None,
         chat_timeout: float,
         connect_timeout: float,
         tls: ClientTls | None = None,
     ) -> None:
-        super().__init__(base_url, connect_timeout=connect_timeout, longest=chat_timeout, tls=tls)
+        super().__init__(base_url, parsing, connect_timeout=connect_timeout, longest=chat_timeout, tls=tls)
         self._model = self._configured_model = model
         self._chat_timeout = chat_timeout
 
@@ -74,16 +78,13 @@ class ExplorerClient(ExplorerCalls):
             self._model = None
         return await self.model() != asked
 
-    async def request_for(self, captured: Mapping[str, Any]) -> dict[str, Any]:
-        """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
-        return {**_kept(captured, _KNOWN_FIELDS), "model": await self.model(), "n": 1, "stream": False}
+    @asynccontextmanager
+    async def chat(self, request: bytes) -> AsyncIterator[dict[str, Any]]:
+        """Ask for one chat completion and check that it is one: an id, and one choice with a message. It is in memory
+        that is reserved for it until the block ends.
 
-    async def request_of(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The request that an agent itself makes of the policy: as many answers as it wants, streamed or not."""
-        return {**_kept(asked, (*_KNOWN_FIELDS, "n", "stream", "stream_options")), "model": await self.model()}
-
-    async def chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for one chat completion and check that it is one: an id, and one choice with a message.
+        Args:
+            request: JSON.
 
         Raises:
             ExplorerAway: nobody was there to answer. Trinity's only engine is away for each reload, and chats get 500.
@@ -91,31 +92,25 @@ class ExplorerClient(ExplorerCalls):
                 whole.
         """
         before = await self._handed_on()  # only a count from before can tell, so it is asked for each chat
-        try:
-            answer = await self._call("POST", "/v1/chat/completions", self._chat_timeout, request)
-        except ExplorerRefused as error:
-            if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
-                self._model = None
-                raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
-            raise
-        except ExplorerUnavailable as error:
-            if error.status != 500:
+        async with AsyncExitStack() as memory:
+            try:
+                answered = self._answered("POST", "/v1/chat/completions", self._chat_timeout, request)
+                answer = await memory.enter_async_context(answered)
+            except ExplorerRefused as error:
+                if error.status == 404 and self._configured_model is None:  # it serves another model since a restart
+                    self._model = None
+                    raise ExplorerUnavailable(str(error), status=error.status, said=error.said) from error
                 raise
-            if before is not None and await self._handed_on() == before:
-                raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
-            if error.said == _UNHANDLED:
-                raise AnswerLost(str(error), status=error.status, said=error.said) from error
-            raise
-        choices = answer.get("choices")
-        if msg_id_of(answer) is None:
-            raise ExplorerRefused("the Explorer's answer has no id")
-        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-            raise ExplorerRefused("the Explorer's answer has not exactly one choice")
-        if not isinstance(choices[0].get("message"), dict):
-            raise ExplorerRefused("the Explorer's answer has no message")
-        if (flaw := flaw_of(choices)) is not None:
-            raise AnswerLost(f"the engine broke its answer off: {flaw}")
-        return answer
+            except ExplorerUnavailable as error:
+                if error.status != 500:
+                    raise
+                if before is not None and await self._handed_on() == before:
+                    raise ExplorerAway(f"{error}, without an engine", status=error.status, said=error.said) from error
+                if error.said == _UNHANDLED:
+                    raise AnswerLost(str(error), status=error.status, said=error.said) from error
+                raise
+            _check(answer)
+            yield answer
 
     async def _handed_on(self) -> int | None:
         """Return how many chats an engine was given so far, or None if the Explorer does not tell.
@@ -131,6 +126,34 @@ class ExplorerClient(ExplorerCalls):
         except (ExplorerRefused, TypeError, ValueError, OverflowError):
             return None
         return sum(counts) if counts else None
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        ExplorerRefused: it is no completion with one choice.
+        AnswerLost: it is not whole.
+    """
+    choices = answer.get("choices")
+    if msg_id_of(answer) is None:
+        raise ExplorerRefused("the Explorer's answer has no id")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise ExplorerRefused("the Explorer's answer has not exactly one choice")
+    if not isinstance(choices[0].get("message"), dict):
+        raise ExplorerRefused("the Explorer's answer has no message")
+    if (flaw := flaw_of(choices)) is not None:
+        raise AnswerLost(f"the engine broke its answer off: {flaw}")
+
+
+def shadow_request(captured: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
+    return {**_kept(captured, _KNOWN_FIELDS), "model": model, "n": 1, "stream": False}
+
+
+def agent_request(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The request that an agent itself makes of the policy, without the policy's name: as many answers as it wants,
+    streamed or not."""
+    return _kept(asked, (*_KNOWN_FIELDS, "n", "stream", "stream_options"))
 
 
 def _kept(request: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:

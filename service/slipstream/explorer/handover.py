@@ -18,6 +18,7 @@ from slipstream.errors import ExplorerRestarted
 from slipstream.explorer.calls import SHORT, ExplorerCalls, ExplorerCounters
 from slipstream.explorer.http import NotConnected
 from slipstream.http.connect import ClientTls
+from slipstream.parsing import ParseMemory
 
 
 class Handover(ExplorerCalls):
@@ -25,13 +26,20 @@ class Handover(ExplorerCalls):
 
     Args:
         base_url: such as `http://127.0.0.1:8010`.
+        parsing: the memory for answers while they are read.
         connect_timeout, commit_timeout: seconds.
     """
 
     def __init__(
-        self, base_url: str, *, connect_timeout: float, commit_timeout: float, tls: ClientTls | None = None
+        self,
+        base_url: str,
+        parsing: ParseMemory,
+        *,
+        connect_timeout: float,
+        commit_timeout: float,
+        tls: ClientTls | None = None,
     ) -> None:
-        super().__init__(base_url, connect_timeout=connect_timeout, longest=commit_timeout, tls=tls)
+        super().__init__(base_url, parsing, connect_timeout=connect_timeout, longest=commit_timeout, tls=tls)
         self._commit_timeout = commit_timeout
         self._known = ExplorerCounters(ready=0, total=0, step=0, version=None, newest=None)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.dialects.body import Unreadable, header_value, parse_json
-from slipstream.dialects.chat_stream import assemble
+from slipstream.dialects.chat_stream import MAX_VALUES_OF_CHUNKS, assemble
 from slipstream.dialects.events import events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.http.headers import Headers
+from slipstream.parsing import MAX_VALUES, memory_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,17 @@ class Answer:
     choices: int
     flaw: str | None
     completion: dict[str, Any] | None = field(default=None, compare=False)
+
+
+_COPIES = 2
+"""Copies of an answer's values: redaction makes one."""
+
+
+def memory_of_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) -> int:
+    """Return the bytes of memory that an answer takes once it is read."""
+    with contextlib.suppress(Undecodable):  # of which nothing is read
+        body = decoded(body, header_value(headers, b"content-encoding"), limit)
+    return memory_of(body, copies=_COPIES, most=MAX_VALUES_OF_CHUNKS if streamed else MAX_VALUES)
 
 
 def read_answer(body: bytes, headers: Headers, limit: int, *, streamed: bool) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from slipstream.dialects.body import Unreadable, read_json
 from slipstream.errors import RequestError
@@ -21,6 +21,19 @@ from slipstream.store.database import Database
 
 LONG_BODY = 64 * 1024
 """Bytes. A shorter request is read and written in less time than a thread takes to be woken."""
+
+_Read = TypeVar("_Read")
+
+
+async def aside(read: Callable[[bytes], _Read], body: bytes) -> _Read:
+    """Read a body: a long one in a thread, as the control API shares this event loop."""
+    return await asyncio.to_thread(read, body) if len(body) > LONG_BODY else read(body)
+
+
+def under_name(request: bytes, model: str) -> bytes:
+    """A request as JSON, which has no `model`, with this one."""
+    rest = request[1:]
+    return b'{"model": ' + json.dumps(model).encode() + (rest if rest == b"}" else b", " + rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +53,24 @@ class Chat(Protocol):
         """The policy's name in the answer that goes back, once `request` was called; None leaves the Explorer's."""
         ...
 
-    async def request(self, body: bytes) -> bytes:
-        """Build the Explorer's request from the body of the client; called before each try.
+    @property
+    def presenting(self) -> int:
+        """Return the bytes of memory that `presented` takes beside the answer, once `read` was called."""
+        ...
+
+    async def read(self, body: bytes) -> None:
+        """Read the body of the client, once. Its values are not kept: the Explorer may take minutes, and there is no
+        memory for those of all requests meanwhile.
 
         Raises:
             RequestError: it is not to be asked.
+        """
+        ...
+
+    async def request(self) -> bytes:
+        """Build the Explorer's request; called before each try.
+
+        Raises:
             ExplorerUnavailable: it cannot be asked now.
         """
         ...
@@ -103,27 +129,31 @@ class FacadeChat:
         self._name = name
         self._clock = clock
         self._tenant = tenant
-        self._asked: dict[str, Any] = {}
-        self._plain: bytes | None = None
-        self._by_name = False
+        self._plain = b""
+        self._nameless: bytes | None = None
+        """The request without its model, where that is asked for by name."""
+        self._model: str | None = None
 
     @property
     def model_name(self) -> str | None:
-        return self._name if self._by_name else None
+        return None if self._nameless is None else self._name
 
-    async def request(self, body: bytes) -> bytes:
-        if self._plain is None:
-            long = len(body) > LONG_BODY
-            self._asked, plain = await asyncio.to_thread(self._read, body) if long else self._read(body)
-            self._plain = plain
-            self._by_name = self._asked.get("model") == self._name
-        if not self._by_name:
+    @property
+    def presenting(self) -> int:
+        return 0
+
+    async def read(self, body: bytes) -> None:
+        self._plain, self._nameless = await aside(self._read, body)
+
+    async def request(self) -> bytes:
+        if self._nameless is None:
             return self._plain
-        self._asked["model"] = await self._explorer.model()
-        return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
+        self._model = await self._explorer.model()
+        return under_name(self._nameless, self._model)
 
-    def _read(self, body: bytes) -> tuple[dict[str, Any], bytes]:
-        """The redacted request, as JSON too; what is no JSON the Explorer is to refuse itself.
+    def _read(self, body: bytes) -> tuple[bytes, bytes | None]:
+        """The redacted request as JSON, and again without its model where it asks for the policy by name; what is no
+        JSON the Explorer is to refuse itself.
 
         Raises:
             RequestError: nobody knows what is to be redacted in it.
@@ -131,18 +161,21 @@ class FacadeChat:
         try:
             asked, plain = read_json(body)
         except Unreadable:
-            return {}, body
+            return body, None
         try:
             redacted, as_json = self._prompts.redact_json(asked, body if plain else None)
         except RedactionFailed as error:
             raise RequestError(str(error), status=422, code="redaction_failed") from error
-        return dict(redacted), body if redacted is asked else as_json
+        if redacted.get("model") != self._name:
+            return body if redacted is asked else as_json, None
+        rest = {field: value for field, value in redacted.items() if field != "model"}
+        return b"", json.dumps(rest).encode()  # in ASCII: texts hold lone surrogates too
 
     def tried_again(self) -> None:
         self._metrics.facade_retries.inc()
 
     async def asks_anew(self, status: int) -> bool:
-        return status == 404 and self._by_name and await self._explorer.renamed(self._asked.get("model"))
+        return status == 404 and self._nameless is not None and await self._explorer.renamed(self._model)
 
     async def refused(self, answer: Whole) -> None:
         """Nothing was recorded of it."""

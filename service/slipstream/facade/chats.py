@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -13,19 +14,24 @@ from starlette.types import Message, Receive, Send
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from slipstream.dialects.body import header_value
+from slipstream.dialects.chat_stream import MAX_VALUES_OF_CHUNKS
 from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.explorer.http import ExplorerHttp, Response
 from slipstream.explorer.watch import ExplorerWatch
-from slipstream.facade.answers import Answer, read_answer, read_piece
+from slipstream.facade.answers import Answer, memory_of_answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.chat import Chat, Whole
 from slipstream.facade.naming import RenamedStream, renamed
 from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import Headers
+from slipstream.parsing import PATIENCE, ParseMemory, Share, memory_of
 from slipstream.proxy.tap import BodyCopy, Room
 from slipstream.settings.sidecar import Explorer, Facade
 
 _log = structlog.get_logger(__name__)
+
+_COPIES = 3
+"""Copies of a request's values: redaction makes one for the Explorer and one for the store."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 """Seconds between tries, at random up to a bound that doubles: a reload of some seconds costs little more."""
@@ -58,11 +64,13 @@ class Chats:
 
     Args:
         watch: knows the policy version that is served.
+        parsing: the memory for requests and answers while they are read.
     """
 
-    def __init__(self, explorer: Explorer, settings: Facade, watch: ExplorerWatch) -> None:
+    def __init__(self, explorer: Explorer, settings: Facade, watch: ExplorerWatch, parsing: ParseMemory) -> None:
         self._settings = settings
         self._watch = watch
+        self._parsing = parsing
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
         self._explorer = ExplorerHttp(
@@ -107,9 +115,9 @@ class Chats:
 
         try:
             async with Caller(receive, None) as caller, self._room:
-                body = await self._request(caller)
+                await self._read_request(chat, await self._request(caller))
                 version = self._watch.version
-                answered = await self._ask(chat, body)
+                answered = await self._ask(chat)
                 if isinstance(answered, Whole):
                     await self._pass_whole(chat, answered, version, send_in_time)
                     return
@@ -154,7 +162,12 @@ class Chats:
             raise RequestError(text, status=408, code="too_slow") from error
         return bytes(pieces)
 
-    async def _ask(self, chat: Chat, body: bytes) -> Whole | Response:
+    async def _read_request(self, chat: Chat, body: bytes) -> None:
+        size = memory_of(body, copies=_COPIES)
+        async with self._parsing.held(size, Share.CHAT, patience=PATIENCE):
+            await chat.read(body)
+
+    async def _ask(self, chat: Chat) -> Whole | Response:
         """The Explorer's answer: in full, or with its head alone where it is a stream."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((_TryAgain, UpstreamError, ExplorerUnavailable)),
@@ -164,7 +177,7 @@ class Chats:
             reraise=True,
         )
         try:
-            return await retrying(self._ask_once, chat, body)
+            return await retrying(self._ask_once, chat)
         except _TryAgain as error:
             return error.answer
         except UpstreamError as error:
@@ -172,8 +185,8 @@ class Chats:
         except ExplorerUnavailable as error:
             raise _away(str(error), 502) from error
 
-    async def _ask_once(self, chat: Chat, body: bytes) -> Whole | Response:
-        request = await chat.request(body)
+    async def _ask_once(self, chat: Chat) -> Whole | Response:
+        request = await chat.request()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(request))]
         response = await self._explorer.send(b"POST", b"/v1/chat/completions", headers, request)
         if response.status == 200 and header_value(response.headers, b"content-type").lower().startswith(
@@ -200,13 +213,16 @@ class Chats:
         return Whole(response.status, _passed_on(response.headers), body)
 
     async def _pass_whole(self, chat: Chat, answered: Whole, version: int | None, send: Send) -> None:
-        if answered.status == 200:
-            await chat.answered(await self._read(answered.body, answered.headers, streamed=False), version)
-        else:
+        if answered.status != 200:
             await chat.refused(answered)
-        if answered.status == 200 and chat.model_name is not None:
-            answered = replace(answered, body=renamed(answered.body, chat.model_name))
-        await send_whole(chat.presented(answered), send)
+            presented = chat.presented(answered)
+        else:
+            async with self._read(answered.body, answered.headers, streamed=False, also=chat.presenting) as answer:
+                await chat.answered(answer, version)
+                if chat.model_name is not None:
+                    answered = replace(answered, body=renamed(answered.body, chat.model_name))
+                presented = chat.presented(answered)
+        await send_whole(presented, send)
 
     async def _pass_stream(
         self, chat: Chat, response: Response, copy: BodyCopy, version: int | None, send: Send
@@ -230,24 +246,33 @@ class Chats:
                 held.append(piece)
         held.append(names.rest())
         body = copy.whole()
-        answer = Answer(None, 0, "too_large")
-        if body is not None:
-            answer = await self._read(body, headers, streamed=True)
         try:
-            await chat.answered(answer, version)
+            if body is None:
+                await chat.answered(Answer(None, 0, "too_large"), version)
+            else:
+                async with self._read(body, headers, streamed=True) as answer:
+                    await chat.answered(answer, version)
         except RequestError as error:
             _log.warning("chat_cut", reason=str(error))
             return  # it has started, so nothing but its missing end can tell
         await send({"type": "http.response.body", "body": b"".join(held)})
 
-    async def _read(self, body: bytes, headers: Headers, *, streamed: bool) -> Answer:
-        """Read an answer in a thread, one after the other: several at once would leave production's traffic, which
-        shares the interpreter with them, a part of the time only."""
-        async with self._reading:
-            return await asyncio.to_thread(read_answer, body, headers, self._settings.max_body, streamed=streamed)
+    @asynccontextmanager
+    async def _read(self, body: bytes, headers: Headers, *, streamed: bool, also: int = 0) -> AsyncIterator[Answer]:
+        """Read an answer in a thread, one after the other, as the control API shares the interpreter with them. It is
+        in memory that is reserved for it, with what it takes `also`, until the block ends."""
+        limit = self._settings.max_body
+        size = await asyncio.to_thread(memory_of_answer, body, headers, limit, streamed=streamed)
+        async with self._parsing.held(size + also, Share.CHAT):
+            async with self._reading:
+                answer = await asyncio.to_thread(read_answer, body, headers, limit, streamed=streamed)
+            yield answer
 
     async def _broken_off(self, chat: Chat, copy: BodyCopy, flaw: str) -> None:
-        await chat.broken_off(await asyncio.to_thread(read_piece, copy.whole() or b"", flaw))
+        body = copy.whole() or b""
+        async with self._parsing.held(memory_of(body, most=MAX_VALUES_OF_CHUNKS), Share.CHAT):
+            piece = await asyncio.to_thread(read_piece, body, flaw)
+        await chat.broken_off(piece)
 
 
 async def send_whole(answer: Whole, send: Send) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +12,9 @@ from slipstream.dialects.form import Translator, Unsayable
 from slipstream.dialects.responses.references import answer_of, references, resolved
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import LONG_BODY, Chat, Whole
+from slipstream.facade.chat import Chat, Whole, aside
 from slipstream.jsontext import to_json
+from slipstream.parsing import memory_of
 from slipstream.trajectory import Message
 
 
@@ -38,6 +38,9 @@ async def unknown(name: str) -> None:
     """An `Earlier` for whom no answer is known."""
 
 
+_COPIES = 2
+"""Copies of values: the answer in the other dialect has some of its request."""
+
 _WHY = {
     "media": "it holds an image, sound or a file, and the policy reads text",
     "provider_tool": "it uses a tool that only the provider of a model runs",
@@ -56,7 +59,7 @@ class TranslatedChat:
         earlier: knows what was said before a request that goes on from an answer.
 
     Attributes:
-        instructed: the first message of the chat is instructions, which hold for this one call. Known once `request`
+        instructed: the first message of the chat is instructions, which hold for this one call. Known once `read`
             was called.
     """
 
@@ -64,27 +67,30 @@ class TranslatedChat:
         self._inner = inner
         self._translator = translator
         self._earlier = earlier
-        self._asked: dict[str, Any] = {}
-        self._chat: bytes | None = None
+        self._body = b"{}"
+        """The request: its values are not kept while the Explorer answers."""
         self.instructed = False
 
     @property
     def model_name(self) -> str | None:
         return self._inner.model_name
 
-    async def request(self, body: bytes) -> bytes:
-        if self._chat is None:
-            long = len(body) > LONG_BODY
-            self._asked = asked = await asyncio.to_thread(_read, body) if long else _read(body)
-            self.instructed = bool(asked.get("instructions"))
-            name = self._translator.history(asked)
-            before = None if name is None else await self._earlier(name)
-            said = None if before is None else before.messages
-            whole = resolved(asked, {item: found for item in references(asked) if (found := await self._item(item))})
-            self._chat = (
-                await asyncio.to_thread(self._translated, whole, said) if long else self._translated(whole, said)
-            )
-        return await self._inner.request(self._chat)
+    @property
+    def presenting(self) -> int:
+        return self._inner.presenting + memory_of(self._body, copies=_COPIES)
+
+    async def read(self, body: bytes) -> None:
+        asked = await aside(_read, body)
+        self._body = body
+        self.instructed = bool(asked.get("instructions"))
+        name = self._translator.history(asked)
+        before = None if name is None else await self._earlier(name)
+        said = None if before is None else before.messages
+        whole = resolved(asked, {item: found for item in references(asked) if (found := await self._item(item))})
+        await self._inner.read(await aside(lambda _: self._translated(whole, said), body))
+
+    async def request(self) -> bytes:
+        return await self._inner.request()
 
     def tried_again(self) -> None:
         self._inner.tried_again()
@@ -112,8 +118,9 @@ class TranslatedChat:
         if answer.status != 200 or not isinstance(said, dict):
             body = to_json(self._translator.error(answer.status, _message(said), None, None))
             return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=body)
-        given = self._translator.answer(said, self._asked)
-        if self._asked.get("stream") is True:
+        asked = _read(self._body)
+        given = self._translator.answer(said, asked)
+        if asked.get("stream") is True:
             body = b"".join(self._translator.stream(given))
             return replace(answer, headers=[(b"content-type", b"text/event-stream"), *headers], body=body)
         return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=to_json(given))

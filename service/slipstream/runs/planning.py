@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.parsing import Share, portions
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
 from slipstream.stages.context import RUNNERS, Context
@@ -20,6 +21,9 @@ _BATCH = 50
 _REPLAYED = Decision(selected=False, reason=REPLAYED)
 """On a task that is known by its replay alone, and of which no strategy sees a call."""
 
+_TOO_LARGE = Decision(selected=False, reason="too_large")
+"""On a task that takes more memory than there is for what stages read (three eighths of `limits.parse_memory`)."""
+
 
 class Planner:
     """Decides complete tasks and plans the runs of those selected.
@@ -32,6 +36,7 @@ class Planner:
         self._database = context.database
         self._metrics = context.metrics
         self._clock = context.clock
+        self._parsing = context.parsing
         self._selector = selector
         settings = context.settings
         self._task_idle = settings.capture.task_idle
@@ -69,11 +74,19 @@ class Planner:
     async def _decide(self, task_ids: Sequence[str]) -> dict[str, Decision]:
         """Ask the strategies."""
         async with self._database.read() as session:
+            sizes = await read_models.sizes(session, task_ids)
+        room = self._parsing.room(Share.JUDGED)
+        made = {name: _TOO_LARGE for name, size in sizes.items() if size > room}
+        for names, size in portions({name: sizes[name] for name in task_ids if name not in made}, room):
+            async with self._parsing.held(size, Share.JUDGED):
+                made |= await self._decide_now(names)
+        return made
+
+    async def _decide_now(self, task_ids: Sequence[str]) -> dict[str, Decision]:
+        async with self._database.read() as session:
             found = await read_models.tasks(session, task_ids)
         # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
-        return await asyncio.to_thread(
-            lambda: {name: self._decision(found[name]) for name in task_ids if name in found}
-        )
+        return await asyncio.to_thread(lambda: {name: self._decision(task) for name, task in found.items()})
 
     def _decision(self, task: Task) -> Decision:
         return self._selector.decide(task) if task.calls else _REPLAYED

@@ -6,19 +6,36 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from slipstream.dialects.body import Unreadable, read_json
 from slipstream.dialects.chat import is_conversation
 from slipstream.errors import RequestError
-from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.client import ExplorerClient, agent_request
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import LONG_BODY, Whole
+from slipstream.facade.chat import Whole, aside, under_name
+from slipstream.jsontext import to_json
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.budget import tokens_of
 from slipstream.store.bodies import pack
 from slipstream.store.replays import NewCall
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request without its model, as JSON.
+
+    Attributes:
+        content: for the Explorer.
+        stored: redacted, for the store.
+        redacted: the two differ.
+    """
+
+    content: bytes
+    stored: bytes
+    redacted: bool
 
 
 class ReplayChat:
@@ -54,18 +71,21 @@ class ReplayChat:
         self._give_up = give_up
         self._began = began
         self._started = time.monotonic()
-        self._asked: dict[str, Any] | None = None
+        self._asked: _Asked | None = None
+        self._model = ""
         self.tried_again = tried_again
+        self.presenting = 0
 
-    async def request(self, body: bytes) -> bytes:
-        if self._asked is None:
-            self._asked = await asyncio.to_thread(self._read, body) if len(body) > LONG_BODY else self._read(body)
-        self._asked = await self._explorer.request_of(self._asked)
-        return json.dumps(self._asked).encode()  # in ASCII: texts hold lone surrogates too
+    async def read(self, body: bytes) -> None:
+        self._asked = await aside(self._read, body)
+
+    async def request(self) -> bytes:
+        assert self._asked is not None, "it was read"
+        self._model = await self._explorer.model()
+        return under_name(self._asked.content, self._model)
 
     async def asks_anew(self, status: int) -> bool:
-        asked = (self._asked or {}).get("model")
-        return status == 404 and await self._explorer.renamed(asked)  # it serves another model since a restart
+        return status == 404 and await self._explorer.renamed(self._model)  # it serves another model since a restart
 
     async def refused(self, answer: Whole) -> None:
         said = answer.body[:500].decode("utf-8", "replace")
@@ -79,7 +99,7 @@ class ReplayChat:
             )
         latency = time.monotonic() - self._started
         try:
-            request, completion = await asyncio.to_thread(self._packed, self._asked or {}, answer.completion)
+            request, completion = await asyncio.to_thread(self._packed, answer.completion)
         except RedactionFailed as error:
             await self._give_up(str(error))
             raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
@@ -93,12 +113,12 @@ class ReplayChat:
     def presented(self, answer: Whole) -> Whole:
         return answer
 
-    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        redacted = self._redactor.redact(request, strict=True)
-        answer = self._redactor.redact_answer(answer, prompt_redacted=redacted is not request)
-        return pack(redacted), pack(answer)
+    def _packed(self, answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        assert self._asked is not None, "it was asked"
+        redacted = self._redactor.redact_answer(answer, prompt_redacted=self._asked.redacted)
+        return pack(under_name(self._asked.stored, self._model)), pack(redacted)
 
-    def _read(self, body: bytes) -> dict[str, Any]:
+    def _read(self, body: bytes) -> _Asked:
         try:
             asked, plain = read_json(body)
         except Unreadable as error:
@@ -108,7 +128,12 @@ class ReplayChat:
         if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
             raise RequestError("messages: expected a list of at least one message", param="messages")
         try:
-            redacted: dict[str, Any] = self._prompts.redact_json(asked, body if plain else None)[0]
+            request = agent_request(self._prompts.redact_json(asked, body if plain else None)[0])
         except RedactionFailed as error:
             raise RequestError(str(error), status=422, code="redaction_failed") from error
-        return redacted
+        try:
+            stored = self._redactor.redact(request, strict=True)
+        except RedactionFailed as error:
+            raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
+        # in ASCII: texts hold lone surrogates too
+        return _Asked(json.dumps(request).encode(), to_json(stored), stored is not request)

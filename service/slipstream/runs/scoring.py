@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import structlog
 
 from slipstream.errors import ScoringError
+from slipstream.parsing import Share, portions
 from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
 from slipstream.stages.context import Context, Stage
 from slipstream.store import quarantine, read_models, runs, sidecars
 from slipstream.store.outcomes import SCORING
-from slipstream.store.read_models import DueRun
+from slipstream.store.read_models import DueRun, DueSize
 from slipstream.store.runs import Ended
 from slipstream.trajectory import Run
 
@@ -22,6 +23,8 @@ _log = structlog.get_logger(__name__)
 
 _BATCH = 32
 """Runs scored side by side: a judge takes seconds, so several must be under way."""
+
+_TOO_LARGE = f"{SCORING}with its task it takes more memory than three eighths of limits.parse_memory"
 
 
 class Scorer:
@@ -39,6 +42,7 @@ class Scorer:
         self._database = context.database
         self._metrics = context.metrics
         self._clock = context.clock
+        self._parsing = context.parsing
         self._model = model
         self._budget = budget
         self._judges = context.settings.rewards.judges
@@ -72,6 +76,43 @@ class Scorer:
         return len(seen) == _BATCH or seen[0].tries > 0
 
     async def _score(self, owner: int, pks: Sequence[int]) -> None:
+        """Score runs, so many side by side as there is memory for, with their tasks."""
+        async with self._database.read() as session:
+            due = await read_models.due_sizes(session, owner, pks)
+            tasks = await read_models.sizes(session, {run.task_id for run in due})
+        room = self._parsing.room(Share.JUDGED)
+        await self._refuse([run for run in due if tasks[run.task_id] + run.size > room])
+        by_task: dict[str, dict[int, int]] = {}
+        for run in due:
+            if tasks[run.task_id] + run.size <= room:
+                by_task.setdefault(run.task_id, {})[run.pk] = run.size
+        together = {
+            tuple(some): tasks[task_id] + size
+            for task_id, sizes in by_task.items()
+            for some, size in portions(sizes, room - tasks[task_id])
+        }
+        errors: list[BaseException] = []
+        for parts, size in portions(together, room):
+            async with self._parsing.held(size, Share.JUDGED):
+                errors += await self._score_now(owner, [pk for part in parts for pk in part])
+        if errors:  # only now: each run has had its turn
+            raise errors[0]
+
+    async def _refuse(self, too_large: Sequence[DueSize]) -> None:
+        """End runs that cannot be read."""
+        if not too_large:
+            return
+        ended = [Ended(run.pk, run.owner, reason=_TOO_LARGE, revision=run.revision) for run in too_large]
+        async with self._database.write() as session:
+            taken = await runs.end(session, ended, self._clock())
+        for run in too_large:
+            if run.pk in taken:
+                _log.warning("scoring_failed", task_id=run.task_id, group_id=run.group_id, run_id=run.run_id)
+                self._metrics.runs.labels("failed").inc()
+        self._context.stages.wake(Stage.COMMITTER)
+
+    async def _score_now(self, owner: int, pks: Sequence[int]) -> list[BaseException]:
+        """Score these; returns the errors that were no `ScoringError`."""
         async with self._database.read() as session:
             due = await read_models.due_runs(session, owner, pks)
         under_way = {asyncio.create_task(self._end(one)): one for one in due}
@@ -85,8 +126,7 @@ class Scorer:
         finally:
             for task in under_way:
                 task.cancel()
-        if errors:  # only now: each run of the batch has had its turn
-            raise errors[0]
+        return errors
 
     async def _affordable(self, wanted: int, now: float) -> int:
         """Return how many runs judges may be asked about; each of them counts once for a run, whatever the result."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import OperationalError
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, ExplorerUnavailable
-from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.client import ExplorerClient, shadow_request
 from slipstream.explorer.watch import ExplorerWatch
+from slipstream.jsontext import from_json
+from slipstream.parsing import memory_of
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.breaker import CircuitBreaker
@@ -32,7 +36,7 @@ _LONGEST_BACKOFF = 60.0
 """Seconds between two attempts of one run, at most, whatever the Explorer asks for."""
 
 _LONG_BODY = 64 * 1024
-"""Bytes, packed. A shorter one is dealt with in less time than a thread takes to be woken twice."""
+"""Bytes. A shorter one is dealt with in less time than a thread takes to be woken twice."""
 
 _JITTER = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
@@ -187,36 +191,45 @@ class ShadowCaller:
 
     async def _run(self, run: ClaimedRun) -> _Outcome:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
-            started = time.monotonic()
-            version = self._watch.version
-            try:
-                captured = await _aside(run.request.size, run.request.read)
-                request = await self._explorer.request_for(captured)
-                answer = await self._explorer.chat(request)
-            except ExplorerRefused as error:
-                self._breaker.succeeded()  # it is there, and answers
-                return self._fail(run, f"refused: {error}", error.said)
-            except AnswerLost as error:
+            async with AsyncExitStack() as memory:
+                started = time.monotonic()
+                version = self._watch.version
+                try:
+                    content, request = await self._request(run, await self._explorer.model())
+                    answer = await memory.enter_async_context(self._explorer.chat(content))
+                except ExplorerRefused as error:
+                    self._breaker.succeeded()  # it is there, and answers
+                    return self._fail(run, f"refused: {error}", error.said)
+                except AnswerLost as error:
+                    self._breaker.succeeded()
+                    return self._retry(run, error, run.attempts + 1)
+                except ExplorerUnavailable as error:
+                    away = isinstance(error, ExplorerAway)
+                    self._breaker.failed(there=error.status == 500 and not away)
+                    return self._retry(run, error, run.attempts + (self._breaker.state == "closed" and not away))
+                except Exception as error:  # noqa: BLE001 - what nobody foresaw would else be tried for ever
+                    self._breaker.failed()
+                    return self._fail(run, f"could not be sent: {type(error).__name__}")
                 self._breaker.succeeded()
-                return self._retry(run, error, run.attempts + 1)
-            except ExplorerUnavailable as error:
-                away = isinstance(error, ExplorerAway)
-                self._breaker.failed(there=error.status == 500 and not away)
-                return self._retry(run, error, run.attempts + (self._breaker.state == "closed" and not away))
-            except Exception as error:  # noqa: BLE001 - what nobody foresaw would else be tried for ever
-                self._breaker.failed()
-                return self._fail(run, f"could not be sent: {type(error).__name__}")
-            self._breaker.succeeded()
-            self._budget.used(answer)
-            latency = time.monotonic() - started
-            try:
-                packed = await _aside(run.request.size, lambda: self._packed(request, answer))
-            except RedactionFailed as error:
-                return self._fail(run, str(error))
-            return Answered(run.pk, run.owner, answer["id"], *packed, latency, version, self._grace)
+                self._budget.used(answer)
+                latency = time.monotonic() - started
+                try:
+                    packed = await _aside(len(content), lambda: pack(self._redactor.redact_answer(answer)))
+                except RedactionFailed as error:
+                    return self._fail(run, str(error))
+                return Answered(run.pk, run.owner, answer["id"], request, packed, latency, version, self._grace)
 
-    def _packed(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        return pack(request), pack(self._redactor.redact_answer(answer))
+    async def _request(self, run: ClaimedRun, model: str) -> tuple[bytes, bytes]:
+        """The request of a run, as JSON and packed: the Explorer may take minutes, and so long its values are not
+        kept."""
+        text = await _aside(run.request.size, run.request.text)
+
+        def written() -> tuple[bytes, bytes]:
+            request = shadow_request(from_json(text)[0], model)
+            return json.dumps(request).encode(), pack(request)  # in ASCII: texts hold lone surrogates too
+
+        async with self._context.parsing.held(memory_of(text)):
+            return await _aside(len(text), written)
 
     def _retry(self, run: ClaimedRun, error: ExplorerUnavailable, attempts: int) -> _Outcome:
         if attempts >= self._max_attempts:
@@ -235,5 +248,5 @@ class ShadowCaller:
 
 
 async def _aside(size: int, work: Callable[[], _Result]) -> _Result:
-    """Work on a body of so many bytes, packed: a long one in a thread, as the control API shares this event loop."""
+    """Work on a body of so many bytes: a long one in a thread, as the control API shares this event loop."""
     return await asyncio.to_thread(work) if size > _LONG_BODY else work()

@@ -16,6 +16,8 @@ from slipstream.errors import RequestError
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.http.encodings import Undecodable
 from slipstream.http.validation import describe
+from slipstream.jsontext import from_json
+from slipstream.parsing import memory_of
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
 from slipstream.runs.ending import EndingBody
@@ -79,6 +81,7 @@ class WebhookCaller:
         self._metrics = context.metrics
         self._membership = context.membership
         self._clock = context.clock
+        self._parsing = context.parsing
         self._watch = watch
         self._budget = budget
         self._base_url = told.base_url or settings.listen.url
@@ -148,7 +151,7 @@ class WebhookCaller:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
             try:
                 async with asyncio.timeout(self._settings.timeout):
-                    status, answer = await self._post(await asyncio.to_thread(_body, run, self._base_url), run)
+                    status, answer = await self._post(await self._body(run), run)
             except TimeoutError:
                 why = f"no answer within {self._settings.timeout:g} s (runs.webhook.timeout)"
                 self._failed(why, there=True)
@@ -177,6 +180,12 @@ class WebhookCaller:
                     await self._end(run, answer)
                 else:
                     await self._fail(run, f"HTTP {status}")
+
+    async def _body(self, run: ClaimedReplay) -> bytes:
+        """Build the body that tells the endpoint of a run."""
+        text = await asyncio.to_thread(run.request.text)
+        async with self._parsing.held(memory_of(text)):
+            return await asyncio.to_thread(_body, run, text, self._base_url)
 
     def _went_well(self) -> None:
         self.breaker.succeeded()
@@ -226,8 +235,7 @@ class WebhookCaller:
         await self._ends.give_up(run.pk, f"the webhook: {why}", told_by=run.owner)
 
 
-def _body(run: ClaimedReplay, base_url: str) -> bytes:
-    """Build the body that tells the endpoint of a run."""
+def _body(run: ClaimedReplay, request: bytes, base_url: str) -> bytes:
     tenant, task_id = split(run.task_id)
     return json.dumps(
         {
@@ -235,7 +243,7 @@ def _body(run: ClaimedReplay, base_url: str) -> bytes:
             **({} if tenant == DEFAULT else {"tenant": tenant}),
             "run_id": run.run_id,
             "base_url": base_url + base_path(run.task_id, run.run_id),
-            "input": _input(run.request.read()),
+            "input": _input(from_json(request)[0]),
             "metadata": run.metadata,
             "labels": run.labels,
         }

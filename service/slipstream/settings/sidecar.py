@@ -198,6 +198,7 @@ class Limits(Section):
     address_requests: int = Field(default=1_000_000, ge=1)
     address_failures: int = Field(default=600, ge=1)
     store_bytes: ByteSize = 100 * 1024**3
+    parse_memory: ByteSize = 512 * 1024**2
 
 
 class Facade(Section):

@@ -6,9 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from slipstream.cluster.membership import Membership
 from slipstream.metrics import Metrics
+from slipstream.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.timers import Timers
 from slipstream.stages.worker import TICK, Worker
@@ -71,3 +73,8 @@ class Context:
     stages: Stages = field(default_factory=Stages)
     timers: Timers = field(default_factory=Timers)
     clock: Callable[[], float] = time.time
+
+    @cached_property
+    def parsing(self) -> ParseMemory:
+        """The memory for all JSON that is read at the same time."""
+        return ParseMemory(self.settings.limits.parse_memory, self.metrics)

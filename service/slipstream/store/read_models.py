@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.parsing import kept_of
 from slipstream.store import feedback_views, segments
 from slipstream.store.bodies import unpack
 from slipstream.store.segments import StoredRequest
@@ -19,6 +20,9 @@ from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import name_of
 from slipstream.trajectory import Call, PolicyCall, Run, Task
+
+_ROWS = 16
+"""Rows of which the bodies are unpacked at once to see how large they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,64 @@ class DueRun:
     owner: int
     revision: int
     run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class DueSize:
+    """A run that is to be scored, before it is read.
+
+    Attributes:
+        size: bytes of memory that its own calls take once they are read; its task takes more.
+    """
+
+    pk: int
+    owner: int
+    revision: int
+    task_id: str
+    group_id: str
+    run_id: int
+    size: int
+
+
+async def sizes(session: AsyncSession, task_ids: Collection[str]) -> dict[str, int]:
+    """The bytes of memory that each of these tasks takes once it is read."""
+    found = dict.fromkeys(task_ids, 0)
+    calls = (await session.scalars(select(CallRow.id).where(CallRow.task_id.in_(task_ids)))).all()
+    columns = select(CallRow.task_id, CallRow.request, CallRow.segment_id, CallRow.answer)
+    for at in range(0, len(calls), _ROWS):
+        rows = (await session.execute(columns.where(CallRow.id.in_(calls[at : at + _ROWS])))).all()
+        requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
+        bodies = [(StoredRequest(row.answer), request) for row, request in zip(rows, requests, strict=True)]
+        for row, size in zip(rows, await asyncio.to_thread(_memory, bodies), strict=True):
+            found[row.task_id] += size
+    return found
+
+
+async def due_sizes(session: AsyncSession, owner: int, pks: Collection[int]) -> list[DueSize]:
+    """These answered runs, where they are still this sidecar's to score; the longest due first."""
+    found = dict.fromkeys(pks, 0)
+    calls = (await session.execute(select(RunCallRow.run_pk, RunCallRow.id).where(RunCallRow.run_pk.in_(pks)))).all()
+    for table, of in ((RunRow, {pk: pk for pk in pks}), (RunCallRow, {call: pk for pk, call in calls})):
+        ids = list(of)
+        for at in range(0, len(ids), _ROWS):
+            query = select(table.id, table.request, table.answer).where(table.id.in_(ids[at : at + _ROWS]))
+            rows = (await session.execute(query)).all()
+            bodies = [[StoredRequest(body) for body in stored if body is not None] for _, *stored in rows]
+            for (pk, *_), size in zip(rows, await asyncio.to_thread(_memory, bodies), strict=True):
+                found[of[pk]] += size
+    runs = select(RunRow.id, RunRow.revision, GroupRow.task_id, RunRow.group_id, RunRow.run_id)
+    runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id)
+    runs = runs.where(RunRow.state == RunState.ANSWERED, RunRow.owner == owner, RunRow.id.in_(pks))
+    due = await session.execute(runs.order_by(RunRow.due_at))
+    return [
+        DueSize(pk, owner, revision, task_id, group_id, run_id, found[pk])
+        for pk, revision, task_id, group_id, run_id in due
+    ]
+
+
+def _memory(bodies: Sequence[Sequence[StoredRequest]]) -> list[int]:
+    """The bytes of memory that the bodies of each row take once they are read; they are unpacked one at a time."""
+    return [sum(kept_of(body.text()) for body in some) for some in bodies]
 
 
 async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, Task]:

@@ -4,7 +4,7 @@ who may read it, what was said."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,25 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.jsontext import from_json
+from slipstream.parsing import kept_of, memory_of
 from slipstream.store import replays, segments
-from slipstream.store.bodies import unpack, unpacked_text
+from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run
 from slipstream.store.msg_ids import newest_call
+from slipstream.store.segments import StoredRequest
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import name_of
 from slipstream.trajectory import answer_message
 
 _MOST_BYTES = 32 * 1024**2
-"""Limit of body bytes that are read for one view of a task."""
+"""Limit of body bytes that are read for one view of a task, and of the memory that they take."""
+
+_COPIES = 2
+"""Copies of a view in memory: it is copied before it is written as JSON."""
+
+Hold = Callable[[int], Awaitable[None]]
+"""Waits for so many bytes of memory, which are held until the view is written; called once for a view."""
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -32,10 +40,11 @@ _QUOTES = ("breakdown", "reason")
 """Fields of a run that can quote an answer."""
 
 
-async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[str, Any] | None:
+async def task_view(session: AsyncSession, ref: str, hold: Hold, *, content: bool) -> dict[str, Any] | None:
     """One task with its calls, groups and runs; None where there is none of this id in the store.
 
     Args:
+        hold: of what is said.
         content: whether it is shown with the conversation, all answers, what rewards are made of, why runs failed, and
             metadata.
     """
@@ -48,7 +57,10 @@ async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[s
     columns = columns.where(CallRow.task_id == ref)
     calls = (await session.execute(columns.order_by(CallRow.position))).all()
     groups = (await session.scalars(select(GroupRow).where(GroupRow.task_id == ref).order_by(GroupRow.id))).all()
-    bodies = await _bodies(session, ref) if content else _NONE
+    bodies = _NONE
+    if content:
+        await hold(_COPIES * _MOST_BYTES)
+        bodies = await _bodies(session, ref)
     view: dict[str, Any] = {
         "task_id": name_of(task.id),
         "session_id": name_of(task.session_id),
@@ -79,11 +91,11 @@ async def task_view(session: AsyncSession, ref: str, *, content: bool) -> dict[s
     return view
 
 
-async def answer_view(session: AsyncSession, ref: str, *, content: bool) -> dict[str, Any] | None:
+async def answer_view(session: AsyncSession, ref: str, hold: Hold, *, content: bool) -> dict[str, Any] | None:
     """One answer, of production or of the policy, and its task; None where there is none of this id in the store."""
     run = await policy_run(session, ref)
     if run is not None:
-        return await _policy_answer(session, run, name_of(ref), content=content)
+        return await _policy_answer(session, run, name_of(ref), hold, content=content)
     call = await session.get(CallRow, await newest_call(session, ref) or 0)
     if call is None:
         return None
@@ -95,14 +107,18 @@ async def answer_view(session: AsyncSession, ref: str, *, content: bool) -> dict
         return view
     packed = [(call.request, call.segment_id), (call.original_request, call.original_segment_id)]
     request, original = await segments.stored(session, packed)
-    view |= {"request": await asyncio.to_thread(request.read), **await _read(answer=call.answer), "original": None}
+    bodies: list[StoredRequest | None] = [request, _alone(call.answer), None, None]
     if call.original_request is not None:
-        asked = await asyncio.to_thread(original.read)
-        view["original"] = {"request": asked, **await _read(answer=call.original_answer)}
-    return view
+        bodies[2:] = [original, _alone(call.original_answer)]
+    asked, answered, *of_original = await _read(hold, *bodies)
+    there = call.original_request is not None
+    view["original"] = dict(zip(("request", "answer"), of_original, strict=True)) if there else None
+    return {**view, "request": asked, "answer": answered}
 
 
-async def _policy_answer(session: AsyncSession, run: RunRow, msg_id: str, *, content: bool) -> dict[str, Any]:
+async def _policy_answer(
+    session: AsyncSession, run: RunRow, msg_id: str, hold: Hold, *, content: bool
+) -> dict[str, Any]:
     group = await session.get_one(GroupRow, run.group_id)
     replayed = await session.scalar(select(RunCallRow).where(RunCallRow.run_pk == run.id, RunCallRow.msg_id == msg_id))
     of_run = {
@@ -116,7 +132,10 @@ async def _policy_answer(session: AsyncSession, run: RunRow, msg_id: str, *, con
         "run": of_run if content else _without_quotes(of_run),
     }  # fmt: skip
     said = replayed or run
-    return {**view, **await _read(request=said.request, answer=said.answer)} if content else view
+    if not content:
+        return view
+    asked, answer = await _read(hold, _alone(said.request), _alone(said.answer))
+    return {**view, "request": asked, "answer": answer}
 
 
 async def _where(session: AsyncSession, task_id: str) -> dict[str, Any]:
@@ -124,8 +143,15 @@ async def _where(session: AsyncSession, task_id: str) -> dict[str, Any]:
     return {"task_id": name_of(task.id), "session_id": name_of(task.session_id), "tenant": task.tenant}
 
 
-async def _read(**bodies: bytes | None) -> dict[str, Any]:
-    return {name: body and await asyncio.to_thread(unpack, body) for name, body in bodies.items()}
+async def _read(hold: Hold, *bodies: StoredRequest | None) -> list[Any]:
+    texts = [None if body is None else await asyncio.to_thread(body.text) for body in bodies]
+    await hold(memory_of(*(text for text in texts if text is not None), copies=_COPIES))
+    return [None if text is None else (await asyncio.to_thread(from_json, text))[0] for text in texts]
+
+
+def _alone(packed: bytes | None) -> StoredRequest | None:
+    """A body that is stored by itself."""
+    return None if packed is None else StoredRequest(packed)
 
 
 async def _group(session: AsyncSession, group: GroupRow, bodies: _Bodies | None) -> dict[str, Any]:
@@ -198,7 +224,7 @@ async def _bodies(session: AsyncSession, ref: str) -> _Bodies:
 
 
 class _Reader:
-    """Reads packed bodies, `_MOST_BYTES` in all: packed, and again as JSON."""
+    """Reads packed bodies, `_MOST_BYTES` in all: packed, and again in memory."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -212,8 +238,8 @@ class _Reader:
             self._packed -= request.size
             if self._packed >= 0:
                 text = await asyncio.to_thread(request.text)
-                self._left -= len(text)
-                return dict((await asyncio.to_thread(from_json, text))[0])
+                self._left -= kept_of(text)
+                return dict((await asyncio.to_thread(from_json, text))[0]) if self._left >= 0 else {}
         return {}
 
     async def read(
@@ -236,9 +262,9 @@ class _Reader:
     def _unpacked(self, packed: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, Any]]:
         found = {}
         for number, body in packed:
-            if self._left <= 0:
-                break
             text = unpacked_text(body)
-            self._left -= len(text)
+            self._left -= kept_of(text)
+            if self._left < 0:
+                break
             found[number] = from_json(text)[0]
         return found
