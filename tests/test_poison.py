@@ -36,6 +36,10 @@ from bench import poison
 
 MEMORY = 1024**3
 REQUESTS = 24
+CHATS = 12
+"""Chats of the facade, which the policy answers, with the same poison."""
+ANSWERS_AFTER = 3.0
+"""Seconds that the policy takes, in which its requests wait."""
 RATE = 20
 """Calls of production a second, with a feedback for each fourth."""
 BEHIND = "behind-the-poison"
@@ -60,6 +64,10 @@ class Production:
 
 class Explorer(ScriptedExplorer):
     """Gives the policy's answers as the poison wants them too."""
+
+    async def _chat(self, request: Request) -> Response:
+        await asyncio.sleep(ANSWERS_AFTER)
+        return await super()._chat(request)
 
     def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
         return _answer(msg_id, str(body["messages"][-1]["content"]).encode())
@@ -175,7 +183,9 @@ async def test_poison_ends_nothing_and_fails_nobody_in_a_gibibyte(tmp_path: Path
             most = Most(sidecar.pid)
             traffic = Traffic(sidecar.url)
             flowing = asyncio.create_task(traffic.flow())
-            await asyncio.gather(*(_poison(sidecar.url, number) for number in range(REQUESTS)))
+            asking = [_poison(sidecar.url, number) for number in range(REQUESTS)]
+            chats = [_poison_chat(sidecar.url, kind) for kind in ("objects", "fields", "messages") * (CHATS // 3)]
+            statuses = (await asyncio.gather(asyncio.gather(*chats), *asking))[0]
             await _ask(sidecar.url, _asked(-1), BEHIND)
             await until(lambda: _drained(sidecar), 300)
             flowing.cancel()
@@ -183,10 +193,12 @@ async def test_poison_ends_nothing_and_fails_nobody_in_a_gibibyte(tmp_path: Path
             counts = await _uncaptured(sidecar.url)
             runs = _runs(sidecar.store)
             used, kills = (limit.most, limit.kills) if limit else (most.bytes, 0)
-            print(f"{used / 2**20:.0f} MiB, kills: {kills}, left out: {counts}")
+            print(f"{'control group' if limit else 'added up'}: {used / 2**20:.0f} MiB, kills: {kills}; {counts}")
             print("production:", traffic.production, traffic.longest, "feedback:", traffic.feedback)
             assert set(traffic.production) == {200}
             assert set(traffic.feedback) == {202}
+            assert set(statuses) <= {200, 503}, "a chat is answered, or told that there is no memory"
+            assert 200 in statuses
             assert traffic.feedback[202] > 50
             assert sidecar.children() == before, "no process of it has ended"
             assert used <= MEMORY
@@ -200,6 +212,13 @@ async def test_poison_ends_nothing_and_fails_nobody_in_a_gibibyte(tmp_path: Path
 async def _poison(url: str, number: int) -> None:
     kind = list(poison.KINDS)[number % len(poison.KINDS)]
     await _ask(url, poison.request(kind, number), f"poison-{number}")
+
+
+async def _poison_chat(url: str, kind: str) -> int:
+    async with httpx.AsyncClient(timeout=120) as client:
+        body = poison.request(kind, 0)
+        answer = await client.post(f"{url}/explorer/v1/chat/completions", content=body)
+    return answer.status_code
 
 
 async def _ask(url: str, body: bytes, task: str) -> None:

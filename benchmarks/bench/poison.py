@@ -2,7 +2,7 @@
 model could carry.
 
 A request names its kind in its last message, `poison KIND NUMBER`; a model that reads that with `said_by` answers as
-the kind wants it to.
+the kind wants it to. What is large is in fields that go on to the policy.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _TOOL_CALLS = 2_500
 _TOKENS, _ALTERNATIVES = 2_000, 20
 """With five values for each alternative: a half of `MOST_VALUES`."""
 _DOUBLINGS = 40
+_DEEP = b'{"a":' * 45 + b"1" + b"}" * 45 + b","
+"""As deep as is read."""
 _WORDS = re.compile(rb"poison (\w+) (\d+)")
 
 Fields = dict[str, Any]
@@ -59,12 +61,16 @@ def said_by(body: bytes) -> tuple[str, Fields] | None:
 
 def _repeated(piece: bytes) -> Callable[[bytes], bytes]:
     """A field with as many of this piece as a body may have bytes."""
-    return lambda head: head + b', "x": [' + piece * ((MOST_BODY - len(head)) // len(piece)) + b"0]}"
+    return lambda head: (
+        head + b', "chat_template_kwargs": {"x": [' + piece * ((MOST_BODY - len(head)) // len(piece)) + b"0]}}"
+    )
 
 
 def _many(piece: bytes) -> Callable[[bytes], bytes]:
     """A field with as many of this piece as are still read."""
-    return lambda head: head + b', "x": [' + piece * (MOST_VALUES // sum(map(piece.count, b"[{,"))) + b"0]}"
+    return lambda head: (
+        head + b', "chat_template_kwargs": {"x": [' + piece * (MOST_VALUES // sum(map(piece.count, b"[{,"))) + b"0]}}"
+    )
 
 
 def _also(**fields: Any) -> Callable[[bytes], bytes]:
@@ -78,12 +84,12 @@ def _schema(schema: Fields) -> Callable[[bytes], bytes]:
 
 def _nested(head: bytes) -> bytes:
     depth = (MOST_BODY - len(head)) // 8
-    return head + b', "x": ' + b"[" * depth + b"]" * depth + b"}"
+    return head + b', "chat_template_kwargs": ' + b"[" * depth + b"]" * depth + b"}"
 
 
 def _texts(head: bytes) -> bytes:
     """A text of which Python keeps each character in four bytes."""
-    return head + b', "x": "' + b"a" * (MOST_BODY - len(head) - 64) + '🙂"}'.encode()
+    return head + b', "chat_template_kwargs": {"x": "' + b"a" * (MOST_BODY - len(head) - 64) + '🙂"}}'.encode()
 
 
 def _doubling() -> Fields:
@@ -130,7 +136,7 @@ def _logprobs() -> Fields:
 
 KINDS = {
     "lists": Poison("8 MiB of empty lists", _repeated(b"[],"), _plain),
-    "objects": Poison("as many objects as are still read", _many(b'{"a":{}},'), _plain),
+    "objects": Poison("as many objects within each other as are still read", _many(_DEEP), _plain),
     "fields": Poison("as many fields as are still read", _many(b'{"a":1},'), _plain),
     "messages": Poison("as many messages as are still read", _messages, _plain),
     "nesting": Poison("a million lists within each other", _nested, _plain),

@@ -107,7 +107,12 @@ class Sidecar:
             tls=settings.explorer.tls,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
-        self._isolation = isolation = Isolation()
+        self._isolation = isolation = Isolation(
+            content_memory=settings.isolation.content_memory,
+            content_timeout=settings.isolation.content_timeout,
+            user_memory=settings.isolation.user_memory,
+            start_timeout=settings.isolation.start_timeout,
+        )
         isolation.user.prepare(logs.configure, settings.log.level, settings.log.format)
         self.redactor = Redactor(settings.capture.redact, isolation)
         self._prompts = self.redactor if settings.explorer.redact else Redactor([])

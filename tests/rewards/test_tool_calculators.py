@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry
 from reward_runs import SEARCH, WEATHER, assistant, completion, replay, score, shadow, tool_call, user, value
 
 from slipstream.errors import ScoringError
-from slipstream.isolation import Isolation, Pool
+from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
-from slipstream.rewards import RewardModel, RewardsSettings, calculator
+from slipstream.rewards import RewardModel, RewardsSettings
 
 PARIS = tool_call("weather", {"city": "Paris"})
 TOOLS = [WEATHER, SEARCH]
@@ -243,21 +243,21 @@ def doubled(times: int) -> dict[str, Any]:
     ],
 )
 async def test_a_schema_that_takes_for_ever_fails_its_scoring_and_no_other(
-    parameters: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    parameters: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(calculator, "DEADLINE", 0.2)
+    isolation = Isolation(content_timeout=0.2)
+    settings = RewardsSettings.model_validate({"calculators": ["tool_calls"], "clip": (-10, 10)})
+    model = RewardModel(settings, Metrics(CollectorRegistry()), isolation)
     tool = {"type": "function", "function": {"name": "search", "parameters": parameters}}
     made = calls(tool_call("search", arguments))
     with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(tool_calls\): took longer than 0\.2 s"):
-        await score(shadow(made, made, tools=[tool]), "tool_calls")
-    monkeypatch.setattr(calculator, "DEADLINE", 60)
+        await model.score(shadow(made, made, tools=[tool]))
     assert await value(shadow(calls(PARIS), calls(PARIS), tools=TOOLS), "tool_calls") == 1
+    await asyncio.to_thread(isolation.close)
 
 
-async def test_an_answer_that_takes_all_memory_fails_its_scoring_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calculator, "DEADLINE", 120)
-    isolation = Isolation()
-    isolation.content = Pool(at_once=1, memory=200 * 1024**2, quiet=True)
+async def test_an_answer_that_takes_all_memory_fails_its_scoring_alone() -> None:
+    isolation = Isolation(content_memory=200 * 1024**2, content_timeout=120)
     settings = RewardsSettings.model_validate({"calculators": [{"json_schema": {"schema": {"type": "array"}}}]})
     model = RewardModel(settings, Metrics(CollectorRegistry()), isolation)
     with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(json_schema\): needed more than 200 MiB"):

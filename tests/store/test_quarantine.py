@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
-from slipstream.store import planning, quarantine, quarantine_release, runs, sidecars, tasks
+from slipstream.store import planning, quarantine, quarantine_release, runs, sidecars, tasks, webhook
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
@@ -17,6 +17,7 @@ from slipstream.store.segments import whole
 from slipstream.store.states import GroupState, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.store.webhook import ClaimedReplay
 
 NOW = 1_000_000.0
 
@@ -29,6 +30,7 @@ class Life:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.sidecar = 0
+        self.claimed: dict[int, ClaimedReplay] = {}
 
     async def next(self, *, killed: bool = True) -> None:
         """End the sidecar, and start the next in its place."""
@@ -50,6 +52,13 @@ class Life:
         """Take all runs that may be sent, as numbers counted from 0."""
         async with self.database.write() as session:
             return sorted(run.run_id for run in await runs.claim(session, self.sidecar, 10, NOW))
+
+    async def told(self) -> list[int]:
+        """Take all runs that an endpoint may be told of, as numbers counted from 0."""
+        async with self.database.write() as session:
+            claimed = await webhook.claim(session, 10, NOW, NOW + 60, self.sidecar)
+        self.claimed |= {run.run_id: run for run in claimed}
+        return sorted(run.run_id for run in claimed)
 
     async def scored(self) -> list[int]:
         """Begin to score all runs that may be."""
@@ -103,6 +112,28 @@ async def test_the_run_that_is_on_its_way_at_three_deaths_is_set_apart_and_its_g
     assert (await life.run_states()).count(RunState.ANSWERED) == 2
     async with life.database.read() as session:
         assert await quarantine.count(session) == {"exchange": 0, "task": 0, "run": 1}
+
+
+async def test_the_run_that_an_endpoint_is_told_of_at_three_deaths_is_set_apart(life: Life) -> None:
+    async with life.database.write() as session:
+        await webhook.plan(session, ["t"], 3, NOW)
+    assert await life.told() == [0, 1, 2]
+    await life.next(killed=False)
+    assert await life.told() == [0, 1, 2], "an orderly end is nobody's death"
+    await life.next()
+    assert await life.told() == [0], "of those that were being told of at a death one at a time"
+    assert await life.told() == []
+    async with life.database.write() as session:
+        assert await webhook.postpone(session, life.claimed[0], 0, 60.0, NOW), "what became of it is known"
+    assert await life.told() == [1]
+    await life.next()
+    assert await life.told() == [1]
+    await life.next()
+    assert await life.run_states() == [RunState.PENDING, RunState.QUARANTINED, RunState.PENDING]
+    async with life.database.write() as session:
+        some = await quarantine_release.listed(session, None, 10)
+        assert await quarantine_release.retry(session, some, life.sidecar, NOW) == 1
+    assert await life.told() == [1, 2], "one without a death, and one with two"
 
 
 async def test_the_run_that_is_scored_at_three_deaths_is_set_apart(life: Life) -> None:

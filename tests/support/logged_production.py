@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench import poison
+
 WAYS = {
     "too_many": "each answer is a 429",
     "error": "each answer is a 500",
@@ -76,10 +78,11 @@ class Production:
             writer.write(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
             await writer.drain()
             return False
-        asked = json.loads(body)
+        poisoned = poison.said_by(body)  # which is not read here: others wait for their answers meanwhile
+        asked = {"messages": [{"role": "user", "content": poisoned[0]}]} if poisoned else json.loads(body)
         prompt = str(asked["messages"][-1]["content"])
         status, reason = _REFUSALS.get(way, (200, "OK"))
-        pieces = _pieces(number, prompt, asked, status, *_pace(headers))
+        pieces = _pieces(number, prompt, asked, status, *_pace(headers), poisoned[1] if poisoned else {})
         self._write(answer=number, prompt=prompt, status=status, at=time.time())
         kind = "text/event-stream" if asked.get("stream") and status == 200 else "application/json"
         head = f"HTTP/1.1 {status} {reason}\r\nx-answer: {number}\r\ncontent-type: {kind}\r\n"
@@ -135,8 +138,14 @@ def _pace(headers: dict[str, str]) -> tuple[int, float]:
     return int(pieces), float(pause)
 
 
-def _pieces(number: str, prompt: str, asked: dict[str, Any], status: int, pieces: int, pause: float) -> list[bytes]:
-    """The body in pieces. The answer has bytes of every kind: text beyond ASCII is cut amid its characters."""
+def _pieces(
+    number: str, prompt: str, asked: dict[str, Any], status: int, pieces: int, pause: float, fields: dict[str, Any]
+) -> list[bytes]:
+    """The body in pieces. The answer has bytes of every kind: text beyond ASCII is cut amid its characters.
+
+    Args:
+        fields: of the choice, where poison wants others.
+    """
     if status != 200:
         return [json.dumps({"error": {"message": "scripted", "type": "server_error", "code": None}}).encode()]
     text = f"echo of {prompt}: é 漢字 🙂 " * max(1, pieces // 2)
@@ -160,7 +169,7 @@ def _pieces(number: str, prompt: str, asked: dict[str, Any], status: int, pieces
         ]
         whole = "".join(f"data: {json.dumps(event, ensure_ascii=False)}\n\n" for event in events) + "data: [DONE]\n\n"
     else:
-        choice = {"index": 0, "message": message, "finish_reason": reason}
+        choice = {"index": 0, "message": message, "finish_reason": reason} | fields
         whole = json.dumps({**base, "object": "chat.completion", "choices": [choice]}, ensure_ascii=False)
     body = whole.encode()
     size = max(1, -(-len(body) // max(1, pieces)))

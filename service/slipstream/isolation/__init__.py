@@ -5,8 +5,7 @@ A pattern or a schema that comes with a request can hold Python's lock for ever,
 nor a signal bounds that. Killing a process does.
 """
 
-from slipstream.isolation.child import START
 from slipstream.isolation.failures import NotFinished, Raised
 from slipstream.isolation.pool import Isolation, Pool
 
-__all__ = ["START", "Isolation", "NotFinished", "Pool", "Raised"]
+__all__ = ["Isolation", "NotFinished", "Pool", "Raised"]

@@ -22,9 +22,6 @@ FRAME = struct.Struct("!QdI")
 GRACE = 0.5
 """Seconds beyond its own in which work may still end itself: a coroutine that is cancelled leaves its process alive."""
 
-START = 120.0
-"""Seconds for the start and each preparation: code of the user's own may load a model."""
-
 
 class Ended(Exception):
     """The process has ended; the message says how."""
@@ -50,7 +47,7 @@ class Child:
         self.spent = False
 
     @classmethod
-    async def start(cls, preparations: Sequence[bytes], memory: int, *, quiet: bool) -> Child:
+    async def start(cls, preparations: Sequence[bytes], memory: int, timeout: float, *, quiet: bool) -> Child:
         """Start a process, and have it do what is to be done before anything else.
 
         A new interpreter, not a fork: this process has threads and an event loop. Called in a thread that outlives the
@@ -59,6 +56,7 @@ class Child:
         Args:
             preparations: pickled (function, arguments). What fails of them fails again where it is needed.
             memory: bytes.
+            timeout: seconds for the start and each preparation: code of the user's own may load a model.
             quiet: its output is thrown away.
 
         Raises:
@@ -84,7 +82,7 @@ class Child:
         child._reading = asyncio.create_task(child._read(reader))
         try:
             for work in (pickle.dumps((_search_in, (sys.path,))), *preparations):
-                await child.ask(work, START)
+                await child.ask(work, timeout)
         except (Ended, Overdue) as error:
             await child.kill()
             raise NotFinished(f"its process did not start: {error}") from error

@@ -20,10 +20,6 @@ from typing import Any
 from slipstream.isolation.child import Child, Ended, Overdue
 from slipstream.isolation.failures import NotFinished
 
-CONTENT_MEMORY = 1024**3
-USER_MEMORY = 4 * 1024**3
-"""Bytes of data of a child process."""
-
 _AT_ONCE = 64
 """Works of the user's own code that are under way at once: most wait for a network."""
 
@@ -45,12 +41,18 @@ class Pool:
     Args:
         at_once: works that it is given at once.
         memory: bytes of its data.
+        timeout: seconds for work that has no limit of its own.
+        start_timeout: seconds for its start, and for each preparation.
         quiet: its output is thrown away, because it quotes content.
     """
 
-    def __init__(self, *, at_once: int, memory: int, quiet: bool) -> None:
+    def __init__(
+        self, *, at_once: int, memory: int, timeout: float = 5.0, start_timeout: float = 120.0, quiet: bool
+    ) -> None:
         self._at_once = at_once
         self._memory = memory
+        self._timeout = timeout
+        self.start_timeout = start_timeout
         self._quiet = quiet
         self._preparations: list[bytes] = []
         self._waiting: deque[_Work] = deque()
@@ -64,17 +66,17 @@ class Pool:
         """Have each process that starts from here on do this before anything else, out of the time of any work."""
         self._preparations.append(pickle.dumps((function, arguments)))
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Future[Any]:
         """Have the child call a function that can be imported there.
 
         Args:
-            timeout: seconds, from when it begins.
+            timeout: seconds, from when it begins; None for the pool's.
 
         Returns:
             Its result, or what it returned awaited. Raises `NotFinished`, a `SlipstreamError` of the function's own, or
             `Raised` for any other exception.
         """
-        work = _Work(pickle.dumps((function, arguments)), timeout)
+        work = _Work(pickle.dumps((function, arguments)), self._timeout if timeout is None else timeout)
         with self._lock:
             if self._closed:
                 raise NotFinished("the sidecar ends")
@@ -89,7 +91,7 @@ class Pool:
         """The same for a thread that waits."""
         return self.submit(function, *arguments, timeout=timeout).result()
 
-    async def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+    async def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
         """The same for a coroutine."""
         return await asyncio.wrap_future(self.submit(function, *arguments, timeout=timeout))
 
@@ -117,7 +119,9 @@ class Pool:
                 child = None
             if (work := self._next(flying, child)) is not None:
                 try:
-                    child = child or await Child.start(self._preparations, self._memory, quiet=self._quiet)
+                    child = child or await Child.start(
+                        self._preparations, self._memory, self.start_timeout, quiet=self._quiet
+                    )
                 except NotFinished as error:
                     _fail(work, str(error))
                     continue
@@ -180,14 +184,28 @@ def _fail(work: _Work, why: str) -> None:
 class Isolation:
     """The child processes of one sidecar; none runs before it has work.
 
+    Args:
+        content_memory, user_memory: bytes of data of each process.
+        content_timeout: seconds in which content is interpreted.
+        start_timeout: seconds for the start of a process, and to load what it needs.
+
     Attributes:
         content: interprets what comes with requests and answers: schemas, patterns, mathematics.
         user: runs code of the user's own. It has another process, so that content does not end what that code keeps.
     """
 
-    def __init__(self, user_memory: int = USER_MEMORY) -> None:
-        self.content = Pool(at_once=1, memory=CONTENT_MEMORY, quiet=True)
-        self.user = Pool(at_once=_AT_ONCE, memory=user_memory, quiet=False)
+    def __init__(
+        self,
+        *,
+        content_memory: int = 1024**3,
+        content_timeout: float = 5.0,
+        user_memory: int = 4 * 1024**3,
+        start_timeout: float = 120.0,
+    ) -> None:
+        self.content = Pool(
+            at_once=1, memory=content_memory, timeout=content_timeout, start_timeout=start_timeout, quiet=True
+        )
+        self.user = Pool(at_once=_AT_ONCE, memory=user_memory, start_timeout=start_timeout, quiet=False)
 
     def close(self) -> None:
         """End them."""

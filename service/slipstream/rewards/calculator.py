@@ -22,9 +22,6 @@ from slipstream.trajectory import Run
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-DEADLINE = 5.0
-"""Seconds that a calculator which follows content has for a run; it needs some milliseconds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reward:
@@ -90,14 +87,14 @@ class PlainCalculator(Parameters):
         interprets: it follows content: a schema, a pattern, a comparison of everything with everything. It is then
             asked in a process of its own, which is killed after `deadline`. The others take a time in proportion to
             the text.
-        deadline: seconds.
+        deadline: seconds; None for those of `isolation.content_timeout`. It needs some milliseconds.
     """
 
     interprets: ClassVar[bool] = False
 
     @property
-    def deadline(self) -> float:
-        return DEADLINE
+    def deadline(self) -> float | None:
+        return None
 
     def build(self, isolation: Isolation) -> BuiltCalculator:
         return _Interpreter(self, isolation.content) if self.interprets else self

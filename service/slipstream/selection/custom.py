@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from slipstream.errors import ConfigError, SlipstreamError
-from slipstream.isolation import START, NotFinished, Pool, Raised
+from slipstream.isolation import NotFinished, Pool, Raised
 from slipstream.selection.decision import Decision
 from slipstream.selection.settings import Python, check_select
 from slipstream.trajectory import Task
@@ -46,7 +46,7 @@ class CustomStrategy:
         self._errors = UserErrors("selection_failed")
         pool.prepare(_make, *self._named)
         try:
-            pool.call(_make, *self._named, timeout=START)
+            pool.call(_make, *self._named, timeout=pool.start_timeout)
         except _Refused as error:
             raise ConfigError(f"{path}.{error}") from error
         except (NotFinished, Raised) as error:

@@ -213,6 +213,15 @@ class Facade(Section):
     max_body: ByteSize = 16 * 1024**2
 
 
+class Isolation(Section):
+    """The processes that interpret content, such as schemas and patterns, and that run code of the user's own."""
+
+    content_timeout: PositiveDuration = 5.0
+    content_memory: Annotated[ByteSize, Field(ge=128 * 1024**2)] = 1024**3
+    user_memory: Annotated[ByteSize, Field(ge=128 * 1024**2)] = 4 * 1024**3
+    start_timeout: PositiveDuration = 120.0
+
+
 class Audit(Section):
     """Time for which the audit keeps who wrote; in whole days of UTC, the last one to its end."""
 
@@ -244,6 +253,7 @@ class Settings(BaseSettings):
     commit: Commit = Commit()
     facade: Facade = Facade()
     limits: Limits = Limits()
+    isolation: Isolation = Isolation()
     log: Log = Log()
 
     @field_validator("access")

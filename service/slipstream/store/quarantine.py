@@ -32,6 +32,10 @@ _TRIED = RunRow.tries > literal_column("0")
 """In the words of its index."""
 
 
+_SENT = (RunState.RUNNING, RunState.OPEN)
+"""States of a run on its way: to the Explorer, or to the endpoint that is told of it."""
+
+
 class Due(NamedTuple):
     """An answered run that is to be scored, with its deaths."""
 
@@ -55,11 +59,11 @@ def without_suspects_but_one(rows: Sequence[_T]) -> list[_T]:
 
 
 async def pending_suspect(session: AsyncSession, owner: int, now: float) -> dict[int, int]:
-    """Return the pending run, with its deaths, that this sidecar may send beside those without any; it has one at a
-    time on its way."""
+    """Return the pending run, with its deaths, that this sidecar may send, or tell an endpoint of, beside those without
+    any; it has one at a time on its way."""
     query = select(RunRow.id, RunRow.tries, RunRow.state, RunRow.owner, RunRow.due_at).where(_TRIED)
-    rows = (await session.execute(query.where(RunRow.state.in_((RunState.PENDING, RunState.RUNNING))))).all()
-    if any(row.owner == owner and row.tries > 1 for row in rows if row.state == RunState.RUNNING):
+    rows = (await session.execute(query.where(RunRow.state.in_((RunState.PENDING, *_SENT))))).all()
+    if any(row.owner == owner and row.tries > 1 for row in rows if row.state != RunState.PENDING):
         return {}
     waiting = [row for row in rows if row.state == RunState.PENDING and row.due_at <= now]
     first = sorted(waiting, key=lambda row: (row.due_at, row.id))[:1]
@@ -84,8 +88,9 @@ async def set_apart(session: AsyncSession, dead: Collection[int], now: float) ->
     Args:
         dead: the ids of the sidecars.
     """
-    for before in (RunState.RUNNING, RunState.ANSWERED):
+    for before in (*_SENT, RunState.ANSWERED):
         query = select(RunRow.id, RunRow.group_id).where(_TRIED, RunRow.state == before, RunRow.tries >= MOST_DEATHS)
+        query = query.where(~RunRow.called) if before == RunState.OPEN else query  # one with a call has failed
         found = (await session.execute(query.where(RunRow.owner.in_(dead)))).all()
         apart = move(before, RunState.QUARANTINED)
         rows = [(apart, None, REASON, now, pk) for pk, _ in found]
@@ -115,7 +120,7 @@ async def forgive(session: AsyncSession, owner: int) -> None:
     for table, held in (
         (CapturedRow, (CapturedRow.owner == owner,)),
         (TaskRow, (*undecided, TaskRow.owner == owner)),
-        (RunRow, (_TRIED, RunRow.state.in_((RunState.RUNNING, RunState.ANSWERED)), RunRow.owner == owner)),
+        (RunRow, (_TRIED, RunRow.state.in_((*_SENT, RunState.ANSWERED)), RunRow.owner == owner)),
     ):
         await session.execute(update(table).where(*held).values(tries=0).execution_options(**quick))
 

@@ -225,7 +225,7 @@ async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now
         return None
     calls = select(RunCallRow.msg_id, RunCallRow.policy_version).where(RunCallRow.run_pk == pk)
     made = (await session.execute(calls.order_by(RunCallRow.started_at, RunCallRow.id))).all()
-    run.ending, run.owner, run.updated_at = dict(ending.said), None, now
+    run.ending, run.owner, run.tries, run.updated_at = dict(ending.said), None, 0, now
     run.policy_version = made[-1].policy_version if made else None
     error = ending.error if made or ending.error is not None else "the agent ended without a call of the policy model"
     if error is not None:
@@ -259,7 +259,7 @@ async def fail(
     failed = update(RunRow).where(RunRow.id.in_([pk for pk, _ in found]))
     for before in (RunState.PENDING, RunState.OPEN):
         after = move(before, RunState.FAILED)
-    failed = failed.values(state=after, owner=None, due_at=now, reason=reason, updated_at=now)
+    failed = failed.values(state=after, owner=None, tries=0, due_at=now, reason=reason, updated_at=now)
     await session.execute(failed.execution_options(synchronize_session=False))
     await in_flight.end_of_runs(session, [pk for pk, _ in found])
     await end_groups(session, {group for _, group in found}, now)

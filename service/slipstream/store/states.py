@@ -56,7 +56,7 @@ class RunState(StrEnum):
     FAILED = "failed"
     """Refused, out of attempts, or not to be scored."""
     QUARANTINED = "quarantined"
-    """The training side died three times while it sent or scored it."""
+    """The training side died three times while it sent it, told an endpoint of it, or scored it."""
 
 
 class FacadeGroupState(StrEnum):
@@ -127,7 +127,9 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
     RunState: {
         RunState.PENDING: frozenset({RunState.RUNNING, RunState.OPEN, RunState.FAILED}),
         RunState.RUNNING: frozenset({RunState.ANSWERED, RunState.PENDING, RunState.FAILED, RunState.QUARANTINED}),
-        RunState.OPEN: frozenset({RunState.ANSWERED, RunState.SCORED, RunState.PENDING, RunState.FAILED}),
+        RunState.OPEN: frozenset(
+            {RunState.ANSWERED, RunState.SCORED, RunState.PENDING, RunState.FAILED, RunState.QUARANTINED}
+        ),
         RunState.ANSWERED: frozenset({RunState.SCORED, RunState.FAILED, RunState.QUARANTINED}),
         RunState.SCORED: frozenset({RunState.ANSWERED}),
         RunState.FAILED: frozenset({RunState.ANSWERED}),

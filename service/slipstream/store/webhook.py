@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import segments
+from slipstream.store import quarantine, segments
 from slipstream.store.bulk import update_rows
 from slipstream.store.replays import KIND, open_runs
 from slipstream.store.segments import StoredRequest
@@ -69,7 +69,9 @@ async def waiting(session: AsyncSession, now: float) -> bool:
 
 
 async def claim(session: AsyncSession, limit: int, now: float, expires_at: float, sidecar: int) -> list[ClaimedReplay]:
-    """Open pending runs, the longest due first, until this time, for this sidecar to tell of."""
+    """Open pending runs, the longest due first, until this time, for this sidecar to tell of. Of those that were being
+    told of when a process died, one at a time is."""
+    deaths = await quarantine.pending_suspect(session, sidecar, now)
     query = (
         select(
             RunRow.id, literal(sidecar), RunRow.group_id, RunRow.run_id, RunRow.attempts, TaskRow.id, TaskRow.labels,
@@ -79,33 +81,39 @@ async def claim(session: AsyncSession, limit: int, now: float, expires_at: float
         .join(TaskRow, TaskRow.id == GroupRow.task_id)
         .join(CallRow, (CallRow.task_id == TaskRow.id) & (CallRow.position == 0))
         .where(RunRow.state == RunState.PENDING, RunRow.due_at <= now, GroupRow.kind == KIND)
+        .where((RunRow.tries == 0) | RunRow.id.in_(deaths))
         .order_by(RunRow.due_at, RunRow.id)
         .limit(limit)
     )  # fmt: skip
     rows: list[Any] = list(await session.execute(query))
     requests = await segments.stored(session, [row[-2:] for row in rows])
     claimed = [ClaimedReplay(*(*row[:-2], request)) for row, request in zip(rows, requests, strict=True)]
-    opened = [(move(RunState.PENDING, RunState.OPEN), sidecar, expires_at, now, run.pk) for run in claimed]
-    await update_rows(session, RunRow, ("state", "owner", "due_at", "updated_at"), opened)
+    open_ = move(RunState.PENDING, RunState.OPEN)
+    opened = [(open_, sidecar, 1 + deaths.get(run.pk, 0), expires_at, now, run.pk) for run in claimed]
+    await update_rows(session, RunRow, ("state", "owner", "tries", "due_at", "updated_at"), opened)
     return claimed
 
 
 async def accepted(session: AsyncSession, run: ClaimedReplay) -> None:
     """The endpoint runs it on its own: nothing more comes to the sidecar that told it."""
     told = update(RunRow).where(RunRow.id == run.pk, RunRow.state == RunState.OPEN, RunRow.owner == run.owner)
-    await session.execute(told.values(owner=None).execution_options(synchronize_session=False))
+    await session.execute(told.values(owner=None, tries=0).execution_options(synchronize_session=False))
 
 
-async def tell_again(session: AsyncSession, sidecars: Collection[int], now: float, but: Collection[int] = ()) -> None:
+async def tell_again(
+    session: AsyncSession, sidecars: Collection[int], now: float, but: Collection[int] | None = None
+) -> None:
     """Whoever took these runs may not have come to telling of them: those without a call are told of again.
 
     Args:
-        sidecars: that are gone; or the one that asks, which knows `but` these.
+        sidecars: that are gone; or the one that asks, which knows `but` these, and did not die of the others.
     """
     left = update(RunRow).where(RunRow.state == RunState.OPEN, RunRow.owner.in_(sidecars), ~RunRow.called)
-    left = left.where(RunRow.id.not_in(but)) if but else left
+    alive: dict[str, int] = {}
+    if but is not None:
+        left, alive = left.where(RunRow.id.not_in(but)), {"tries": 0}
     again = move(RunState.OPEN, RunState.PENDING)
-    left = left.values(state=again, owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now)
+    left = left.values(state=again, owner=None, attempts=RunRow.attempts + 1, due_at=now, updated_at=now, **alive)
     await session.execute(left.execution_options(synchronize_session=False))
 
 
@@ -116,6 +124,6 @@ async def postpone(session: AsyncSession, run: ClaimedReplay, attempts: int, aft
         RunRow.id == run.pk, RunRow.state == RunState.OPEN, ~RunRow.called, RunRow.owner == run.owner
     )
     pending = move(RunState.OPEN, RunState.PENDING)
-    again = again.values(state=pending, owner=None, attempts=attempts, due_at=now + after, updated_at=now)
+    again = again.values(state=pending, owner=None, attempts=attempts, tries=0, due_at=now + after, updated_at=now)
     done = await session.execute(again.execution_options(synchronize_session=False))
     return bool(done.rowcount)  # type: ignore[attr-defined]

@@ -34,6 +34,17 @@ _NAMES = {
     "facade_groups": "task_id",
 }
 """Where the store has the names of tasks and sessions, besides that they were deleted."""
+_LOSE_CAPTURES = (
+    "sidecar_killed",
+    "parent_killed",
+    "training_killed",
+    "training_hung",
+    "worker_killed",
+    "sidecar_stopped",
+    "training_stopped",
+    "store_read_only",
+)
+"""Faults that end processes, or drop them from their lease, with captured calls that are not stored yet."""
 _AFTER = 2.5
 """Seconds after a fault in which answers may still show it: the longest timeout, and a restart."""
 
@@ -58,6 +69,7 @@ async def violations(world: World) -> list[str]:
     found += await _captured(world, sent)
     found += await _erased(world)
     found += await _as_agents_said(world)
+    found += await _poisoned(world)
     found += await remains.readable(world)
     return found
 
@@ -226,6 +238,24 @@ async def _erased(world: World) -> list[str]:
     for table, columns in _NAMES.items():
         for row in await stored_rows(world.store_url, f"SELECT {columns} FROM {table}"):
             found += [f"{one} was deleted, and is in {table}" for one in erased.intersection(row)]
+    return found
+
+
+async def _poisoned(world: World) -> list[str]:
+    """Poison is set apart, refused, or read like anything else; what came with it and behind it is trained on."""
+    if not world.struck["poison"]:
+        return []
+    url, found = world.store_url, []
+    query = "SELECT id FROM tasks WHERE state = 'quarantined' UNION ALL SELECT g.task_id FROM runs r "
+    query += "JOIN groups g ON g.id = r.group_id WHERE r.state = 'quarantined'"
+    apart = [task for (task,) in await stored_rows(url, query)]
+    found += [f"{task} is set apart, and is no poison" for task in apart if not task.startswith("poison-")]
+    [(exchanges,)] = await stored_rows(url, "SELECT count(*) FROM quarantined_exchanges")
+    if exchanges > world.struck["poison"]:
+        found.append(f"{exchanges} exchanges are set apart, and {world.struck['poison']} were poisoned")
+    if not world.schedule.has(*_LOSE_CAPTURES):
+        stored = {task for (task,) in await stored_rows(url, "SELECT task_id FROM calls")}
+        found += [f"{task} came behind poison, and is not stored" for task in world.record.behind_poison - stored]
     return found
 
 

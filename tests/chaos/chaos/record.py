@@ -65,6 +65,7 @@ class Record:
         facade: answers whose reward the facade acknowledged, by msg_id.
         erased: what `DELETE /data` answered when nothing of it was pending, by the session's one task; None where it
             was asked for and not acknowledged.
+        behind_poison: tasks of good calls behind poisoned ones.
         statuses: of control requests, by path and status.
         elsewhere: requests that were asked again, of another sidecar.
         wrong: what was seen to be wrong at once.
@@ -77,6 +78,7 @@ class Record:
     broken: set[tuple[str, int]] = field(default_factory=set)
     facade: dict[str, float] = field(default_factory=dict)
     erased: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    behind_poison: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     elsewhere: int = 0

@@ -53,6 +53,10 @@ def sidecar_settings(
         "facade": {"timeout": "1500ms", "retry_for": "1s", "group_idle": "500ms", "group_size": 2},
         "log": {"level": "info"},
     }
+    if schedule.has("poison"):
+        if not schedule.webhook:  # whose agents are to get the calculator's reward
+            settings["rewards"]["calculators"] += ["format", "agreement"]
+        settings["isolation"] = {"content_timeout": "500ms"}
     if headers:
         one = {"name": "everybody", "roles": ["admin"], "hash": as_hash(headers["x-slipstream-key"])}
         settings["access"] = {"keys": [one]}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from slipstream.config.units import PositiveDuration
-from slipstream.isolation import START, Isolation, NotFinished, Pool, Raised
+from slipstream.isolation import Isolation, NotFinished, Pool, Raised
 from slipstream.rewards.calculator import Outcome, Parameters, Reward, checked
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
@@ -57,7 +57,7 @@ class PythonCalculator:
         self._pool = pool
         pool.prepare(_is_async, *self._named)
         try:
-            waits = pool.call(_is_async, *self._named, timeout=START)
+            waits = pool.call(_is_async, *self._named, timeout=pool.start_timeout)
         except Raised as error:
             raise ValueError(error.said) from error
         except NotFinished as error:
