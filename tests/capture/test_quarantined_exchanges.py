@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -84,20 +85,34 @@ async def _command(loop: Loop, *arguments: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
+async def test_a_deletion_reaches_what_is_set_apart_by_its_headers(run_loop: RunLoop, tmp_path: Path) -> None:
+    async with run_loop() as loop:
+        await loop.status()
+        _set_apart(tmp_path / "slipstream.db", [{}, {"session-id": "s"}, {"session-id": "t", "task-id": "s"}])
+        for query, deleted in (("session_id=s", 1), ("session_id=s", 0), ("task_id=t", 0), ("task_id=s", 1)):
+            erased = (await loop.client.delete(f"/data?{query}")).json()
+            assert erased["deleted"]["exchanges"] == deleted, query
+        assert len((await loop.client.get("/quarantine")).json()["quarantined"]) == 1
+
+
+def _set_apart(path: Path, headers: list[dict[str, str]]) -> None:
+    """Put exchanges with these headers of ours where they are set apart."""
+    with contextlib.closing(sqlite3.connect(path)) as store, store:
+        for number, given in enumerate(headers):
+            asked = {"messages": [user(f"apart {number}")]}
+            heads = [(f"x-slipstream-{name}".encode(), value.encode()) for name, value in given.items()]
+            kept = ExchangeRedactor(Redactor([]), MAX_BODY, parse_memory()).redact(
+                exchange(asked, answer=completion(said("yes"), id=f"m-{number}"), request_headers=heads)
+            )
+            assert isinstance(kept, RedactedExchange)
+            row = pack_exchanges([kept]), "it died", 1_800_000_000.0
+            store.execute("INSERT INTO quarantined_exchanges (packed, reason, created_at) VALUES (?, ?, ?)", row)
+
+
 async def test_what_is_set_apart_is_seen_tried_again_and_dropped(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await loop.status()
-        path = tmp_path / "slipstream.db"
-        with sqlite3.connect(path) as store:
-            for number in range(2):
-                asked = {"messages": [user(f"apart {number}")]}
-                kept = ExchangeRedactor(Redactor([]), MAX_BODY, parse_memory()).redact(
-                    exchange(asked, answer=completion(said("yes"), id=f"m-{number}"))
-                )
-                assert isinstance(kept, RedactedExchange)
-                row = pack_exchanges([kept]), "it died", 1_800_000_000.0
-                store.execute("INSERT INTO quarantined_exchanges (packed, reason, created_at) VALUES (?, ?, ?)", row)
-        store.close()
+        _set_apart(tmp_path / "slipstream.db", [{}, {}])
         codes = [problem["code"] for problem in (await loop.status())["problems"]]
         assert "live.quarantined" in codes
         assert 'slipstream_quarantined{kind="exchange"} 2.0' in (await loop.client.get("/metrics")).text

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Query, Request
 
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, author, reference
+from slipstream.capture.redacted import is_of
 from slipstream.errors import RequestError
-from slipstream.store import audit, erasure
+from slipstream.store import audit, erasure, quarantine
 from slipstream.store.audit import Action, Write
 from slipstream.store.erasure import Kind
 from slipstream.store.lengths import ID_LENGTH
@@ -51,6 +52,7 @@ async def delete_data(
         ref = await reference(session, scope, kind, stored_id(sidecar, session_id or task_id or ""))
         batches = await erasure.unread(session)
         found = await erasure.erase(session, kind, ref, at)
+        rows["exchanges"] += await quarantine.delete_exchanges(session, lambda packed: is_of(packed, kind, ref))
         await audit.note(session, Write(Action.ERASURE, None, kind, [ref]), author(scope), at)
     undelivered = found.undelivered
     rows.update(found.rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -28,7 +28,7 @@ from slipstream.redaction.media import may_hold_media, without_media
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.redaction.suspects import Suspects
-from slipstream.tenants import DEFAULT
+from slipstream.tenants import DEFAULT, qualified
 
 _KEY = secrets.token_bytes(32)
 """Key of hashes that are kept for a moment, so that nobody can guess the hashed text."""
@@ -89,6 +89,20 @@ pack_exchanges = msgspec.msgpack.Encoder().encode
 
 unpack_exchanges = msgspec.msgpack.Decoder(list[RedactedExchange]).decode
 """The `RedactedExchange` that were packed. Raises msgspec.MsgspecError where another release packed them."""
+
+
+def is_of(packed: bytes, kind: Literal["session_id", "task_id"], ref: str) -> bool:
+    """Return whether packed exchanges name this session, or task, in their headers; nothing of what was said is read.
+
+    Args:
+        ref: its id in the store.
+    """
+    try:
+        kept = unpack_exchanges(packed)
+    except msgspec.MsgspecError:  # another release packed it
+        return False
+    names = [(one.tenant, one.session_id if kind == "session_id" else one.task_id) for one in kept]
+    return any(name is not None and qualified(tenant, name) == ref for tenant, name in names)
 
 
 class _Texts(NamedTuple):

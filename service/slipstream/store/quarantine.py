@@ -7,7 +7,7 @@ had such a death, so that the one which causes them is found and those beside it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -111,6 +111,20 @@ async def quarantine_exchange(session: AsyncSession, packed: bytes, now: float) 
     """Set one exchange apart, packed as in `captured`."""
     session.add(QuarantinedExchangeRow(packed=packed, reason=REASON, created_at=now))
     _log.error("quarantined", kind="exchange", reason=REASON)
+
+
+async def delete_exchanges(session: AsyncSession, wanted: Callable[[bytes], bool]) -> int:
+    """Delete the exchanges that are set apart and wanted, by how they are packed; returns how many. Few are set
+    apart."""
+    deleted = 0
+    for pk in (await session.scalars(select(QuarantinedExchangeRow.id))).all():
+        row = await session.get_one(QuarantinedExchangeRow, pk)
+        if wanted(row.packed):
+            await session.delete(row)
+            deleted += 1
+        else:
+            session.expunge(row)  # one at a time in memory
+    return deleted
 
 
 async def forgive(session: AsyncSession, owner: int) -> None:
