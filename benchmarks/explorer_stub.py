@@ -16,11 +16,10 @@ from typing import Any
 
 import httptools
 import uvloop
+from bench import poison
 
 _TEXT = "The policy's own words, as long as an answer commonly is. " * 12
 """About 700 bytes, so that an answer has about 1 KB."""
-_OBJECT = json.dumps({"a" * 40 + "!": 1})
-"""The answer to a request that wants JSON: a long key, at which a pattern such as `^(a+)+$` gives up after years."""
 
 
 class Explorer:
@@ -34,7 +33,7 @@ class Explorer:
 
     def answer(self, path: bytes, body: bytes) -> dict[str, Any]:
         if path == b"/v1/chat/completions":
-            return self._chat(_OBJECT if b'"response_format"' in body else _TEXT)
+            return self._chat(*(poison.said_by(body) or (_TEXT, {})))
         if path == b"/feedback":
             return self._feedback(json.loads(body)["msg_ids"])
         if path == b"/commit":
@@ -51,16 +50,17 @@ class Explorer:
             "explore_step_num": self._step,
         }
 
-    def _chat(self, text: str) -> dict[str, Any]:
+    def _chat(self, text: str, fields: dict[str, Any]) -> dict[str, Any]:
         self._chats += 1
         msg_id = f"chatcmpl-{next(self._ids):032x}"
         self._recorded.add(msg_id)
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         return {
             "id": msg_id,
             "object": "chat.completion",
             "created": 1_760_000_000,
             "model": "policy",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "choices": [choice | fields],
             "usage": {"prompt_tokens": 400, "completion_tokens": 150, "total_tokens": 550},
         }
 

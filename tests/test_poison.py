@@ -22,7 +22,7 @@ import httpx
 import psutil
 import pytest
 from memory_limit import memory_limit
-from scripted import ScriptedExplorer, completion
+from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecar_process import SidecarProcess
 from starlette.applications import Starlette
@@ -74,11 +74,7 @@ class Explorer(ScriptedExplorer):
 
 
 def _answer(msg_id: str, body: bytes) -> dict[str, Any]:
-    said = poison.said_by(body)
-    words, fields = said or ("well", {})
-    answer = completion(msg_id, words)
-    answer["choices"][0] |= fields
-    return answer
+    return poison.completion(msg_id, *(poison.said_by(body) or ("well", {})))
 
 
 class Most:

@@ -59,6 +59,15 @@ def said_by(body: bytes) -> tuple[str, Fields] | None:
     return None if asked is None else (asked[0].decode(), KINDS[asked[1].decode()].answer())
 
 
+def completion(msg_id: str, words: str, fields: Fields) -> Fields:
+    """A whole answer that says what `said_by` wants."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return {"id": msg_id, "object": "chat.completion", "created": 1, "model": "m", "choices": [choice | fields]} | {
+        "usage": usage
+    }
+
+
 def _repeated(piece: bytes) -> Callable[[bytes], bytes]:
     """A field with as many of this piece as a body may have bytes."""
     return lambda head: (

@@ -66,7 +66,7 @@ class Rig:
                     "production": {"base_url": f"http://127.0.0.1:{production}/v1"},
                     "explorer": {"base_url": f"http://127.0.0.1:{explorer}"},
                     "store": {"url": f"sqlite+aiosqlite:///{self.disk}/slipstream.db"},
-                    "selection": {"sampling": {"rate": 0.1}},
+                    "selection": {"any": [{"explicit_mark": {}}, {"sampling": {"rate": 0.1}}]},
                     "runs": {"repeat_time": 2, "timeout": "5s"},
                     "rewards": {"calculators": ["agreement", "format"]},
                     "commit": {"interval": "2s"},
@@ -132,12 +132,11 @@ class Rig:
         """The id of the training side's process, if there is one just now."""
         return processes(self._training.pid).get("training")
 
-    def send(self, request: bytes) -> None:
-        """Send one request and read its whole answer, whatever it is."""
-        head, _, body = request.partition(b"\r\n\r\n")
-        path = head.split(b" ", 2)[1].decode()
-        posted = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body)
+    def send(self, body: bytes) -> None:
+        """Send a chat that is selected, and read its whole answer, whatever it is."""
+        posted = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", body)
         posted.add_header("content-type", "application/json")
+        posted.add_header("x-slipstream-mark", "selected")
         with urllib.request.urlopen(posted, timeout=30) as answer:
             answer.read()
 

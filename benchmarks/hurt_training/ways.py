@@ -7,7 +7,6 @@ nothing, and its row says so.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -18,8 +17,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import poison
 from bench.quota import NoQuota, Quotas
-from soak import asked
 
 from hurt_training.rig import Rig
 
@@ -30,10 +29,8 @@ _LOOK = 0.05
 _GROUP_MEMORY = 24 * 2**20
 """Bytes in which the training side cannot start."""
 _MEMORY_GROUPS = (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")
-_POISONED = 60
-"""Requests with the schema; a tenth of all tasks is selected."""
-_LARGE, _LARGE_BYTES = 6, 8 * 2**20 - 4096
-"""Requests of many small arrays, just below `capture.max_body`: together they took 2 GiB as Python's objects."""
+_POISONED = 12
+"""Requests of each kind of poison; one in ten of all tasks is selected, and each of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,29 +203,16 @@ def log_full(rig: Rig) -> Iterator[Struck]:
         os.close(pipe)
 
 
-@contextlib.contextmanager
-def endless_pattern(rig: Rig) -> Iterator[Struck]:
-    """Agents' requests have a schema whose pattern takes for ever, and the policy's answers are what it is slow for."""
-    schema = {"type": "object", "patternProperties": {"^(a+)+$": {}}}
-    wanted = {"type": "json_schema", "json_schema": {"name": "poison", "schema": schema}}
-    for number in range(_POISONED):
-        messages = [{"role": "user", "content": asked.Asked("answer", number).words()}]
-        _post(rig, {"model": "m", "messages": messages, "response_format": wanted})
-    yield ["poisoned"] * _POISONED
+def _poison(kind: str) -> Callable[[Rig], AbstractContextManager[Struck]]:
+    """Agents' requests of one kind of poison, before the others ask and while they do."""
 
+    @contextlib.contextmanager
+    def poisoned(rig: Rig) -> Iterator[Struck]:
+        for number in range(_POISONED):
+            rig.send(poison.request(kind, number))
+        yield ["poisoned"] * _POISONED
 
-@contextlib.contextmanager
-def large_trees(rig: Rig) -> Iterator[Struck]:
-    """Agents' requests of almost 8 MiB, which are millions of objects once they are read."""
-    for number in range(_LARGE):
-        words = asked.Asked("answer", number).words()
-        head = b'{"model": "m", "messages": [{"role": "user", "content": %s}], "x": [' % json.dumps(words).encode()
-        rig.send(asked.post("/v1/chat/completions", {}, head + b"[]," * ((_LARGE_BYTES - len(head)) // 3) + b"[]]}"))
-    yield ["poisoned"] * _LARGE
-
-
-def _post(rig: Rig, body: dict[str, object]) -> None:
-    rig.send(asked.post("/v1/chat/completions", {}, json.dumps(body).encode()))
+    return poisoned
 
 
 @contextlib.contextmanager
@@ -274,8 +258,7 @@ WAYS = (
     Way("killed by the kernel for want of memory, again and again", out_of_memory),
     Way("the store's disk is full", disk_full),
     Way("the pipe that it logs to is full, and it is killed", log_full, piped=True),
-    Way("poison: a schema whose pattern takes for ever", endless_pattern),
-    Way("poison: six requests of 8 MiB that are millions of objects", large_trees),
+    *(Way(f"poison: {kind.what}", _poison(name)) for name, kind in poison.KINDS.items()),
     Way("restarted (`SIGTERM`)", restarted),
     Way("replaced in place, with the proxy (`slipstream upgrade`)", upgraded),
 )

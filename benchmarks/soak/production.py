@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import re
 import socket
 import struct
@@ -11,10 +13,12 @@ from collections.abc import Callable
 from typing import cast
 
 import uvloop
+from bench import poison
 
 from soak.asked import CUT, Asked, answer, pieces, read
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_numbers = itertools.count()
 _IDLE = 30.0
 """Seconds after which a connection without a request is closed: longer than the slowest reader takes to get there."""
 _RESET = struct.pack("ii", 1, 0)
@@ -55,6 +59,9 @@ class Production(asyncio.Protocol):
         self._timer.cancel()
         if (asked := read(body)) is not None:
             self._answer(asked)
+        elif (poisoned := poison.said_by(body)) is not None:
+            body = json.dumps(poison.completion(f"poison-{next(_numbers)}", *poisoned)).encode()
+            self._end(_JSON % (b"200 OK", len(body)) + body)
 
     def _answer(self, asked: Asked) -> None:
         if asked.kind.startswith("status"):

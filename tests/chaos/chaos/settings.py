@@ -55,7 +55,7 @@ def sidecar_settings(
     }
     if schedule.has("poison"):
         if not schedule.webhook:  # whose agents are to get the calculator's reward
-            settings["rewards"]["calculators"] += ["format", "agreement"]
+            settings["rewards"]["calculators"] += ["format"]
         settings["isolation"] = {"content_timeout": "500ms"}
     if headers:
         one = {"name": "everybody", "roles": ["admin"], "hash": as_hash(headers["x-slipstream-key"])}
