@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,13 @@ from stores import stored_rows
 from chaos.record import CANARY, canary
 from chaos.world import World
 
-_BODIES = ("calls", "runs", "run_calls")
+_BODIES = {
+    "calls": ("request", "answer", "original_request", "original_answer"),
+    "segments": ("body",),
+    "runs": ("request", "answer"),
+    "run_calls": ("request", "answer"),
+}
+"""The packed columns of each table."""
 _OTHERS = ("production.log", "experiences.db")
 """Files of production and of the embedded Explorer, which know all that they were asked."""
 
@@ -55,14 +60,15 @@ def _files(world: World) -> set[Path]:
 
 async def _bodies(world: World, table: str) -> list[bytes]:
     """All bodies of a table, as whoever has the key reads them."""
-    from slipstream.store.bodies import unpack
+    from slipstream.store.bodies import unpacked_text
     from slipstream.store.cipher import Cipher
 
     key = world.secrets.get("STORE_ENCRYPTION_KEY")
     cipher = Cipher([base64.b64decode(key)]) if key else None
-    rows = await stored_rows(world.store_url, f"SELECT request, answer FROM {table}")
+    rows = await stored_rows(world.store_url, f"SELECT {', '.join(_BODIES[table])} FROM {table}")
     stored = [bytes(body) for row in rows for body in row if body is not None]
-    return [json.dumps(unpack(cipher.open(body) if cipher else body)).encode() for body in stored]
+    opened = [cipher.open(body) if cipher else body for body in stored]
+    return [unpacked_text(body) for body in opened if body]
 
 
 def _reads(file: Path, words: Iterable[str]) -> bool:
