@@ -50,8 +50,8 @@ KNOWS_TOOLS = (
 
 
 @pytest.fixture(params=["SmolLM2's template", "a template that knows tools"])
-def tokenizer(smollm2: Path, request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
-    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(smollm2)
+def tokenizer(tokenizer_files: Path, request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(tokenizer_files)
     if request.param != "SmolLM2's template":
         found.chat_template = KNOWS_TOOLS
     return found
