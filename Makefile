@@ -49,7 +49,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -155,6 +155,8 @@ test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against T
 
 test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protection out: its contract test must fail
 	$(BIN)/python tests/trinity/protections.py
+
+install-trinity: $(TRINITY_INSTALLED)  ## set up .trinity-venv: Trinity-RFT's real code for the contract tests
 
 $(TRINITY_INSTALLED): tests/trinity/requirements.txt
 	@echo "Setting up $(TRINITY_VENV): some minutes the first time, 1.8 GB"
