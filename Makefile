@@ -42,7 +42,7 @@ BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
 # Other people's packages that call a model, each in an environment of its own. uv installs them: it links what several
-# of them have in common, so that twenty environments take 2 GB.
+# of them have in common, so that two dozen environments take 3 GB.
 CLIENTS_VENV := .clients-venv
 UV := $(CLIENTS_VENV)/uv/bin/uv
 PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests/clients/*/requirements.txt))
@@ -122,7 +122,7 @@ $(DIST_INSTALLED): tests/distributions/requirements.txt
 	$(DIST_VENV)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-clients: $(CLIENTS_INSTALLED)  ## the environments of tests/clients: 20 packages that call a model; needs npm
+clients: $(CLIENTS_INSTALLED)  ## the environments of tests/clients: 24 packages that call a model; needs npm
 
 test-clients: $(INSTALLED) clients  ## agents of other people's packages behind the sidecar: 10 minutes
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) tests/clients

@@ -5,11 +5,14 @@ import os
 import sys
 
 from agentscope.agent import ReActAgent
-from agentscope.formatter import OpenAIChatFormatter
+from agentscope.formatter import OpenAIChatFormatter, OpenAIResponseChatFormatter
 from agentscope.memory import InMemoryMemory
 from agentscope.message import Msg, TextBlock
-from agentscope.model import OpenAIChatModel
+from agentscope.model import OpenAIChatModel, OpenAIResponseModel
 from agentscope.tool import Toolkit, ToolResponse
+
+dialect, mode, *questions = sys.argv[1:]
+own = {"stream": mode == "stream", "client_kwargs": {"base_url": os.environ["OPENAI_BASE_URL"]}}
 
 
 def weather(city: str) -> ToolResponse:
@@ -21,16 +24,18 @@ def weather(city: str) -> ToolResponse:
     return ToolResponse(content=[TextBlock(type="text", text=f"sunny in {city}")])
 
 
-async def run(question, stream):
+async def run(question):
     toolkit = Toolkit()
     toolkit.register_tool_function(weather)
+    if dialect == "chat":
+        model, formatter = OpenAIChatModel(model_name="gpt-4o", **own), OpenAIChatFormatter()
+    else:
+        model, formatter = OpenAIResponseModel(model_name="gpt-5", **own), OpenAIResponseChatFormatter()
     agent = ReActAgent(
         name="forecaster",
         sys_prompt="Answer briefly.",
-        model=OpenAIChatModel(
-            model_name="gpt-4o", stream=stream, client_kwargs={"base_url": os.environ["OPENAI_BASE_URL"]}
-        ),
-        formatter=OpenAIChatFormatter(),
+        model=model,
+        formatter=formatter,
         toolkit=toolkit,
         memory=InMemoryMemory(),
     )
@@ -39,8 +44,8 @@ async def run(question, stream):
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())

@@ -5,12 +5,14 @@ import os
 import sys
 
 from agentscope.agent import Agent
-from agentscope.credential import OpenAICredential
+from agentscope.credential import AnthropicCredential, OpenAICredential
 from agentscope.message import UserMsg
-from agentscope.model import OpenAIChatModel
+from agentscope.model import AnthropicChatModel, OpenAIChatModel, OpenAIResponseModel
 from agentscope.permission import PermissionContext, PermissionMode
 from agentscope.state import AgentState
 from agentscope.tool import FunctionTool, Toolkit
+
+dialect, mode, *questions = sys.argv[1:]
 
 
 def weather(city: str) -> str:
@@ -22,12 +24,23 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-async def run(question, stream):
+def model(stream):
+    if dialect == "messages":
+        credential = AnthropicCredential(
+            api_key=os.environ["ANTHROPIC_API_KEY"], base_url=os.environ["ANTHROPIC_BASE_URL"]
+        )
+        return AnthropicChatModel(credential, "claude-sonnet-4-5", stream=stream)
     credential = OpenAICredential(api_key=os.environ["OPENAI_API_KEY"], base_url=os.environ["OPENAI_BASE_URL"])
+    if dialect == "responses":
+        return OpenAIResponseModel(credential, "gpt-5", stream=stream)
+    return OpenAIChatModel(credential, "gpt-4o", stream=stream)
+
+
+async def run(question):
     agent = Agent(
         name="forecaster",
         system_prompt="Answer briefly.",
-        model=OpenAIChatModel(credential, "gpt-4o", stream=stream),
+        model=model(mode == "stream"),
         toolkit=Toolkit([FunctionTool(weather)]),
         state=AgentState(permission_context=PermissionContext(mode=PermissionMode.BYPASS)),
     )
@@ -35,8 +48,8 @@ async def run(question, stream):
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())

@@ -1,5 +1,6 @@
 // An agent of LangChain for JavaScript.
 import { createAgent, tool } from "langchain";
+import { ChatAnthropic } from "@langchain/anthropic";
 import { ChatOpenAI } from "@langchain/openai";
 import { z } from "zod";
 
@@ -8,10 +9,15 @@ const weather = tool(({ city }) => `sunny in ${city}`, {
   description: "The weather in a city.",
   schema: z.object({ city: z.string() }),
 });
-const model = new ChatOpenAI({ model: "gpt-4o", configuration: { baseURL: process.env.OPENAI_BASE_URL } });
-const agent = createAgent({ model, tools: [weather], systemPrompt: "Answer briefly." });
+const [dialect, mode, ...questions] = process.argv.slice(2);
+const configuration = { baseURL: process.env.OPENAI_BASE_URL };
+const models = {
+  chat: () => new ChatOpenAI({ model: "gpt-4o", configuration }),
+  responses: () => new ChatOpenAI({ model: "gpt-5", configuration, useResponsesApi: true }),
+  messages: () => new ChatAnthropic({ model: "claude-sonnet-4-5", anthropicApiUrl: process.env.ANTHROPIC_BASE_URL }),
+};
+const agent = createAgent({ model: models[dialect](), tools: [weather], systemPrompt: "Answer briefly." });
 
-const [mode, ...questions] = process.argv.slice(2);
 for (const content of questions) {
   const asked = { messages: [{ role: "user", content }] };
   if (mode === "stream") {

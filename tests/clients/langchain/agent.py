@@ -4,7 +4,10 @@ import asyncio
 import sys
 
 from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
 from langchain_openai import ChatOpenAI
+
+dialect, mode, *questions = sys.argv[1:]
 
 
 def weather(city: str) -> str:
@@ -12,12 +15,17 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-agent = create_agent(ChatOpenAI(model="gpt-4o"), [weather], system_prompt="Answer briefly.")
+models = {
+    "chat": lambda: ChatOpenAI(model="gpt-4o"),
+    "responses": lambda: ChatOpenAI(model="gpt-5", use_responses_api=True),
+    "messages": lambda: ChatAnthropic(model="claude-sonnet-4-5"),
+}
+agent = create_agent(models[dialect](), [weather], system_prompt="Answer briefly.")
 
 
-async def run(question, stream):
+async def run(question):
     asked = {"messages": [{"role": "user", "content": question}]}
-    if not stream:
+    if mode != "stream":
         return (await agent.ainvoke(asked))["messages"][-1].text
     said = [
         part.text async for part, _ in agent.astream(asked, stream_mode="messages") if part.type == "AIMessageChunk"
@@ -26,8 +34,8 @@ async def run(question, stream):
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())

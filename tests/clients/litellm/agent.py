@@ -1,22 +1,27 @@
-"""An agent of LiteLLM's SDK: its own loop over tools."""
+"""Agents of LiteLLM's SDK: their own loops over tools."""
 
 import json
 import sys
 
 import litellm
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "The weather in a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
+dialect, mode, *questions = sys.argv[1:]
+
+FUNCTION = {
+    "name": "weather",
+    "description": "The weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
+MODELS = {"chat": "openai/gpt-4o", "messages": "anthropic/claude-sonnet-4-5"}
+
+
+def sunny(arguments):
+    return f"sunny in {json.loads(arguments)['city']}"
 
 
 def answer_of(messages, stream):
-    answer = litellm.completion("openai/gpt-4o", messages, tools=[WEATHER], stream=stream)
+    tools = [{"type": "function", "function": FUNCTION}]
+    answer = litellm.completion(MODELS[dialect], messages, tools=tools, stream=stream)
     if stream:
         answer = litellm.stream_chunk_builder(list(answer), messages=messages)
     return answer.choices[0].message
@@ -30,9 +35,30 @@ def agent(question, stream):
         if not message.tool_calls:
             return message.content
         for call in message.tool_calls:
-            city = json.loads(call.function.arguments)["city"]
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": f"sunny in {city}"})
+            content = sunny(call.function.arguments)
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
 
 
-for question in sys.argv[2:]:
-    print(agent(question, sys.argv[1] == "stream"))
+def output_of(items, stream):
+    answer = litellm.responses(input=items, model="openai/gpt-5", tools=[{"type": "function", **FUNCTION}], stream=stream)
+    if stream:
+        answer = next(event.response for event in answer if event.type == "response.completed")
+    return [item.model_dump(exclude_none=True) for item in answer.output]
+
+
+def agent_of_responses(question, stream):
+    items = [{"role": "user", "content": question}]
+    while True:
+        output = output_of(items, stream)
+        items += output
+        calls = [item for item in output if item["type"] == "function_call"]
+        if not calls:
+            return output[-1]["content"][0]["text"]
+        items += [
+            {"type": "function_call_output", "call_id": call["call_id"], "output": sunny(call["arguments"])}
+            for call in calls
+        ]
+
+
+for question in questions:
+    print((agent_of_responses if dialect == "responses" else agent)(question, mode == "stream"))

@@ -5,7 +5,16 @@ import os
 import sys
 
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.llms.openai import OpenAI
+from llama_index.llms.anthropic import Anthropic
+from llama_index.llms.openai import OpenAI, OpenAIResponses
+
+dialect, mode, *questions = sys.argv[1:]
+api_base = os.environ["OPENAI_BASE_URL"]
+models = {
+    "chat": lambda: OpenAI(model="gpt-4o", api_base=api_base),
+    "responses": lambda: OpenAIResponses(model="gpt-5", api_base=api_base),
+    "messages": lambda: Anthropic(model="claude-sonnet-4-5"),
+}
 
 
 def weather(city: str) -> str:
@@ -13,15 +22,17 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-async def run(question, stream):
-    llm = OpenAI(model="gpt-4o", api_base=os.environ["OPENAI_BASE_URL"])
-    agent = FunctionAgent(tools=[weather], llm=llm, system_prompt="Answer briefly.", streaming=stream)
+async def run(question):
+    streaming = mode == "stream"
+    agent = FunctionAgent(
+        tools=[weather], llm=models[dialect](), system_prompt="Answer briefly.", streaming=streaming
+    )
     return str(await agent.run(question))
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())

@@ -1,16 +1,10 @@
-"""A production model for agents of any framework: it calls a tool, calls it again, then answers in words.
-
-A question that asks for a greeting gets a text at once. Its stream ends as long after `[DONE]` as the question says.
-"""
+"""A production model for agents of any framework, in three dialects: `script.py` says what it answers."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import re
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,109 +12,91 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-WEATHER = "How warm is it in Paris and in Rome?"
-ANSWER = "Sunny in both."
-_GREETING = re.compile(r"Say hello (\d+), (\d+) ms late")
+from matrix import said, wire_chat, wire_messages, wire_responses
+from matrix.said import Json, Said
+from matrix.script import GREETING, Reply, reply, tool_of
 
 
-def greeting(number: int, late: int) -> str:
-    """A question whose answer's stream ends `late` milliseconds after `[DONE]`."""
-    return f"Say hello {number}, {late} ms late."
-
-
-def production_app(answered: list[str]) -> Starlette:
+class Production:
     """The production model.
 
-    Args:
-        answered: takes the id of each answer: `weather-...`, or `late-MILLISECONDS-...`.
+    A stream of a greeting ends as long after its last event as the question says.
+
+    Attributes:
+        asked: the request of each answer, by the answer's id, which holds `weather-NUMBER`, `late-MILLISECONDS-NUMBER`,
+            or `aside-NUMBER` for what an agent asks beside its work.
+        conversations: what was said up to each answer, by the answer's id.
     """
-    numbers = itertools.count()
 
-    async def chat(request: Request) -> Response:
+    def __init__(self) -> None:
+        self.asked: dict[str, Json] = {}
+        self.conversations: dict[str, list[Said]] = {}
+        self._numbers = itertools.count()
+        self._items: dict[str, Json] = {}
+        self._answered: dict[str, list[Json]] = {}
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/v1/responses", self._responses, methods=["POST"]),
+                Route("/v1/messages", self._messages, methods=["POST"]),
+            ]
+        )
+
+    async def _chat(self, request: Request) -> Response:
         body = await request.json()
-        number, greeted = next(numbers), _GREETING.search(json.dumps(body["messages"]))
-        late = int(greeted[2]) if greeted else 0
-        answer = {
-            "id": f"late-{late}-{number}" if greeted else f"weather-{number}",
-            "created": int(time.time()),
-            "model": body["model"],
-        }
-        answered.append(answer["id"])
-        message = _message(body, number, greeted=bool(greeted))
+        tools = [tool["function"]["name"] for tool in body.get("tools") or []]
+        conversation = said.in_chat(body)
+        name, late = self._name(conversation, tools)
+        answer = wire_chat.completion(name, _reply(conversation, tools, body.get("parallel_tool_calls")), body)
+        return self._answer(body, conversation, answer, wire_chat.chunks(answer, body), late)
+
+    async def _responses(self, request: Request) -> Response:
+        body = await request.json()
+        tools = [tool["name"] for tool in body.get("tools") or [] if "name" in tool]
+        conversation = said.in_responses(body, self._items, self._answered)
+        name, late = self._name(conversation, tools)
+        answer = wire_responses.response(name, _reply(conversation, tools, body.get("parallel_tool_calls")), body)
+        if body.get("store") is not False:
+            self._items |= {item["id"]: item for item in answer["output"]}
+            before = said.items_of(body, self._items, self._answered)
+            self._answered[answer["id"]] = [*before, *answer["output"]]
+        return self._answer(body, conversation, answer, wire_responses.events(answer), late)
+
+    async def _messages(self, request: Request) -> Response:
+        body = await request.json()
+        tools = [tool["name"] for tool in body.get("tools") or []]
+        conversation = said.in_messages(body)
+        name, late = self._name(conversation, tools)
+        one_by_one = (body.get("tool_choice") or {}).get("disable_parallel_tool_use")
+        answer = wire_messages.message(name, _reply(conversation, tools, not one_by_one), body)
+        return self._answer(body, conversation, answer, wire_messages.events(answer), late)
+
+    def _name(self, conversation: list[Said], tools: list[str]) -> tuple[str, int]:
+        """A name for the answer, and how many milliseconds late its stream is to end."""
+        number, spoken = next(self._numbers), "\n".join(one.text for one in conversation)
+        if greeted := GREETING.search(spoken):
+            return f"late-{greeted[2]}-{number}", int(greeted[2])
+        at_work = "[[ ## " in spoken or tool_of(tools) is not None
+        return f"{'weather' if at_work else 'aside'}-{number}", 0
+
+    def _answer(
+        self, body: Json, conversation: list[Said], answer: Json, events: Iterable[str], late: int
+    ) -> Response:
+        self.asked[answer["id"]] = body
+        self.conversations[answer["id"]] = conversation
         if body.get("stream"):
-            with_usage = (body.get("stream_options") or {}).get("include_usage", False)
-            return StreamingResponse(_stream(answer, message, late, with_usage), media_type="text/event-stream")
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(message)}
-        return JSONResponse({**answer, "object": "chat.completion", "choices": [choice], "usage": _USAGE})
-
-    return Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+            return StreamingResponse(_ending_late(events, late), media_type="text/event-stream")
+        return JSONResponse(answer)
 
 
-_USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+def _reply(conversation: list[Said], tools: list[str], parallel: Any) -> Reply:
+    return reply(conversation, tools, parallel=parallel is not False)
 
 
-def _message(body: dict[str, Any], number: int, *, greeted: bool) -> dict[str, Any]:
-    tools = [tool["function"]["name"] for tool in body.get("tools") or []]
-    step = 2 if greeted else _results(body["messages"])
-    if not tools and "[[ ## " in json.dumps(body["messages"]):
-        return _said(_for_dspy(body["messages"], greeted))
-    if step < 2 and tools:
-        words = "Now the other one. " if step else None
-        return _called(words, f"call_{number}", "weather", {"city": ("Paris", "Rome")[step]})
-    if "final_answer" in tools:
-        return _called(None, f"call_{number}", "final_answer", {"answer": ANSWER})
-    return _said(ANSWER)
-
-
-def _results(messages: list[dict[str, Any]]) -> int:
-    """The number of tool results among the messages; smolagents writes them as the user's."""
-    observed = [message for message in messages if message["role"] == "user" and "Observation:" in str(message)]
-    return len(observed) + sum(message["role"] == "tool" for message in messages)
-
-
-def _for_dspy(messages: list[dict[str, Any]], greeted: bool) -> str:
-    asked = json.dumps(messages[-1])
-    if "next_tool_name" not in asked:
-        fields = {"reasoning": "It is known.", "answer": ANSWER}
-    elif greeted or "observation_0" in asked:
-        fields = {"next_thought": "That is all.", "next_tool_name": "finish", "next_tool_args": "{}"}
-    else:
-        fields = {"next_thought": "Look.", "next_tool_name": "weather", "next_tool_args": '{"city": "Paris"}'}
-    return "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in {**fields, "completed": ""}.items())
-
-
-def _said(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, "refusal": None, "annotations": []}
-
-
-def _called(words: str | None, call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return _said("") | {"content": words, "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
-
-
-def _finish_reason(message: dict[str, Any]) -> str:
-    return "tool_calls" if message.get("tool_calls") else "stop"
-
-
-async def _stream(answer: dict[str, Any], message: dict[str, Any], late: int, with_usage: bool) -> AsyncIterator[str]:
-    head = {**answer, "object": "chat.completion.chunk"}
-
-    def event(delta: dict[str, Any], finish_reason: str | None = None) -> str:
-        choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]
-        return f"data: {json.dumps({**head, 'choices': choices})}\n\n"
-
-    yield event({"role": "assistant", "content": "" if message["content"] else None})
-    for word in re.findall(r"\S+\s*", message["content"] or ""):
-        yield event({"content": word})
-    for index, call in enumerate(message.get("tool_calls") or []):
-        arguments = call["function"]["arguments"]
-        begun = {"index": index, **call, "function": {"name": call["function"]["name"], "arguments": ""}}
-        yield event({"tool_calls": [begun]})
-        for part in (arguments[:4], arguments[4:]):
-            yield event({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
-    yield event({}, _finish_reason(message))
-    if with_usage:
-        yield f"data: {json.dumps({**head, 'choices': [], 'usage': _USAGE})}\n\n"
-    yield "data: [DONE]\n\n"
+async def _ending_late(events: Iterable[str], late: int) -> AsyncIterator[str]:
+    for event in events:
+        yield event
     if late:
         await asyncio.sleep(late / 1000)

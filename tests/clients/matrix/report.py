@@ -15,14 +15,16 @@ def markdown(outcomes: Sequence[tuple[Client, Outcome]]) -> str:
     """The table, a line for each client."""
     lates = ", ".join(map(str, LATE))
     lines = [
-        f"| client | version | what must be set | 3 calls of a request | of {STREAMS} streams, at {lates} ms |",
-        "|---|---|---|---|---|",
+        f"| client | version | dialect | what must be set | calls of a request | run | of {STREAMS} streams, at {lates} ms |",
+        "|---|---|---|---|---|---|---|",
     ]
     for client, outcome in outcomes:
         streams = ", ".join(str(outcome.streams[late]) for late in LATE) if outcome.streams else "not streamed"
-        lines.append(
-            f"| {client.title} | {outcome.version} | {client.needs} | {_grouped(outcome.groupings)} | {streams} |"
-        )
+        calls = sum(grouping.calls for grouping in outcome.groupings.values())
+        run = "all" if outcome.run == calls else f"{outcome.run} of {calls}"
+        dialect = f"{client.dialect} (default)" if client.is_default else client.dialect
+        cells = [client.title, outcome.version, dialect, client.needs, _grouped(outcome.groupings), run, streams]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -35,7 +37,7 @@ def _grouped(groupings: dict[str, Grouping]) -> str:
 
 
 def _phrase(grouping: Grouping) -> str:
-    return f"{_count(grouping.tasks, 'task')}, {_count(grouping.sessions, 'session')}"
+    return f"{grouping.calls} in {_count(grouping.tasks, 'task')}, {_count(grouping.sessions, 'session')}"
 
 
 def _count(number: int, noun: str) -> str:

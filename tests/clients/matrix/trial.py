@@ -1,4 +1,4 @@
-"""One client tried: its agent between a running sidecar and a production model, and what the store has afterwards."""
+"""One client tried: its agent before a running sidecar, and what the store and the Explorer have afterwards."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import signal
 import sqlite3
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecar_process import SidecarProcess
 
 from matrix.client import Client
-from matrix.production import ANSWER, WEATHER, greeting, production_app
+from matrix.production import Production
+from matrix.said import in_chat
+from matrix.script import ANSWER, WEATHER, greeting
 
 LATE = (0, 5, 50)
-"""Milliseconds between `[DONE]` and the end of production's answer."""
+"""Milliseconds between the last event and the end of production's answer."""
 STREAMS = 20
 """Calls for each of them."""
 _LIMIT = 420
@@ -42,13 +46,15 @@ class Outcome:
 
     Attributes:
         groupings: by mode.
-        streams: captured calls of `STREAMS`, by milliseconds between `[DONE]` and the end.
+        streams: captured calls of `STREAMS`, by milliseconds between the last event and the end.
+        run: calls of the request, of all modes, whose conversation the policy was asked to go on.
     """
 
     client: str
     version: str
     groupings: dict[str, Grouping] = field(default_factory=dict)
     streams: dict[int, int] = field(default_factory=dict)
+    run: int = 0
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1))
@@ -60,6 +66,14 @@ class Outcome:
         saved["groupings"] = {mode: Grouping(**grouping) for mode, grouping in saved["groupings"].items()}
         saved["streams"] = {int(late): captured for late, captured in saved["streams"].items()}
         return cls(**saved)
+
+
+class _Call(NamedTuple):
+    """One captured call, and whether the policy was asked the same."""
+
+    task: str
+    session: str
+    was_run: bool
 
 
 async def tried(client: Client, folder: Path) -> Outcome:
@@ -75,32 +89,49 @@ async def tried(client: Client, folder: Path) -> Outcome:
         if mode == "stream":
             questions += [greeting(number, late) for late in LATE for number in range(STREAMS)]
         captured = await _captured(client, mode, questions, folder / mode)
-        weather = [ids for msg_id, ids in captured.items() if msg_id.startswith("weather-")]
-        tasks, sessions = ({row[column] for row in weather} for column in (0, 1))
+        weather = [call for msg_id, call in captured.items() if "weather-" in msg_id]
+        tasks, sessions = {call.task for call in weather}, {call.session for call in weather}
         outcome.groupings[mode] = Grouping(len(weather), len(tasks), len(sessions))
+        outcome.run += sum(call.was_run for call in weather)
         if mode == "stream":
             for late in LATE:
-                outcome.streams[late] = sum(msg_id.startswith(f"late-{late}-") for msg_id in captured)
+                outcome.streams[late] = sum(f"late-{late}-" in msg_id for msg_id in captured)
     return outcome
 
 
-async def _captured(client: Client, mode: str, questions: list[str], folder: Path) -> dict[str, tuple[str, str]]:
-    """The task and session of each captured call of an agent's questions, by the answer's id."""
-    answered: list[str] = []
-    async with serving(production_app(answered)) as production_url:
-        sidecar = SidecarProcess(folder, production_url, "http://127.0.0.1:9")
+async def _captured(client: Client, mode: str, questions: list[str], folder: Path) -> dict[str, _Call]:
+    """The captured calls of an agent's questions, by the answer's id."""
+    production, explorer = Production(), ScriptedExplorer()
+    async with serving(production.app()) as production_url, serving(explorer.app()) as explorer_url:
+        sidecar = SidecarProcess(folder, production_url, explorer_url, **_SELECTS_ALL, **client.sidecar)
         await sidecar.start(ready=False)
         try:
             await sidecar.ready()
-            await _run(client.command(mode, questions), client.environment(f"{sidecar.url}/v1", folder), len(questions))
-            await _counted(sidecar, len(answered))
+            await _run(client.command(mode, questions), client.environment(sidecar.url, folder), len(questions))
+            await _counted(sidecar, len(production.asked))
+            rows = _stored(sidecar)
+            runnable = sum(problem is None for *_, problem in rows)
+            with contextlib.suppress(TimeoutError):  # what is missing is counted
+                await until(lambda: len(explorer.chats) >= runnable, 30)
         finally:
             await sidecar.end(signal.SIGTERM)
+    asked = [in_chat(chat) for chat in explorer.chats]
+    return {
+        msg_id: _Call(task, session, production.conversations[msg_id] in asked) for msg_id, task, session, _ in rows
+    }
+
+
+_SELECTS_ALL = {
+    "selection": {"sampling": {"rate": 1.0}},
+    "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+}
+
+
+def _stored(sidecar: SidecarProcess) -> list[tuple[str, str, str, str | None]]:
+    """The id, the task, the session and the problem of each call."""
+    query = "SELECT msg_id, task_id, session_id, problem FROM calls JOIN tasks ON tasks.id = task_id"
     with contextlib.closing(sqlite3.connect(sidecar.store)) as store:
-        rows = store.execute(
-            "SELECT msg_id, task_id, session_id FROM calls JOIN tasks ON tasks.id = task_id"
-        ).fetchall()
-    return {msg_id.rpartition("/")[2]: (task, session) for msg_id, task, session in rows}
+        return [(msg_id.rpartition("/")[2], *rest) for msg_id, *rest in store.execute(query).fetchall()]
 
 
 async def _run(command: list[str], environment: dict[str, str], questions: int) -> None:

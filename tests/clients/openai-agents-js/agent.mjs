@@ -2,7 +2,8 @@
 import { Agent, run, setOpenAIAPI, setTracingDisabled, tool } from "@openai/agents";
 import { z } from "zod";
 
-setOpenAIAPI("chat_completions");
+const [dialect, mode, ...questions] = process.argv.slice(2);
+if (dialect === "chat") setOpenAIAPI("chat_completions");
 setTracingDisabled(true);
 
 const weather = tool({
@@ -11,9 +12,9 @@ const weather = tool({
   parameters: z.object({ city: z.string() }),
   execute: async ({ city }) => `sunny in ${city}`,
 });
-const agent = new Agent({ name: "forecaster", instructions: "Answer briefly.", model: "gpt-4o", tools: [weather] });
+const model = { chat: "gpt-4o", responses: "gpt-5" }[dialect];
+const agent = new Agent({ name: "forecaster", instructions: "Answer briefly.", model, tools: [weather] });
 
-const [mode, ...questions] = process.argv.slice(2);
 for (const question of questions) {
   const result = await run(agent, question, { stream: mode === "stream" });
   if (mode === "stream") await result.completed;

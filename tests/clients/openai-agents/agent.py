@@ -5,7 +5,9 @@ import sys
 
 import agents
 
-agents.set_default_openai_api("chat_completions")
+dialect, mode, *questions = sys.argv[1:]
+if dialect == "chat":
+    agents.set_default_openai_api("chat_completions")
 agents.set_tracing_disabled(True)
 
 
@@ -15,11 +17,12 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-agent = agents.Agent(name="forecaster", instructions="Answer briefly.", model="gpt-4o", tools=[weather])
+model = {"chat": "gpt-4o", "responses": "gpt-5"}[dialect]
+agent = agents.Agent(name="forecaster", instructions="Answer briefly.", model=model, tools=[weather])
 
 
-async def run(question, stream):
-    if not stream:
+async def run(question):
+    if mode != "stream":
         return (await agents.Runner.run(agent, question)).final_output
     result = agents.Runner.run_streamed(agent, question)
     async for _ in result.stream_events():
@@ -28,8 +31,8 @@ async def run(question, stream):
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())

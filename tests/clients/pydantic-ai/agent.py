@@ -5,7 +5,9 @@ import sys
 
 from pydantic_ai import Agent
 
-agent = Agent("openai-chat:gpt-4o", system_prompt="Answer briefly.")
+dialect, mode, *questions = sys.argv[1:]
+models = {"responses": "openai:gpt-5", "chat": "openai-chat:gpt-4o", "messages": "anthropic:claude-sonnet-4-5"}
+agent = Agent(models[dialect], system_prompt="Answer briefly.")
 
 
 @agent.tool_plain
@@ -19,13 +21,13 @@ async def read(context, events):
         pass
 
 
-async def run(question, stream):
-    return (await agent.run(question, event_stream_handler=read if stream else None)).output
+async def run(question):
+    return (await agent.run(question, event_stream_handler=read if mode == "stream" else None)).output
 
 
 async def main():
-    for question in sys.argv[2:]:
-        print(await run(question, sys.argv[1] == "stream"))
+    for question in questions:
+        print(await run(question))
 
 
 asyncio.run(main())
