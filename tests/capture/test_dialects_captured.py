@@ -37,6 +37,19 @@ def run_dialects(run_loop: RunLoop) -> RunDialects:
     return start
 
 
+async def thread_agent(url: str) -> list[str]:
+    """The same as `messages_agent`, by the tool runner of Anthropic's SDK: the provider holds the conversation."""
+
+    @anthropic.beta_async_tool(name="look_up", description="Look it up.", input_schema=LOOK_UP)
+    async def look_up(q: int) -> str:
+        return "42"
+
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="production's key", max_retries=0) as client:
+        asked: Json = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
+        runner = client.beta.messages.tool_runner(messages=[{"role": "user", "content": "use the tool"}], **asked)
+        return [message.id async for message in runner]
+
+
 async def messages_agent(url: str, *, stream: bool, system: str = "Be short.") -> list[str]:
     """One request of a user that takes two calls; returns the ids of the answers."""
     async with anthropic.AsyncAnthropic(base_url=url, api_key="production's key", max_retries=0) as client:
@@ -130,6 +143,7 @@ async def of_task(loop: Loop, ids: list[str]) -> list[Json]:
 AGENTS = [
     pytest.param("messages", {"stream": False}, id="messages"),
     pytest.param("messages", {"stream": True}, id="messages streamed"),
+    pytest.param("thread", {}, id="messages, history held"),
     pytest.param("responses", {"stream": False}, id="responses"),
     pytest.param("responses", {"stream": True}, id="responses streamed"),
     pytest.param("responses", {"stream": False, "held": True}, id="responses, history held"),
@@ -139,7 +153,7 @@ AGENTS = [
 
 
 async def run_agent(dialect: str, url: str, **options: Any) -> list[str]:
-    agent: Any = {"messages": messages_agent, "responses": responses_agent}[dialect]
+    agent: Any = {"messages": messages_agent, "thread": thread_agent, "responses": responses_agent}[dialect]
     ids: list[str] = await agent(url, **options)
     return ids
 
@@ -153,7 +167,7 @@ async def test_its_calls_are_one_task_and_the_policy_is_asked_the_chat_of_the_sa
         calls = await of_task(loop, ids)
         await until(lambda: loop.ready(2))
 
-        assert {call["dialect"] for call in calls} == {dialect}
+        assert {call["dialect"] for call in calls} == {"messages" if dialect == "thread" else dialect}
         assert [call["problem"] for call in calls] == [None, None]
         assert len({call["task_id"] for call in calls}) == len({call["session_id"] for call in calls}) == 1
         assert [call["position"] for call in calls] == [0, 1]

@@ -1,4 +1,4 @@
-"""The table of docs/capture.md lists the clients of this folder; and production answers them as the vendors' APIs do."""
+"""The table of docs/capture.md lists these clients, and production answers them as the vendors' APIs do."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from openai import AsyncOpenAI
 from serving import serving
 
+from slipstream.dialects.form import Held
 from slipstream.dialects.responses.translator import ResponsesTranslator
 
 RESPONSES = ResponsesTranslator()
@@ -30,7 +31,7 @@ class Policy:
         self.asked: list[dict[str, Any]] = []
         self._messages = iter(messages)
         self._choice = choice
-        self._conversations: dict[str, list[Any]] = {}
+        self._conversations: dict[str, Held] = {}
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Policy]:
@@ -49,7 +50,7 @@ class Policy:
         asked = RESPONSES.chat_request(request, earlier)
         completion = self._completion(asked)
         said = [*asked["messages"], completion["choices"][0]["message"]]
-        self._conversations[completion["id"]] = said[bool(request.get("instructions")) :]
+        self._conversations[completion["id"]] = Held(said[bool(request.get("instructions")) :])
         answer = RESPONSES.answer(completion, request)
         if request.get("stream"):
             return StreamingResponse(RESPONSES.stream(answer), media_type="text/event-stream")

@@ -10,7 +10,7 @@ from anthropic_messages import ADD, assistant, message, request, text, tool_resu
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
-from slipstream.dialects.form import Translator, Unsayable
+from slipstream.dialects.form import Held, Translator, Unsayable
 from slipstream.dialects.messages.translator import MessagesTranslator
 
 MESSAGES: Translator = MessagesTranslator()
@@ -320,11 +320,23 @@ def test_a_conversation_that_the_provider_holds_goes_on_from_the_messages_that_p
     earlier = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
     assert MESSAGES.history(asked) == "msg_0"
     assert MESSAGES.history(request(thread={"type": "create"})) is None
-    assert MESSAGES.chat_request(asked, earlier)["messages"] == [
+    assert MESSAGES.chat_request(asked, Held(earlier))["messages"] == [
         {"role": "system", "content": "Be brief."},
         *earlier,
         {"role": "user", "content": "And 3?"},
     ]
+
+
+def test_a_thread_has_the_tools_that_it_was_created_with() -> None:
+    [tool] = chat(request(tools=[ADD]))["tools"]
+    asked = request(
+        user(tool_result("t", "4")),
+        thread={"type": "continue", "previous_message_id": "msg_0"},
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    )
+    form = MESSAGES.chat_request(asked, Held([{"role": "user", "content": "2 + 2?"}], [tool]))
+    assert form["tools"] == [tool]
+    assert (form["tool_choice"], form["parallel_tool_calls"]) == ("required", False)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.dialects.form import Problem, Unsayable
+from slipstream.dialects.form import Held, Problem, Unsayable
 from slipstream.dialects.responses.references import references, resolved
 from slipstream.dialects.responses.translator import ResponsesTranslator
 
@@ -341,7 +341,7 @@ def test_history_is_named(fields: dict[str, Any], name: str | None) -> None:
 def test_a_history_that_was_seen_stands_between_the_instructions_and_the_input() -> None:
     earlier = [user("Add."), {"role": "assistant", "content": None, "tool_calls": [called("add")]}]
     form = RESPONSES.chat_request(
-        {"input": [result("3")], "instructions": "New ones.", "previous_response_id": "resp_1"}, earlier
+        {"input": [result("3")], "instructions": "New ones.", "previous_response_id": "resp_1"}, Held(earlier)
     )
     assert form["messages"] == [
         {"role": "system", "content": "New ones."},

@@ -113,6 +113,41 @@ async def test_what_the_policy_cannot_be_asked_is_told_by_field_and_fails_its_ru
         assert loop.explorer.chats == []
 
 
+@anthropic.beta_async_tool(name="look_up", description="Look it up.", input_schema=LOOK_UP)
+async def look_up(q: int) -> str:
+    return "42"
+
+
+THREAD: dict[str, Any] = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
+
+
+async def test_a_thread_that_is_held_for_the_agent_goes_on_with_its_instructions_and_tools(run_loop: RunLoop) -> None:
+    async with run_loop(CallsTools()) as loop:
+        group = await open_runs(loop, runs=1)
+        [run] = group["runs"]
+        async with messages_client(loop, run) as client:
+            runner = client.beta.messages.tool_runner(messages=[{"role": "user", "content": "how much?"}], **THREAD)
+            ids = [message.id async for message in runner]
+        assert (await finish(loop, run_id=run["run_id"], reward=1.0))["msg_ids"] == ids
+        first, second = loop.explorer.chats
+        assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool"]
+        assert second["messages"][:2] == first["messages"]
+        assert second["tools"] == first["tools"]
+
+
+async def test_a_thread_that_nobody_holds_is_sent_whole(run_loop: RunLoop) -> None:
+    """Anthropic's SDK does so where it is told that the thread is not found."""
+    async with (
+        run_loop(CallsTools()) as loop,
+        anthropic.AsyncAnthropic(base_url=f"{loop.url}/explorer", api_key="k") as client,
+    ):
+        runner = client.beta.messages.tool_runner(messages=[{"role": "user", "content": "how much?"}], **THREAD)
+        answers = [message async for message in runner]
+        assert [answer.stop_reason for answer in answers] == ["tool_use", "end_turn"]
+        roles = [[message["role"] for message in chat["messages"]] for chat in loop.explorer.chats]
+        assert roles == [["system", "user"], ["system", "user", "assistant", "tool"]]
+
+
 async def test_an_answer_of_another_run_is_no_history(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         group = await open_runs(loop, runs=2)

@@ -26,6 +26,7 @@ class DialectsProduction:
 
     def __init__(self) -> None:
         self.asked: list[Json] = []
+        self._threads: dict[str, Json] = {}
         self._numbers = itertools.count()
 
     def app(self) -> Starlette:
@@ -67,9 +68,14 @@ class DialectsProduction:
         body = await request.json()
         self.asked.append(body)
         number = next(self._numbers)
+        thread = body.get("thread") or {}
+        if thread.get("type") == "continue":
+            assert not {"system", "tools"} & body.keys(), "Anthropic's API refuses these"
+            held = self._threads[thread["previous_message_id"]]
+            body = {**held, **body, "messages": held["messages"] + body["messages"]}
         last = body["messages"][-1]
         text = _text(last["content"])
-        if last["role"] == "user" and "use the tool" in text:
+        if last["role"] == "user" and "use the tool" in text and body.get("tools"):
             content = [{"type": "tool_use", "id": f"toolu_{number}", "name": "look_up", "input": {"q": number}}]
         else:
             content = [{"type": "text", "text": _echo(text, (body.get("output_config") or {}).get("format"))}]
@@ -78,6 +84,9 @@ class DialectsProduction:
             "stop_reason": "tool_use" if content[0]["type"] == "tool_use" else "end_turn", "stop_sequence": None,
             "usage": {"input_tokens": 3, "output_tokens": 2},
         }  # fmt: skip
+        if thread:
+            said = {"role": "assistant", "content": content}
+            self._threads[answer["id"]] = {**body, "messages": [*body["messages"], said]}
         if not body.get("stream"):
             return JSONResponse(answer)
         return StreamingResponse(_named(_message_events(answer)), media_type="text/event-stream")

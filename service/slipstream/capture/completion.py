@@ -118,7 +118,7 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
     ref = None if history is None else qualified(kept.tenant, history)
     before = None if ref is None else seen.earlier(ref)
     asked = seen.whole(kept.tenant, request) if kept.dialect is Dialect.RESPONSES else request
-    form = translator.chat_form(asked, answer, None if before is None else before.messages)
+    form = translator.chat_form(asked, answer, None if before is None else before.held)
     owner = kept.credentials + (kept.session_id or "").encode("utf-8", "surrogatepass")
     original = original_messages = None
     if kept.dialect is not Dialect.CHAT:

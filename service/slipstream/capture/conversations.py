@@ -99,7 +99,7 @@ class Conversations:
         found, rest = self._claim(states, messages)
         if found is None and earlier is not None:  # it was forgotten, or another sidecar captured it
             # One more than what is new where there are instructions: the answer before, which is no user's message.
-            found, rest = earlier.place, messages[len(earlier.messages) :]
+            found, rest = earlier.place, messages[len(earlier.held.messages) :]
         if session_id is None and task_id is not None:
             session_id = self._sessions.get(task_id)
         if session_id is None:

@@ -1,31 +1,36 @@
 """Conversations of which the provider holds a part: what that is, as it was captured.
 
 A request of the Responses API may name the answer that it goes on from, or single items of earlier answers, and leave
-out what they say. The policy cannot be asked that way, so the conversation is put together again: from the calls that
-are in the store, and from the newest items, which are in memory.
+out what they say; one of the Messages API may go on in a thread, and leave out the instructions and the tools too. The
+policy cannot be asked that way, so the conversation is put together again: from the calls that are in the store, and
+from the newest items, which are in memory.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.place import Earlier, Place
 from slipstream.capture.redacted import RedactedExchange
 from slipstream.dialects.body import Unreadable, read_json
-from slipstream.dialects.form import Dialect
+from slipstream.dialects.form import Dialect, Held
 from slipstream.dialects.responses.references import references, resolved
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
 from slipstream.store.bodies import unpack
 from slipstream.store.histories import StoredCall
 from slipstream.tenants import qualified
-from slipstream.trajectory import Message, answer_message
+from slipstream.trajectory import answer_message
 
-_SIGNS = (b'"previous_response_id"', b'"conversation"')
+_SIGNS = (b'"previous_response_id"', b'"conversation"', b'"previous_message_id"')
 """Fields of a request that may name what came before."""
+
+
+_THREAD = b'"thread"'
+"""The field by which a request of the Messages API asks the provider to hold the conversation."""
 
 
 class Items:
@@ -83,12 +88,16 @@ class Histories:
 
     def add(self, call: CapturedCall, place: Place) -> None:
         """Remember a call, for those after it that are read before it is in the store."""
-        if call.dialect is not Dialect.RESPONSES or call.original is None:
+        if call.original is None:
             return
-        self._items.add(call.tenant, from_json(call.original[1])[0])
+        asked, answered = call.original
+        if call.dialect is Dialect.RESPONSES:
+            self._items.add(call.tenant, from_json(answered)[0])
+        elif _THREAD not in asked:
+            return
         if call.msg_id is not None:
-            said = _spoken(call.request["messages"], call.answer, from_json(call.original[0])[0])
-            self._known[qualified(call.tenant, call.msg_id)] = Earlier(said, call.problem, place)
+            held = _held(call.request, call.answer, from_json(asked)[0])
+            self._known[qualified(call.tenant, call.msg_id)] = Earlier(held, call.problem, place)
 
 
 def named_in(packed: bytes) -> bool:
@@ -100,7 +109,7 @@ def names_of(exchanges: Iterable[RedactedExchange]) -> set[str]:
     """The ids in the store of the answers that these exchanges go on from."""
     found = set()
     for kept in exchanges:
-        if kept.dialect is not Dialect.RESPONSES or not named_in(kept.request):
+        if kept.dialect is Dialect.CHAT or not named_in(kept.request):
             continue
         try:
             request = read_json(kept.request)[0]
@@ -112,10 +121,14 @@ def names_of(exchanges: Iterable[RedactedExchange]) -> set[str]:
 
 
 def _of_stored(call: StoredCall) -> Earlier:
-    messages = call.request.read()["messages"]
-    said = _spoken(messages, unpack(call.answer), call.original_request.read())
-    return Earlier(said, call.problem, Place(call.session_id, call.task_id))
+    held = _held(call.request.read(), unpack(call.answer), call.original_request.read())
+    return Earlier(held, call.problem, Place(call.session_id, call.task_id))
 
 
-def _spoken(messages: Sequence[Message], answer: Mapping[str, Any], original: Mapping[str, Any]) -> list[Message]:
-    return [*messages[1 if original.get("instructions") else 0 :], answer_message(answer)]
+def _held(request: Mapping[str, Any], answer: Mapping[str, Any], original: Mapping[str, Any]) -> Held:
+    """A call in the chat form as its provider holds it: a thread has instructions and tools of its own, and those of
+    the Responses API hold for one call."""
+    instructions = 1 if original.get("instructions") else 0
+    in_thread = isinstance(original.get("thread"), dict)
+    messages = [*request["messages"][instructions:], answer_message(answer)]
+    return Held(messages, request.get("tools") or () if in_thread else ())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slipstream.dialects.form import Problem
-from slipstream.trajectory import Message
+from slipstream.dialects.form import Held, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +25,11 @@ class Earlier(NamedTuple):
     """A conversation up to an answer of production.
 
     Attributes:
-        messages: all of it, the answer's included; without the instructions, which hold for one call.
+        held: all of it, the answer included.
         problem: the reason why the policy cannot be asked this.
         place: of the call that gave the answer.
     """
 
-    messages: Sequence[Message]
+    held: Held
     problem: Problem | None
     place: Place

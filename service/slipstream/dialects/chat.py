@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slipstream.dialects import chat_stream
 from slipstream.dialects.body import Reason
 from slipstream.dialects.events import event
-from slipstream.dialects.form import ChatForm, Problem
+from slipstream.dialects.form import ChatForm, Held, Problem
 from slipstream.errors import error_body
-from slipstream.trajectory import Message
 
 _TEXT_PARTS = frozenset({"text", "refusal", "thinking", "reasoning"})
 """Types of parts of a message's content that hold text. Every other part (`image_url`, `input_audio`, `file`,
@@ -41,12 +40,10 @@ class ChatTranslator:
     def history(self, request: Mapping[str, Any]) -> str | None:
         return None
 
-    def chat_form(
-        self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Sequence[Message] | None = None
-    ) -> ChatForm:
+    def chat_form(self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Held | None = None) -> ChatForm:
         return ChatForm(_dict(request), _dict(answer), _problem(request))
 
-    def chat_request(self, request: Mapping[str, Any], earlier: Sequence[Message] | None = None) -> dict[str, Any]:
+    def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
         """The request itself, media included: an agent that sends them to a policy may know that it takes them."""
         return _dict(request)
 

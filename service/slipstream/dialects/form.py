@@ -84,6 +84,18 @@ class ChatForm(NamedTuple):
     problem: Problem | None = None
 
 
+class Held(NamedTuple):
+    """A conversation up to and with an answer, as the provider holds it for the requests that go on from there.
+
+    Attributes:
+        messages: in the chat form; without instructions, where those hold for one request only.
+        tools: in the chat form, where they hold on.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Any] = ()
+
+
 class Translator(Protocol):
     """One dialect: its requests and answers, as the chat form and back. All of it is pure: JSON values in and out."""
 
@@ -112,18 +124,15 @@ class Translator(Protocol):
         None where the request holds all that was said before."""
         ...
 
-    def chat_form(
-        self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Sequence[Message] | None = None
-    ) -> ChatForm:
+    def chat_form(self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Held | None = None) -> ChatForm:
         """The call in the chat form; never raises for an answer without a flaw.
 
         Args:
-            earlier: the messages of what `history` names, its answer's included and its instructions not; None where
-                they were not seen.
+            earlier: what `history` names; None where it was not seen.
         """
         ...
 
-    def chat_request(self, request: Mapping[str, Any], earlier: Sequence[Message] | None = None) -> dict[str, Any]:
+    def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
         """The request in the chat form, to be asked, not streamed.
 
         Raises:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slipstream.dialects.body import Unreadable, parse_json
-from slipstream.dialects.form import Translator, Unsayable
+from slipstream.dialects.form import Held, Translator, Unsayable
 from slipstream.dialects.responses.references import answer_of, references, resolved
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Chat, Whole, aside
 from slipstream.jsontext import to_json
 from slipstream.parsing import memory_of
-from slipstream.trajectory import Message
 
 
 class Before(NamedTuple):
     """A conversation with the policy up to one of its answers.
 
     Attributes:
-        messages: the answer's included; without the instructions, which hold for one call.
+        held: all of it, the answer included.
         completion: that answer.
     """
 
-    messages: Sequence[Message]
+    held: Held
     completion: Mapping[str, Any]
 
 
@@ -85,7 +84,7 @@ class TranslatedChat:
         self.instructed = bool(asked.get("instructions"))
         name = self._translator.history(asked)
         before = None if name is None else await self._earlier(name)
-        said = None if before is None else before.messages
+        said = None if before is None else before.held
         whole = resolved(asked, {item: found for item in references(asked) if (found := await self._item(item))})
         await self._inner.read(await aside(lambda _: self._translated(whole, said), body))
 
@@ -131,7 +130,7 @@ class TranslatedChat:
         output = [] if before is None else self._translator.answer(before.completion, {})["output"]
         return next((item for item in output if item["id"] == name), None)
 
-    def _translated(self, asked: Mapping[str, Any], before: Sequence[Message] | None) -> bytes:
+    def _translated(self, asked: Mapping[str, Any], before: Held | None) -> bytes:
         if not self._translator.is_request(asked):
             raise RequestError(
                 "the body: expected a request with the messages of a conversation", code="invalid_request"

@@ -12,7 +12,7 @@ import structlog
 from starlette.types import Message as Event
 from starlette.types import Receive, Send
 
-from slipstream.dialects.form import Dialect
+from slipstream.dialects.form import Dialect, Held
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
@@ -256,8 +256,9 @@ class Replays:
             made = await replays.made_call(session, run_pk, msg_id)
         if made is None:
             return None
-        messages, completion = unpack(made.request)["messages"], unpack(made.answer)
-        return Before([*messages[1 if made.instructed else 0 :], answer_message(completion)], completion)
+        request, completion = unpack(made.request), unpack(made.answer)
+        messages = [*request["messages"][1 if made.instructed else 0 :], answer_message(completion)]
+        return Before(Held(messages, request.get("tools") or ()), completion)
 
     async def _keep(self, call: Call, made: NewCall) -> None:
         """Keep an answer as one of this run's.

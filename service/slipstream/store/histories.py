@@ -16,7 +16,7 @@ from slipstream.store.tables.capture import CallRow, TaskRow
 
 
 class StoredCall(NamedTuple):
-    """A call of the Responses API, its bodies packed; the ids are those in the store."""
+    """A call, its bodies packed; the ids are those in the store."""
 
     msg_id: str
     session_id: str

@@ -18,7 +18,7 @@ const [mode, ...questions] = process.argv.slice(2);
 for (const content of questions) {
   const messages = [{ role: "user", content }];
   const asked = { model: "claude-sonnet-4-5", max_tokens: 1024, messages, tools };
-  const runner = client.beta.messages.toolRunner({ ...asked, stream: mode === "stream", thread: false });
+  const runner = client.beta.messages.toolRunner({ ...asked, stream: mode === "stream" });
   if (mode === "stream") for await (const events of runner) await events.finalMessage();
   console.log((await runner).content.at(-1).text);
 }

@@ -40,7 +40,8 @@ def agent(question, stream):
 
 
 def output_of(items, stream):
-    answer = litellm.responses(input=items, model="openai/gpt-5", tools=[{"type": "function", **FUNCTION}], stream=stream)
+    tools = [{"type": "function", **FUNCTION}]
+    answer = litellm.responses(input=items, model="openai/gpt-5", tools=tools, stream=stream)
     if stream:
         answer = next(event.response for event in answer if event.type == "response.completed")
     return [item.model_dump(exclude_none=True) for item in answer.output]

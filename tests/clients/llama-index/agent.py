@@ -24,9 +24,7 @@ def weather(city: str) -> str:
 
 async def run(question):
     streaming = mode == "stream"
-    agent = FunctionAgent(
-        tools=[weather], llm=models[dialect](), system_prompt="Answer briefly.", streaming=streaming
-    )
+    agent = FunctionAgent(tools=[weather], llm=models[dialect](), system_prompt="Answer briefly.", streaming=streaming)
     return str(await agent.run(question))
 
 

@@ -18,13 +18,14 @@ from matrix.trial import Outcome, tried
 def main() -> int:
     """Try the clients; 1 if one of them is not installed or fails, and then nothing is written."""
     parser = argparse.ArgumentParser(prog="matrix", description="How the calls of other people's clients are captured.")
-    parser.add_argument("client", nargs="*", help="names of folders in tests/clients, or of rows such as agno-chat (default: all)")
+    parser.add_argument("client", nargs="*", help="folders in tests/clients, or rows such as agno-chat (default: all)")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into this page, of all clients")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="write outcomes there, and take those that are there"
     )
     options = parser.parse_args()
-    chosen = [client for client in clients() if not options.client or {client.name, client.folder} & set(options.client)]
+    wanted = set(options.client)
+    chosen = [client for client in clients() if not wanted or {client.name, client.folder} & wanted]
     if options.write and (problem := region.unwritable(options.write, REGION)):
         parser.error(problem)
     outcomes, failed = [], []

@@ -34,6 +34,7 @@ class Production:
         self._numbers = itertools.count()
         self._items: dict[str, Json] = {}
         self._answered: dict[str, list[Json]] = {}
+        self._threads: dict[str, Json] = {}
 
     def app(self) -> Starlette:
         return Starlette(
@@ -66,11 +67,18 @@ class Production:
 
     async def _messages(self, request: Request) -> Response:
         body = await request.json()
+        thread = body.get("thread") or {}
+        if thread.get("type") == "continue":
+            held = self._threads[thread["previous_message_id"]]
+            body = {**held, **body, "messages": held["messages"] + body["messages"]}
         tools = [tool["name"] for tool in body.get("tools") or []]
         conversation = said.in_messages(body)
         name, late = self._name(conversation, tools)
         one_by_one = (body.get("tool_choice") or {}).get("disable_parallel_tool_use")
         answer = wire_messages.message(name, _reply(conversation, tools, not one_by_one), body)
+        if thread:
+            answered = {"role": "assistant", "content": answer["content"]}
+            self._threads[answer["id"]] = {**body, "messages": [*body["messages"], answered]}
         return self._answer(body, conversation, answer, wire_messages.events(answer), late)
 
     def _name(self, conversation: list[Said], tools: list[str]) -> tuple[str, int]:
@@ -81,9 +89,7 @@ class Production:
         at_work = "[[ ## " in spoken or tool_of(tools) is not None
         return f"{'weather' if at_work else 'aside'}-{number}", 0
 
-    def _answer(
-        self, body: Json, conversation: list[Said], answer: Json, events: Iterable[str], late: int
-    ) -> Response:
+    def _answer(self, body: Json, conversation: list[Said], answer: Json, events: Iterable[str], late: int) -> Response:
         self.asked[answer["id"]] = body
         self.conversations[answer["id"]] = conversation
         if body.get("stream"):

@@ -15,7 +15,8 @@ def markdown(outcomes: Sequence[tuple[Client, Outcome]]) -> str:
     """The table, a line for each client."""
     lates = ", ".join(map(str, LATE))
     lines = [
-        f"| client | version | dialect | what must be set | calls of a request | run | of {STREAMS} streams, at {lates} ms |",
+        "| client | version | dialect | what must be set | calls of a request | run "
+        f"| of {STREAMS} streams, at {lates} ms |",
         "|---|---|---|---|---|---|---|",
     ]
     for client, outcome in outcomes:

@@ -32,8 +32,7 @@ def in_chat(request: Json) -> list[Said]:
     for message in request["messages"]:
         said.append(Said(message["role"], _text(message.get("content"))))
         said += [
-            _called(call["function"]["name"], call["function"]["arguments"])
-            for call in message.get("tool_calls") or []
+            _called(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or []
         ]
     return _joined(said)
 

@@ -58,8 +58,7 @@ def agent_of_responses(question, stream):
         if not calls:
             return response.output_text
         items += [
-            {"type": "function_call_output", "call_id": call.call_id, "output": sunny(call.arguments)}
-            for call in calls
+            {"type": "function_call_output", "call_id": call.call_id, "output": sunny(call.arguments)} for call in calls
         ]
 
 

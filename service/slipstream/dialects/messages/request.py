@@ -7,14 +7,14 @@ is a problem too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from slipstream.dialects.form import Held
 from slipstream.dialects.messages.blocks import kind_of
 from slipstream.dialects.messages.findings import Findings
 from slipstream.dialects.messages.tools import chat_tool_choice, chat_tools
 from slipstream.dialects.messages.turns import chat_messages
-from slipstream.trajectory import Message
 
 _SAME = ("model", "max_tokens", "temperature", "top_p", "chat_template_kwargs")
 
@@ -42,11 +42,11 @@ def history_of(request: Mapping[str, Any]) -> str | None:
     return before if isinstance(before, str) and before else None
 
 
-def chat_request(request: Mapping[str, Any], earlier: Sequence[Message] | None, found: Findings) -> dict[str, Any]:
+def chat_request(request: Mapping[str, Any], earlier: Held | None, found: Findings) -> dict[str, Any]:
     """The request in the chat form. What has no word stands in it as it came, and is in the findings.
 
     Args:
-        earlier: the messages of what `history_of` names; None if they were not seen.
+        earlier: what `history_of` names; None if it was not seen.
     """
     chat: dict[str, Any] = {}
     for field, value in request.items():
@@ -60,6 +60,8 @@ def chat_request(request: Mapping[str, Any], earlier: Sequence[Message] | None, 
             found.add("unsayable", field)
             chat[field] = value
     _tools(chat, request, found)
+    if earlier is not None and earlier.tools:
+        chat.setdefault("tools", [*earlier.tools])
     if chat.get("tools"):  # without tools there is nothing to choose, and servers refuse a choice
         chat_tool_choice(chat, request.get("tool_choice"), found)
     messages = chat_messages(request.get("system"), request["messages"], found)
@@ -67,7 +69,7 @@ def chat_request(request: Mapping[str, Any], earlier: Sequence[Message] | None, 
         if earlier is None:
             found.add("history_unseen", "thread.previous_message_id")
         instructions = 1 if messages and messages[0]["role"] == "system" else 0
-        messages[instructions:instructions] = [dict(message) for message in earlier or ()]
+        messages[instructions:instructions] = [] if earlier is None else map(dict, earlier.messages)
     return chat | {"messages": messages}
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slipstream.dialects.body import Reason
 from slipstream.dialects.chat import is_conversation
-from slipstream.dialects.form import ChatForm, Unsayable
+from slipstream.dialects.form import ChatForm, Held, Unsayable
 from slipstream.dialects.messages import stream
 from slipstream.dialects.messages.answer import chat_completion, message_object
 from slipstream.dialects.messages.findings import Findings
 from slipstream.dialects.messages.request import chat_request, history_of
-from slipstream.trajectory import Message
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -27,6 +26,10 @@ _ERROR_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+
+
+_ERROR_CODES = {"history_unseen": "thread_not_found"}
+"""Codes of ours that the SDKs know by another name. After this one they send the whole conversation again."""
 
 
 class MessagesTranslator:
@@ -51,14 +54,12 @@ class MessagesTranslator:
     def history(self, request: Mapping[str, Any]) -> str | None:
         return history_of(request)
 
-    def chat_form(
-        self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Sequence[Message] | None = None
-    ) -> ChatForm:
+    def chat_form(self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Held | None = None) -> ChatForm:
         found = Findings()
         asked = chat_request(request, earlier, found)
         return ChatForm(asked, chat_completion(answer, found), found.problem)
 
-    def chat_request(self, request: Mapping[str, Any], earlier: Sequence[Message] | None = None) -> dict[str, Any]:
+    def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
         found = Findings()
         asked = chat_request(request, earlier, found)
         if found.first is not None:
@@ -75,5 +76,5 @@ class MessagesTranslator:
         kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
         error: dict[str, Any] = {"type": kind, "message": message}
         if code is not None:
-            error["details"] = {"error_code": code}
+            error["details"] = {"error_code": _ERROR_CODES.get(code, code)}
         return {"type": "error", "error": error}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from slipstream.dialects.form import Unsayable
+from slipstream.dialects.form import Held, Unsayable
 from slipstream.dialects.responses.messages import messages_of
 from slipstream.dialects.responses.tools import chat_tool_choice, chat_tools
 from slipstream.dialects.responses.vocabulary import kind_of
@@ -50,13 +50,11 @@ def wants_logprobs(request: Mapping[str, Any]) -> bool:
     return isinstance(include, list) and _LOGPROBS in include
 
 
-def chat_request(
-    request: Mapping[str, Any], earlier: Sequence[Message] | None, problems: list[Unsayable]
-) -> dict[str, Any]:
+def chat_request(request: Mapping[str, Any], earlier: Held | None, problems: list[Unsayable]) -> dict[str, Any]:
     """The request in the chat form. Fields that both forms have, and unknown ones, stay as they are.
 
     Args:
-        earlier: the messages of what `history` names; None where they were not seen.
+        earlier: what `history` names; None where it was not seen.
         problems: gets what the chat form has no word for.
     """
     kept = {
@@ -70,9 +68,7 @@ def chat_request(
     return asked | _limits(request) | _text(request.get("text"), problems)
 
 
-def _messages(
-    request: Mapping[str, Any], earlier: Sequence[Message] | None, problems: list[Unsayable]
-) -> list[Message]:
+def _messages(request: Mapping[str, Any], earlier: Held | None, problems: list[Unsayable]) -> list[Message]:
     messages: list[Message] = []
     instructions, asked = request.get("instructions"), request.get("input")
     if isinstance(instructions, str):
@@ -87,7 +83,7 @@ def _messages(
             at = "previous_response_id" if request.get("previous_response_id") == name else "conversation"
             messages.append(_unsaid({"id": name}, Unsayable("history_unseen", at), problems))
         else:
-            messages += earlier
+            messages += earlier.messages
     if isinstance(asked, str):
         messages.append({"role": "user", "content": asked})
     elif isinstance(asked, list):

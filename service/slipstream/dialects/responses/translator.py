@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slipstream.dialects.body import Reason
-from slipstream.dialects.form import ChatForm, Unsayable
+from slipstream.dialects.form import ChatForm, Held, Unsayable
 from slipstream.dialects.responses.answer import response_of
 from slipstream.dialects.responses.assembly import assemble
 from slipstream.dialects.responses.completion import completion_of, flaw
 from slipstream.dialects.responses.request import chat_request, history, is_request
 from slipstream.dialects.responses.stream import stream
 from slipstream.errors import error_body
-from slipstream.trajectory import Message
 
 
 class ResponsesTranslator:
@@ -31,14 +30,12 @@ class ResponsesTranslator:
     def history(self, request: Mapping[str, Any]) -> str | None:
         return history(request)
 
-    def chat_form(
-        self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Sequence[Message] | None = None
-    ) -> ChatForm:
+    def chat_form(self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Held | None = None) -> ChatForm:
         problems: list[Unsayable] = []
         form = ChatForm(chat_request(request, earlier, problems), completion_of(answer, problems))
         return form._replace(problem=problems[0].problem) if problems else form
 
-    def chat_request(self, request: Mapping[str, Any], earlier: Sequence[Message] | None = None) -> dict[str, Any]:
+    def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
         problems: list[Unsayable] = []
         asked = chat_request(request, earlier, problems)
         if problems:
