@@ -5,7 +5,6 @@ import os
 import sys
 
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.llms.anthropic import Anthropic
 from llama_index.llms.openai import OpenAI, OpenAIResponses
 
 dialect, mode, *questions = sys.argv[1:]
@@ -13,7 +12,6 @@ api_base = os.environ["OPENAI_BASE_URL"]
 models = {
     "chat": lambda: OpenAI(model="gpt-4o", api_base=api_base),
     "responses": lambda: OpenAIResponses(model="gpt-5", api_base=api_base),
-    "messages": lambda: Anthropic(model="claude-sonnet-4-5"),
 }
 
 
