@@ -246,6 +246,7 @@ def test_fields_of_other_names_are_renamed_and_those_of_both_stay() -> None:
         stream=True,
         stream_options={"include_obfuscation": False},
         max_tool_calls=3,
+        client_metadata={"turn_id": "t"},
         instructions=None,
         previous_response_id=None,
     )

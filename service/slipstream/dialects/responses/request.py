@@ -18,6 +18,7 @@ _TRANSLATED = frozenset({
 _DROPPED = frozenset({
     "access_programs", "background", "context_management", "image", "max_tool_calls", "stream", "stream_options",
     "truncation",
+    "client_metadata",  # of Codex, about itself
     "messages",  # no field of this dialect
 })  # fmt: skip
 """Fields that the chat form has no word for, and that change nothing of what the model reads in this call."""
