@@ -109,7 +109,7 @@ def test_production_says_what_the_vendors_apis_say(reply: Reply) -> None:
 
 
 def test_one_conversation_reads_the_same_in_each_dialect() -> None:
-    """Which is what a trial compares; parts, references and thoughts are read too."""
+    """A trial compares such readings; parts, references and thoughts are read too."""
     function = {"name": "weather", "arguments": '{"city":"Paris"}'}
     chat = {"messages": [
         {"role": "system", "content": "Be brief."},
