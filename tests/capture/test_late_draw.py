@@ -13,7 +13,6 @@ import zstandard
 from captured_chats import completion, exchange, user
 from test_recorder import Recording
 
-from slipstream.dialects.form import Dialect
 from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.tap import Exchange
 from slipstream.store.database import Database
@@ -34,7 +33,7 @@ def body(number: int) -> bytes:
 
 
 def is_taken(number: int) -> bool:
-    return HALF.draw(Dialect.CHAT, [], body(number), True, "default", None) is Draw.TAKEN
+    return HALF.draw("POST", "/v1/chat/completions", [], (body(number),), True, "default", None) is Draw.TAKEN
 
 
 def texts(calls: list[Any]) -> list[str]:

@@ -18,7 +18,7 @@ from slipstream.proxy.copies import Copies
 from slipstream.proxy.guard import FREELY, Admitted
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.proxy.request import Request
-from slipstream.proxy.sample import Sample
+from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.tap import Recording
 
 ROOM = 2**24
@@ -102,14 +102,14 @@ def test_a_long_upload_is_decided_at_its_beginning_and_held_until_then() -> None
 
 
 def test_a_body_in_tiny_pieces_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, looked = Worker(0.5), [0]
-    draw = Sample.draw
+    looked, draw = [0], Sample.draw
 
     def counted(*arguments: Any) -> Any:
-        looked.append(len(arguments[3]))
+        looked.append(sum(map(len, arguments[4])))
         return draw(*arguments)
 
     monkeypatch.setattr(Sample, "draw", counted)
+    worker = Worker(0.5)
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 300_000
     worker.copied(PATHS["chat"], [body[at : at + 7] for at in range(0, len(body), 7)])
     assert sum(looked) < 3 * len(body)
@@ -148,8 +148,9 @@ async def test_nothing_is_copied_of_who_refuses(rate: float) -> None:
             body = body_of("chat", f"secret {number}", 1)
             for field in (b"x-slipstream-capture: never", b"x-slipstream-select: never", b"x-slipstream-capture: x"):
                 await ask(side.port, post(body, field))
-        kept = next(body for n in range(99) if Sample(rate).draw("chat", [], body := body_of("chat", f"{n}", 1), True,
-                    "default", None).value == "taken")  # fmt: skip
+        about = "POST", "/v1/chat/completions", []
+        bodies = [body_of("chat", f"{number}", 1) for number in range(99)]
+        kept = next(body for body in bodies if Sample(rate).draw(*about, (body,), True, "default", None) is Draw.TAKEN)
         await ask(side.port, post(kept))
         assert (await tap.next()).request_body == kept
         assert tap.exchanges.empty()

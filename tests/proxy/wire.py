@@ -11,7 +11,7 @@ import queue
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ import uvloop
 from peer import Peer, Request, Script
 from prometheus_client import CollectorRegistry
 
-from slipstream.dialects.form import Dialect
-from slipstream.http.headers import Headers
 from slipstream.http.pool import Pool
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
@@ -101,11 +99,8 @@ class ListTap:
         self._sample = Sample(rate)
         self.exchanges: queue.Queue[Exchange] = queue.Queue()
 
-    def draw(self, method: str, path: str, headers: Headers, body: Sequence[bytes], *owner: Any) -> Draw:
-        if method != "POST" or not self.wants(path):
-            return Draw.UNWANTED
-        whole, tenant, key = owner[:3]
-        return self._sample.draw(Dialect.CHAT, headers, b"".join(body), whole, tenant, key)
+    def draw(self, method: str, path: str, *about: Any) -> Draw:
+        return self._sample.draw(method, path, *about) if self.wants(path) else Draw.UNWANTED
 
     def wants(self, path: str) -> bool:
         return path == "/v1/chat/completions"

@@ -16,7 +16,6 @@ from slipstream.capture.backlog import Backlog
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
 from slipstream.capture.room import StoreRoom
 from slipstream.dialects.body import NotCaptured, header_value
-from slipstream.dialects.form import dialect_of
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.tap import Exchange
@@ -51,6 +50,7 @@ class CaptureWriter:
         self._redactor = redactor
         self._room = room
         settings = context.settings
+        self._samples = settings.capture.rate < 1
         self._sample = Sample(settings.capture.rate, settings.access.identity_headers)
         self._max_body = settings.capture.max_body
         self._limit_bytes = settings.capture.queue_bytes
@@ -134,7 +134,7 @@ class CaptureWriter:
     def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
         redacted: RedactedExchange | NotCaptured
         try:
-            draw = Draw.TAKEN if exchange.drawn else self._draw(exchange)
+            draw = self._draw(exchange) if self._samples and not exchange.drawn else Draw.TAKEN
             if draw is Draw.LEFT_OUT:
                 self._metrics.not_captured.labels("rate").inc()
                 return None
@@ -152,15 +152,15 @@ class CaptureWriter:
     def _draw(self, exchange: Exchange) -> Draw:
         """Say whether `capture.rate` takes a call, where the worker could not tell."""
         headers, body = exchange.request_headers, exchange.request_body
-        dialect = dialect_of(exchange.path)
-        if self._sample.rate >= 1 or body is None or dialect is None:
+        if body is None:
             return Draw.TAKEN  # it is counted by what is wrong with it
         try:
             body = decoded(body, header_value(headers, b"content-encoding"), self._max_body)
         except Undecodable:
             return Draw.TAKEN
         plain = [field for field in headers if field[0].lower() != b"content-encoding"]
-        return self._sample.draw(dialect, plain, body, True, exchange.tenant, exchange.key)
+        about = exchange.method, exchange.path, plain
+        return self._sample.draw(*about, (body,), True, exchange.tenant, exchange.key)
 
 
 def _size(exchange: Exchange) -> int:

@@ -101,15 +101,15 @@ def beginning(dialect: Dialect, body: bytes, *, whole: bool) -> bytes | Held | N
         body: as it was sent, or its first bytes. Not compressed.
         whole: nothing comes after it.
     """
-    if dialect is _RESPONSES:  # whose fields may name what the provider holds, before the list and after it
-        return _of_response(body) if whole else None
-    if len(body) >= ENOUGH and (words := _in_a_part(body, whole)) is not None:
+    if len(body) >= ENOUGH and dialect is not _RESPONSES and (words := _in_a_part(body, whole)) is not None:
         return words
     if not whole:
         return None
     try:
         if dialect is _CHAT:
             return _first_words(_read_chat(body).messages)
+        if dialect is _RESPONSES:  # a field before the list or after it may name what the provider holds
+            return _of_response(_read_response(body))
         request = _read_messages(body)
     except _UNREADABLE:
         return b""
@@ -157,11 +157,7 @@ def _end_of_object(body: bytes, start: int) -> int:
     return start
 
 
-def _of_response(body: bytes) -> bytes | Held:
-    try:
-        request = _read_response(body)
-    except _UNREADABLE:
-        return b""
+def _of_response(request: _Responses) -> bytes | Held:
     if _named(request.previous_response_id):
         return Held(None)
     conversation = request.conversation
@@ -180,15 +176,16 @@ def _named(name: Any) -> bool:
 def _first_words(messages: Sequence[_Message]) -> bytes:
     for message in messages:
         if message.role == "user":
-            return _words(bytes(message.content))
+            written = bytes(message.content)
+            if written.find(b"\\") < 0 and written[:1] == b'"':  # nearly always: the rest is for others
+                return written[1:-1]
+            return _words(written)
     return _words(bytes(messages[0].content)) if messages else b""
 
 
 def _words(written: bytes) -> bytes:
     """The text of a message, by its content in JSON; where it has none, such as a picture, the content as it is
     written."""
-    if written.find(b"\\") < 0 and written[:1] == b'"':
-        return written[1:-1]
     if len(written) > _LONG:
         return written
     try:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import structlog
 
-from slipstream.dialects.form import dialect_of
-from slipstream.http.headers import Headers
 from slipstream.proxy.metrics import ProxyMetrics
-from slipstream.proxy.sample import Draw, Sample
+from slipstream.proxy.sample import Sample
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, with_bodies
 
 _log = structlog.get_logger(__name__)
@@ -68,8 +66,7 @@ class Sender(asyncio.Protocol):
     def __init__(self, path: Path, metrics: ProxyMetrics, *, sample: Sample, limit: int, limit_bytes: int) -> None:
         self._path = path
         self._metrics = metrics
-        self._wanted = sample.rate > 0
-        self._sample = sample
+        self.draw = sample.draw
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._queue: deque[Recording] = deque()
@@ -84,22 +81,6 @@ class Sender(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._ending = False
         """The training side reads what was sent, and no more."""
-
-    def draw(
-        self,
-        method: str,
-        path: str,
-        headers: Headers,
-        body: Sequence[bytes],
-        whole: bool,
-        tenant: str,
-        key: str | None,
-        capture: bool = True,
-    ) -> Draw:
-        """Return whether an exchange with this request can hold a call to capture, and `capture.rate` takes it."""
-        if method != "POST" or not (self._wanted and capture) or (dialect := dialect_of(path)) is None:
-            return Draw.UNWANTED
-        return self._sample.draw(dialect, headers, b"".join(body), whole, tenant, key)  # one piece is not copied
 
     def record(self, recording: Recording) -> None:
         """Take an exchange, or drop it when the queue is full. Never waits."""

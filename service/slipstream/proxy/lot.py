@@ -27,6 +27,9 @@ from slipstream.proxy.consent import CONSENT, may_capture
 _SEED = 0x736C_6970_6C6F_7431
 """Fixed, and used for nothing else: selection and other shares of the same conversations are independent of the lot."""
 
+_UNIT = 2.0**-53
+"""53 bits are what a float holds exactly."""
+
 _CONSENT, _SESSION, _TASK, _ENCODING, _CREDENTIALS, _IDENTITY = range(1, 7)
 """Kinds of header fields; 0 for all others."""
 
@@ -120,7 +123,8 @@ class Lots:
             return NoLot.COMPRESSED
         words = beginning(dialect, body, whole=whole)
         if isinstance(words, bytes):
-            return _lot(words, _digest(credentials, self._owners.get((tenant, key)) or self._owner(tenant, key)))
+            owner = self._owners.get((tenant, key)) or self._owner(tenant, key)
+            return (_digest(words, _digest(credentials, owner)) >> 11) * _UNIT
         if words is None:
             return NoLot.MORE
         if words.conversation is None:
@@ -135,4 +139,4 @@ class Lots:
 
 
 def _lot(name: bytes, seed: int) -> float:
-    return (_digest(name, seed) >> 11) * 2.0**-53  # 53 bits are what a float holds exactly
+    return (_digest(name, seed) >> 11) * _UNIT

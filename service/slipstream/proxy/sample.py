@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from slipstream.dialects.form import Dialect
+from slipstream.dialects.form import dialect_of
 from slipstream.http.headers import Headers
 from slipstream.proxy.consent import may_capture
 from slipstream.proxy.lot import Lots, NoLot
@@ -28,9 +28,9 @@ class Draw(Enum):
     HELD = "held"
 
 
-_TAKEN, _LEFT_OUT = Draw.TAKEN, Draw.LEFT_OUT
+_UNWANTED, _TAKEN, _LEFT_OUT = Draw.UNWANTED, Draw.TAKEN, Draw.LEFT_OUT
 _WITHOUT_LOT = {
-    NoLot.REFUSED: Draw.UNWANTED,
+    NoLot.REFUSED: _UNWANTED,
     NoLot.MORE: Draw.LATER,
     NoLot.COMPRESSED: Draw.COMPRESSED,
     NoLot.HELD: Draw.HELD,
@@ -46,20 +46,35 @@ class Sample:
     """
 
     def __init__(self, rate: float, identity_headers: Sequence[str] = ()) -> None:
-        self.rate = rate
-        self._lots = Lots(identity_headers)
+        self._rate = rate
+        self._lot_of = Lots(identity_headers).of
 
-    def draw(self, dialect: Dialect, headers: Headers, body: bytes, whole: bool, tenant: str, key: str | None) -> Draw:
-        """Return whether a call is taken. With a rate of 1 nothing but the caller's consent is looked at.
+    def draw(
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: Sequence[bytes],
+        whole: bool,
+        tenant: str,
+        key: str | None,
+        capture: bool = True,
+    ) -> Draw:
+        """Return whether a call is taken. Of the body nothing is looked at where the rate is 0 or 1.
 
         Args:
-            body: what there is of it.
-            whole: nothing comes after it.
+            path: as it was sent, without the query.
+            body: the pieces that there are of it. A single one is not copied.
+            whole: nothing comes after them.
             tenant, key: whose call it is, and the name of its key of ours.
+            capture: whether that key lets its calls be captured.
         """
-        if self.rate >= 1:
-            return _TAKEN if may_capture(headers) else Draw.UNWANTED
-        lot = self._lots.of(dialect, headers, body, whole, tenant, key)
+        rate = self._rate
+        if not rate or not capture or method != "POST" or (dialect := dialect_of(path)) is None:
+            return _UNWANTED
+        if rate >= 1:
+            return _TAKEN if may_capture(headers) else _UNWANTED
+        lot = self._lot_of(dialect, headers, b"".join(body), whole, tenant, key)
         if isinstance(lot, float):
-            return _TAKEN if lot < self.rate else _LEFT_OUT
+            return _TAKEN if lot < rate else _LEFT_OUT
         return _WITHOUT_LOT[lot]

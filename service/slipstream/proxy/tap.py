@@ -211,14 +211,7 @@ class Tap(Protocol):
         key: str | None,
         capture: bool = True,
     ) -> Draw:
-        """Return whether to copy this exchange.
-
-        Args:
-            body: the pieces that there are of the request's.
-            whole: nothing comes after them.
-            tenant, key: whose call it is, and the name of its key of ours.
-            capture: whether that key lets its calls be captured.
-        """
+        """Return whether to copy this exchange, as `Sample.draw` does."""
         ...
 
     def record(self, recording: Recording) -> None:
