@@ -130,9 +130,8 @@ class ParseMemory:
         self._lock = threading.Lock()
         self._held = dict.fromkeys(Share, 0)
         self._waiting: dict[Share, deque[_Waiting]] = {share: deque() for share in Share}
-        for share in Share:  # so that each is there to be seen
-            self._take(0, share)
-            self._grant(share)
+        self._held_gauges = {share: metrics.parse_bytes.labels(share) for share in Share}
+        self._waiting_gauges = {share: metrics.parse_waiting.labels(share) for share in Share}
 
     def room(self, share: Share) -> int:
         """Return the bytes that this share can hold at most."""
@@ -214,11 +213,11 @@ class ParseMemory:
                 self._take(one.size, share)
                 one.future.set_result(None)
         waiting.extendleft(reversed(passed_over))
-        self._metrics.parse_waiting.labels(share).set(len(waiting))
+        self._waiting_gauges[share].set(len(waiting))
 
     def _fits(self, size: int, share: Share) -> bool:
         return self._held[share] + size <= self.room(share)
 
     def _take(self, size: int, share: Share) -> None:
         self._held[share] += size
-        self._metrics.parse_bytes.labels(share).set(self._held[share])
+        self._held_gauges[share].set(self._held[share])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import segments_kept
 from captured_chats import MAX_BODY, assistant, completion, exchange, tool, tool_call, user
+from contexts import parse_memory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, text
@@ -35,7 +36,7 @@ NUMBERS = itertools.count()
 TOOLS = [
     {"type": "function", "function": {"name": f"tool_{number}", "description": "does it " * 9}} for number in range(9)
 ]
-REDACTOR = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY)
+REDACTOR = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY, parse_memory())
 
 
 @pytest.fixture
