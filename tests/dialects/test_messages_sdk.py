@@ -148,5 +148,5 @@ async def test_a_refusal_is_an_error_of_the_sdk_with_its_reason() -> None:
     ],
 )
 def test_the_type_of_an_error(status: int, kind: str) -> None:
-    error = {"type": kind, "message": "no"}
+    error = {"type": kind, "message": "no", "code": None, "param": None}
     assert MESSAGES.error(status, "no", None, None) == {"type": "error", "error": error}

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from slipstream.dialects.form import Dialect
+from slipstream.dialects.form import Dialect, Held
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.embedded.chat import prompt_ids
 from slipstream.embedded.completions import ChatRequest
@@ -57,7 +57,9 @@ def tokenizer(tokenizer_files: Path, request: pytest.FixtureRequest) -> PreTrain
     return found
 
 
-def ids_of(tokenizer: PreTrainedTokenizerBase, dialect: Dialect, request: Json, earlier: Any = None) -> list[int]:
+def ids_of(
+    tokenizer: PreTrainedTokenizerBase, dialect: Dialect, request: Json, earlier: Held | None = None
+) -> list[int]:
     """The prompt that the embedded Explorer makes of a request."""
     chat = json.loads(json.dumps(TRANSLATORS[dialect].chat_request(request, earlier)))
     asked = ChatRequest.model_validate(chat)
@@ -206,7 +208,7 @@ def test_an_answer_of_the_policy_comes_back_as_it_would_in_a_chat(
     whole = asked | {"input": [*asked["input"], *response["output"], *more]}
     assert ids_of(tokenizer, Dialect.RESPONSES, whole) == expected
     by_id = asked | {"input": more, "previous_response_id": "c-1"}
-    assert ids_of(tokenizer, Dialect.RESPONSES, by_id, earlier=[USER, echoed]) == expected
+    assert ids_of(tokenizer, Dialect.RESPONSES, by_id, earlier=Held([USER, echoed])) == expected
 
     asked = as_messages([USER])
     answer = json.loads(json.dumps(TRANSLATORS[Dialect.MESSAGES].answer(completion, asked)))

@@ -74,7 +74,8 @@ class MessagesTranslator:
 
     def error(self, status: int, message: str, code: str | None, param: str | None) -> dict[str, Any]:
         kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-        error: dict[str, Any] = {"type": kind, "message": message}
+        # the code and the place as in all errors of the sidecar, and the code where Anthropic's SDK looks for one
+        error: dict[str, Any] = {"type": kind, "message": message, "code": code, "param": param}
         if code is not None:
             error["details"] = {"error_code": _ERROR_CODES.get(code, code)}
         return {"type": "error", "error": error}
