@@ -11,14 +11,14 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from dialect_agents import LOOK_UP, messages_agent, responses_agent
 from dialects_production import DialectsProduction, Json
 from loops import Loop, RunLoop
 from serving import serving, until
 
 RunDialects = Callable[..., AbstractAsyncContextManager[tuple[Loop, DialectsProduction]]]
 
-LOOK_UP = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
-CHAT_TOOL = {"type": "function", "function": {"name": "look_up", "description": "Look it up.", "parameters": LOOK_UP}}
+FUNCTION = {"name": "look_up", "description": "Look it up.", "parameters": LOOK_UP}
 PICTURE = base64.b64encode(bytes(range(256)) * 8).decode()
 
 
@@ -37,76 +37,16 @@ def run_dialects(run_loop: RunLoop) -> RunDialects:
     return start
 
 
-async def thread_agent(url: str) -> list[str]:
+async def thread_agent(client: anthropic.AsyncAnthropic, question: str) -> list[str]:
     """The same as `messages_agent`, by the tool runner of Anthropic's SDK: the provider holds the conversation."""
 
     @anthropic.beta_async_tool(name="look_up", description="Look it up.", input_schema=LOOK_UP)
     async def look_up(q: int) -> str:
         return "42"
 
-    async with anthropic.AsyncAnthropic(base_url=url, api_key="production's key", max_retries=0) as client:
-        asked: Json = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
-        runner = client.beta.messages.tool_runner(messages=[{"role": "user", "content": "use the tool"}], **asked)
-        return [message.id async for message in runner]
-
-
-async def messages_agent(url: str, *, stream: bool, system: str = "Be short.") -> list[str]:
-    """One request of a user that takes two calls; returns the ids of the answers."""
-    async with anthropic.AsyncAnthropic(base_url=url, api_key="production's key", max_retries=0) as client:
-        tools = [{"name": "look_up", "description": "Look it up.", "input_schema": LOOK_UP}]
-        asked: Json = {"model": "prod", "max_tokens": 64, "system": system, "tools": tools}
-        said: list[Any] = [{"role": "user", "content": "use the tool"}]
-        ids = []
-        while True:
-            if stream:
-                async with client.messages.stream(messages=said, **asked) as events:
-                    answer = await events.get_final_message()
-            else:
-                answer = await client.messages.create(messages=said, **asked)
-            ids.append(answer.id)
-            uses = [block for block in answer.content if block.type == "tool_use"]
-            if not uses:
-                return ids
-            said += [
-                {"role": "assistant", "content": answer.content},
-                {
-                    "role": "user",
-                    "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "42"} for use in uses],
-                },
-            ]
-
-
-async def responses_agent(
-    url: str, *, stream: bool, held: bool = False, referred: bool = False, instructions: str = "Be short."
-) -> list[str]:
-    """The same for the Responses API.
-
-    Args:
-        held: the provider holds the conversation: each request names the answer before it.
-        referred: the provider holds its answers: each request names their items, as the Vercel AI SDK does.
-    """
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="production's key", max_retries=0) as client:
-        tools = [{"type": "function", "name": "look_up", "description": "Look it up.", "parameters": LOOK_UP}]
-        asked: Json = {"model": "prod", "instructions": instructions, "tools": tools}
-        said: list[Any] = [{"role": "user", "content": "use the tool"}]
-        ids: list[str] = []
-        while True:
-            if held and ids:
-                asked["previous_response_id"] = ids[-1]
-            if stream:
-                async with client.responses.stream(input=said, **asked) as events:
-                    answer = await events.get_final_response()
-            else:
-                answer = await client.responses.create(input=said, **asked)
-            ids.append(answer.id)
-            calls = [item for item in answer.output if item.type == "function_call"]
-            if not calls:
-                return ids
-            results = [{"type": "function_call_output", "call_id": call.call_id, "output": "42"} for call in calls]
-            answered = [call.model_dump(exclude_none=True) for call in calls]
-            if referred:
-                answered = [{"type": "item_reference", "id": call.id} for call in calls]
-            said = results if held else [*said, *answered, *results]
+    asked: Json = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
+    runner = client.beta.messages.tool_runner(messages=[{"role": "user", "content": question}], **asked)
+    return [message.id async for message in runner]
 
 
 def conversation(call_id: str) -> list[Json]:
@@ -153,9 +93,15 @@ AGENTS = [
 
 
 async def run_agent(dialect: str, url: str, **options: Any) -> list[str]:
-    agent: Any = {"messages": messages_agent, "thread": thread_agent, "responses": responses_agent}[dialect]
-    ids: list[str] = await agent(url, **options)
-    return ids
+    """The ids of the answers to one request of a user, which takes two calls."""
+    about: Any = {"api_key": "production's key", "max_retries": 0}
+    if dialect == "responses":
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", **about) as client:
+            return (await responses_agent(client, "use the tool", **options)).ids
+    async with anthropic.AsyncAnthropic(base_url=url, **about) as other:
+        if dialect == "thread":
+            return await thread_agent(other, "use the tool")
+        return (await messages_agent(other, "use the tool", **options)).ids
 
 
 @pytest.mark.parametrize(("dialect", "options"), AGENTS)
@@ -179,7 +125,9 @@ async def test_its_calls_are_one_task_and_the_policy_is_asked_the_chat_of_the_sa
         first, second = loop.explorer.chats
         assert same(first["messages"]) == same(conversation(call_id)[:2])
         assert same(second["messages"]) == same(conversation(call_id))
-        assert first["tools"][0]["function"] == CHAT_TOOL["function"] | first["tools"][0]["function"]
+        for asked in (first, second):
+            function = asked["tools"][0]["function"]
+            assert function == function | FUNCTION
         assert calls[1]["answer"]["choices"][0]["message"]["content"] == "echo: 42"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+from dialect_agents import LOOK_UP, messages_agent, responses_agent
 from loops import Loop, RunLoop
 from replaying import CallsTools, finish, open_runs, replay
 from serving import until
-
-LOOK_UP: dict[str, Any] = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
 
 
 def messages_client(loop: Loop, run: dict[str, Any]) -> anthropic.AsyncAnthropic:
@@ -25,64 +23,20 @@ def responses_client(loop: Loop, run: dict[str, Any]) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=loop.url + run["base_url"], api_key="production's key", max_retries=0)
 
 
-async def messages_agent(loop: Loop, run: dict[str, Any], *, stream: bool) -> tuple[list[str], str]:
-    """The ids of its answers, and the last one's text."""
-    tools: Any = [{"name": "look_up", "input_schema": LOOK_UP}]
-    said: list[Any] = [{"role": "user", "content": "how much?"}]
-    ids = []
-    async with messages_client(loop, run) as client:
-        while True:
-            asked: dict[str, Any] = {"model": "prod", "max_tokens": 64, "messages": said, "tools": tools}
-            if stream:
-                async with client.messages.stream(**asked) as events:
-                    answer = await events.get_final_message()
-            else:
-                answer = await client.messages.create(**asked)
-            ids.append(answer.id)
-            uses = [block for block in answer.content if block.type == "tool_use"]
-            if not uses:
-                return ids, "".join(block.text for block in answer.content if block.type == "text")
-            results = [{"type": "tool_result", "tool_use_id": use.id, "content": "42"} for use in uses]
-            said += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
-
-
-async def responses_agent(
-    loop: Loop, run: dict[str, Any], *, stream: bool, referred: bool = False
-) -> tuple[list[str], str]:
-    """The same; each request names the answer before it, and leaves out what was said.
-
-    Args:
-        referred: it names the items of the answers instead, as the Vercel AI SDK does.
-    """
-    tools: Any = [{"type": "function", "name": "look_up", "parameters": LOOK_UP}]
-    asked: dict[str, Any] = {"model": "prod", "input": "how much?", "tools": tools, "instructions": "Be short."}
-    ids: list[str] = []
-    async with responses_client(loop, run) as client:
-        while True:
-            if stream:
-                async with client.responses.stream(**asked) as events:
-                    answer = await events.get_final_response()
-            else:
-                answer = await client.responses.create(**asked)
-            ids.append(answer.id)
-            calls = [item for item in answer.output if item.type == "function_call"]
-            if not calls:
-                return ids, answer.output_text
-            results = [{"type": "function_call_output", "call_id": call.call_id, "output": "42"} for call in calls]
-            if referred:
-                named = [{"type": "item_reference", "id": item.id} for item in answer.output]
-                asked["input"] = [{"role": "user", "content": "how much?"}, *named, *results]
-            else:
-                asked |= {"input": results, "previous_response_id": answer.id}
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("agent", [messages_agent, responses_agent, partial(responses_agent, referred=True)])
-async def test_the_policy_answers_in_the_dialect_it_was_asked_in(run_loop: RunLoop, agent: Any, stream: bool) -> None:
+@pytest.mark.parametrize("left_out", [None, "held", "referred"], ids=["messages", "responses", "items referred to"])
+async def test_the_policy_answers_in_the_dialect_it_was_asked_in(
+    run_loop: RunLoop, left_out: str | None, stream: bool
+) -> None:
     async with run_loop(CallsTools()) as loop:
         group = await open_runs(loop, runs=1)
         [run] = group["runs"]
-        ids, text = await agent(loop, run, stream=stream)
+        if left_out is None:
+            async with messages_client(loop, run) as client:
+                ids, text = await messages_agent(client, "how much?", stream=stream)
+        else:
+            async with responses_client(loop, run) as other:
+                ids, text = await responses_agent(other, "how much?", stream=stream, **{left_out: True})
         ended = await finish(loop, run_id=run["run_id"], reward=1.0)
         assert ended["msg_ids"] == ids
         assert text.startswith("policy says")
