@@ -16,14 +16,13 @@ from slipstream.capture.completion import CapturedCall
 from slipstream.capture.place import Earlier, Place
 from slipstream.capture.redacted import RedactedExchange
 from slipstream.dialects.body import Unreadable, read_json
-from slipstream.dialects.form import Dialect, Held
+from slipstream.dialects.form import Dialect, Held, messages_up_to
 from slipstream.dialects.responses.references import references, resolved
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
 from slipstream.store.bodies import unpack
 from slipstream.store.histories import StoredCall
 from slipstream.tenants import qualified
-from slipstream.trajectory import answer_message
 
 _SIGNS = (b'"previous_response_id"', b'"conversation"', b'"previous_message_id"')
 """Fields of a request that may name what came before."""
@@ -128,7 +127,6 @@ def _of_stored(call: StoredCall) -> Earlier:
 def _held(request: Mapping[str, Any], answer: Mapping[str, Any], original: Mapping[str, Any]) -> Held:
     """A call in the chat form as its provider holds it: a thread has instructions and tools of its own, and those of
     the Responses API hold for one call."""
-    instructions = 1 if original.get("instructions") else 0
     in_thread = isinstance(original.get("thread"), dict)
-    messages = [*request["messages"][instructions:], answer_message(answer)]
+    messages = messages_up_to(request, answer, instructed=bool(original.get("instructions")))
     return Held(messages, request.get("tools") or () if in_thread else ())

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from slipstream.dialects.body import Reason
 from slipstream.errors import SlipstreamError
-from slipstream.trajectory import Message
+from slipstream.trajectory import Message, answer_message
 
 Problem = Literal["media", "provider_tool", "history_unseen", "unsayable"]
 """Reasons why the policy cannot be asked what production was asked.
@@ -94,6 +94,15 @@ class Held(NamedTuple):
 
     messages: Sequence[Message]
     tools: Sequence[Any] = ()
+
+
+def messages_up_to(request: Mapping[str, Any], answer: Mapping[str, Any], *, instructed: bool) -> list[Message]:
+    """The messages of a call in the chat form, its answer's included.
+
+    Args:
+        instructed: the first message is instructions, which hold for this call only; it is left out.
+    """
+    return [*request["messages"][1 if instructed else 0 :], answer_message(answer)]
 
 
 class Translator(Protocol):

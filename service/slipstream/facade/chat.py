@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from slipstream.dialects.body import Unreadable, read_json
 from slipstream.errors import RequestError
@@ -102,6 +102,19 @@ class Chat(Protocol):
     def presented(self, answer: Whole) -> Whole:
         """A whole answer of the Explorer as it goes back, under the policy's name, or what it said instead of one."""
         ...
+
+
+def json_of(body: bytes) -> tuple[Any, bool]:
+    """The value of a request's body, as `read_json` gives it.
+
+    Raises:
+        RequestError: 400, it cannot be read.
+    """
+    try:
+        return read_json(body)
+    except Unreadable as error:
+        text = f"the body: expected a JSON object ({error.reason})"
+        raise RequestError(text, status=400, code="invalid_json") from error
 
 
 class FacadeChat:

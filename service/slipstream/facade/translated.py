@@ -12,7 +12,7 @@ from slipstream.dialects.form import Held, Translator, Unsayable
 from slipstream.dialects.responses.references import answer_of, references, resolved
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import Chat, Whole, aside
+from slipstream.facade.chat import Chat, Whole, aside, json_of
 from slipstream.jsontext import to_json
 from slipstream.parsing import memory_of
 
@@ -51,8 +51,8 @@ _WHY = {
 class TranslatedChat:
     """A `Chat` around the one that asks and remembers, which sees chat completions alone.
 
-    The Explorer is asked for a whole answer, and the agent gets the events of one where it asked for a stream: nobody
-    watches a replay, and a whole answer is the same in each dialect.
+    The Explorer is asked for a whole answer, also where the agent asked for a stream; the events of the stream are then
+    made from it. No user watches a replay, so the later first event costs nothing.
 
     Args:
         earlier: knows what was said before a request that goes on from an answer.
@@ -111,18 +111,18 @@ class TranslatedChat:
             said = parse_json(answer.body)
         except Unreadable:
             said = None
-        headers = [
-            (name, value) for name, value in answer.headers if name not in (b"content-type", b"content-encoding")
-        ]
+        kind = b"application/json"
         if answer.status != 200 or not isinstance(said, dict):
             body = to_json(self._translator.error(answer.status, _message(said), None, None))
-            return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=body)
-        asked = _read(self._body)
-        given = self._translator.answer(said, asked)
-        if asked.get("stream") is True:
-            body = b"".join(self._translator.stream(given))
-            return replace(answer, headers=[(b"content-type", b"text/event-stream"), *headers], body=body)
-        return replace(answer, headers=[(b"content-type", b"application/json"), *headers], body=to_json(given))
+        else:
+            asked = _read(self._body)
+            given = self._translator.answer(said, asked)
+            if asked.get("stream") is True:
+                kind, body = b"text/event-stream", b"".join(self._translator.stream(given))
+            else:
+                body = to_json(given)
+        about = [field for field in answer.headers if field[0] not in (b"content-type", b"content-encoding")]
+        return replace(answer, headers=[(b"content-type", kind), *about], body=body)
 
     async def _item(self, name: str) -> Mapping[str, Any] | None:
         """An item of one of the policy's answers; None where it is not known."""
@@ -145,11 +145,7 @@ class TranslatedChat:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    try:
-        asked = parse_json(body)
-    except Unreadable as error:
-        text = f"the body: expected a JSON object ({error.reason})"
-        raise RequestError(text, status=400, code="invalid_json") from error
+    asked, _ = json_of(body)
     if not isinstance(asked, dict):
         raise RequestError("the body: expected a JSON object", status=400, code="invalid_json")
     return asked

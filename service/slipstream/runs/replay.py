@@ -12,7 +12,7 @@ import structlog
 from starlette.types import Message as Event
 from starlette.types import Receive, Send
 
-from slipstream.dialects.form import Dialect, Held
+from slipstream.dialects.form import Dialect, Held, messages_up_to
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
@@ -30,7 +30,6 @@ from slipstream.store.bodies import unpack
 from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
-from slipstream.trajectory import answer_message
 
 _log = structlog.get_logger(__name__)
 
@@ -257,7 +256,7 @@ class Replays:
         if made is None:
             return None
         request, completion = unpack(made.request), unpack(made.answer)
-        messages = [*request["messages"][1 if made.instructed else 0 :], answer_message(completion)]
+        messages = messages_up_to(request, completion, instructed=made.instructed)
         return Before(Held(messages, request.get("tools") or ()), completion)
 
     async def _keep(self, call: Call, made: NewCall) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.dialects.body import Unreadable, read_json
 from slipstream.dialects.chat import is_conversation
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient, agent_request
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import Whole, aside, under_name
+from slipstream.facade.chat import Whole, aside, json_of, under_name
 from slipstream.jsontext import to_json
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
@@ -119,12 +118,7 @@ class ReplayChat:
         return pack(under_name(self._asked.stored, self._model)), pack(redacted)
 
     def _read(self, body: bytes) -> _Asked:
-        try:
-            asked, plain = read_json(body)
-        except Unreadable as error:
-            raise RequestError(
-                f"the body: expected a JSON object ({error.reason})", status=400, code="invalid_json"
-            ) from error
+        asked, plain = json_of(body)
         if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
             raise RequestError("messages: expected a list of at least one message", param="messages")
         try:
