@@ -1,5 +1,5 @@
-"""Exchanges that are meant to end whoever reads them, in as little memory as a container has: production's calls and
-people's feedback go on, and the training side lives.
+"""Exchanges that are made to end the process that reads them, in as little memory as a container has: production's
+calls and people's feedback go on, and the training side lives.
 
 The limit of memory is a control group's. Where none can be made, the memory of all processes is added up and looked at.
 """

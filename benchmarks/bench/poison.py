@@ -1,5 +1,5 @@
-"""Exchanges that are meant to end whoever reads them: by memory, by time, or by depth. Each is a chat that a production
-model could carry.
+"""Exchanges that are made to end the process that reads them: by memory, by time, or by depth. Each is a chat that a
+production model could carry.
 
 A request names its kind in its last message, `poison KIND NUMBER`; a model that reads that with `said_by` answers as
 the kind wants it to. What is large is in fields that go on to the policy.
@@ -53,8 +53,8 @@ def request(kind: str, number: int) -> bytes:
 
 
 def said_by(body: bytes) -> tuple[str, Fields] | None:
-    """What a model is to say to a request with this body: its words, and the fields of the choice; None for one that is
-    no poison."""
+    """The answer of a production model to a request with this body: its text, and the fields of its choice. None for a
+    request that is no poison."""
     asked = _WORDS.search(body)
     return None if asked is None else (asked[0].decode(), KINDS[asked[1].decode()].answer())
 

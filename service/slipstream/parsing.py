@@ -1,8 +1,8 @@
 """One budget of memory for all JSON that the training side has read at the same time.
 
 A text of 8 MiB can become 100 MB of objects, and captured calls, requests, answers of the Explorer and control bodies
-are read beside each other. So whoever reads one
-reserves what it can take, which its bytes tell, and gives that back once the objects are gone. What does not fit waits.
+are read beside each other. So each reader first reserves the memory that a text can take, which is estimated from its
+bytes, and gives it back when the objects are gone. A text for which there is no room waits.
 The budget has four parts, so that feedback never waits for training, nor what is read and let go of for what is kept:
 
 | share     | part          | of                                                    | what does not fit              |
@@ -12,7 +12,7 @@ The budget has four parts, so that feedback never waits for training, nor what i
 | `CHAT`    | an eighth     | chats of `/explorer/` and `/runs/`                    | waits; a request for some time |
 | `CONTROL` | an eighth     | bodies of the control API, such as feedback           | waits for some time            |
 
-Nobody reserves twice in one share: two that hold a part each would wait for each other.
+A reader reserves once in a share, never twice: two readers that each hold a part would wait for each other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def memory_of(*texts: bytes, copies: int = 1, most: int = MAX_VALUES) -> int:
     of what reading them takes for a moment.
 
     Args:
-        copies: of their values, which whoever reads them makes.
+        copies: copies of their values that the reader makes.
         most: values of a text that is read; one with more is refused, and takes none.
     """
     return kept_of(*texts, copies=copies, most=most) + 4 * sum(map(len, texts))

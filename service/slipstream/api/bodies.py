@@ -38,7 +38,7 @@ async def whole_body(request: Request) -> bytes:
     """The body, of at most `limits.control_body`, which the proxy sees to.
 
     Raises:
-        RequestError: 400, its end did not come. Nobody reads this, and the log gets no traceback.
+        RequestError: 400, its end did not come. The caller is gone; raising this keeps a traceback out of the log.
     """
     try:
         return await request.body()

@@ -18,7 +18,7 @@ class Passing(Response):
     """A response that is made while it is sent.
 
     Args:
-        dialect: in which the caller is told of what was not carried out.
+        dialect: of the caller, in which errors are answered.
     """
 
     def __init__(self, carry: Callable[[Receive, Send], Awaitable[None]], dialect: Dialect) -> None:

@@ -17,8 +17,8 @@ from slipstream.dialects.elements import Split, split
 from slipstream.store.segments import NewRequest, Segment, added, repeated, whole
 
 _SEED = secrets.randbits(64)
-"""Seed of hashes that live as long as this process; it is secret, so that nobody can construct two texts with equal
-hashes."""
+"""Seed of hashes that live as long as this process. It is secret, so that a caller cannot construct two texts with
+equal hashes."""
 
 FEW = 2
 """Messages of a conversation's first request, mostly: it is stored by itself, because nothing may ever go on from it.

@@ -261,7 +261,8 @@ class Recorder:
 
 
 def _names(packed: Sequence[bytes]) -> set[str]:
-    """The answers that these exchanges go on from; those that nobody can unpack are told of when they are read."""
+    """The answers that these exchanges go on from. Exchanges that cannot be unpacked are skipped here, and logged when
+    they are read."""
     names: set[str] = set()
     for batch in packed:
         with suppress(msgspec.MsgspecError):

@@ -92,7 +92,7 @@ unpack_exchanges = msgspec.msgpack.Decoder(list[RedactedExchange]).decode
 
 
 def is_of(packed: bytes, kind: Literal["session_id", "task_id"], ref: str) -> bool:
-    """Return whether packed exchanges name this session, or task, in their headers; nothing of what was said is read.
+    """Return whether packed exchanges name this session, or task, in their headers. Their bodies are not read.
 
     Args:
         ref: its id in the store.
