@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from slipstream import memory
+
 HOLES = """
 import asyncio
 from pathlib import Path
@@ -22,7 +24,7 @@ pieces = [bytes(2048) for _ in range(50_000)]
 taken = resident() - before
 kept = pieces[::100] + pieces[-1:]
 del pieces
-asyncio.run(memory.step())
+asyncio.run(memory.Trimmer().step())
 print(taken, resident() - before)
 """
 
@@ -33,3 +35,13 @@ def test_holes_between_what_is_kept_are_given_back() -> None:
     taken, held = map(int, done.stdout.split())
     assert taken > 90_000_000
     assert held < taken / 5
+
+
+async def test_an_idle_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed, spent = [], 10.0
+    monkeypatch.setattr(memory, "trim", lambda: trimmed.append(spent))
+    monkeypatch.setattr(memory.time, "process_time", lambda: spent)
+    trimmer = memory.Trimmer()
+    for spent in (10.0, 10.05, 10.09, 10.2, 10.25, 13.0):  # noqa: B007 - read by the clock
+        await trimmer.step()
+    assert trimmed == [10.0, 10.2, 13.0]

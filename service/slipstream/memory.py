@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 
 TICK = 2.0
-"""Seconds between two times that the training side gives free memory back: it takes some 5 ms. A worker of the proxy
-does so behind a backlog only, because its traffic would wait."""
+"""Seconds between two times that the training side gives free memory back, at least: it takes some 5 ms. A worker of
+the proxy does so behind a backlog only, because its traffic would wait."""
+
+_WORK = 0.1
+"""Seconds of CPU between the two, so that an idle process is left alone."""
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 _SETTINGS = {_M_MMAP_THRESHOLD: 128 * 1024, _M_ARENA_MAX: 2}
@@ -34,10 +38,18 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-async def step() -> bool:
-    """Trim, as a stage of the training side.
+class Trimmer:
+    """Trims, as a stage of the training side.
 
     Under load a third of what it had taken was such holes, and slowly more: each burst left its own.
     """
-    trim()
-    return False
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+
+    async def step(self) -> bool:
+        """Trim if enough was done since the last time to have left something."""
+        if time.process_time() - self._spent >= _WORK:
+            trim()
+            self._spent = time.process_time()
+        return False

@@ -52,6 +52,7 @@ from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
 from slipstream.settings.sidecar import Settings
+from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.stages.worker import Worker
 from slipstream.store import quarantine, ready_groups, replays, runs
@@ -133,7 +134,6 @@ class Sidecar:
             audit_retention=settings.audit.retention,
             clock=time.time,
         )
-        clock = ClockWatch(self.database, clock=time.time, monotonic=time.monotonic)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
@@ -146,12 +146,13 @@ class Sidecar:
             context.stages.add(Stage.SCORER, self.scorer.step),
             self.deliveries.worker,
             Worker("successor", self.membership.take_over, renewals),
-            Worker("clock", clock.step, CLOCK_TICK),
-            timers.stage("judging", BUDGET_TICK, self.judging.step),
+            Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
+            Agenda(context).worker,
+            *((timers.stage("judging", BUDGET_TICK, self.judging.step),) if self.judging.limited else ()),
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
-            timers.stage("memory", memory.TICK, memory.step),
+            timers.stage("memory", memory.TICK, memory.Trimmer().step),
         )
 
     async def start(self) -> None:

@@ -88,7 +88,9 @@ async def _command(loop: Loop, *arguments: str) -> tuple[int | None, str]:
 async def test_a_deletion_reaches_what_is_set_apart_by_its_headers(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await loop.status()
-        _set_apart(tmp_path / "slipstream.db", [{}, {"session-id": "s"}, {"session-id": "t", "task-id": "s"}])
+        await asyncio.to_thread(
+            _set_apart, tmp_path / "slipstream.db", [{}, {"session-id": "s"}, {"session-id": "t", "task-id": "s"}]
+        )
         for query, deleted in (("session_id=s", 1), ("session_id=s", 0), ("task_id=t", 0), ("task_id=s", 1)):
             erased = (await loop.client.delete(f"/data?{query}")).json()
             assert erased["deleted"]["exchanges"] == deleted, query
@@ -112,7 +114,7 @@ def _set_apart(path: Path, headers: list[dict[str, str]]) -> None:
 async def test_what_is_set_apart_is_seen_tried_again_and_dropped(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await loop.status()
-        _set_apart(tmp_path / "slipstream.db", [{}, {}])
+        await asyncio.to_thread(_set_apart, tmp_path / "slipstream.db", [{}, {}])
         codes = [problem["code"] for problem in (await loop.status())["problems"]]
         assert "live.quarantined" in codes
         assert 'slipstream_quarantined{kind="exchange"} 2.0' in (await loop.client.get("/metrics")).text

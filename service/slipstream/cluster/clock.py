@@ -35,6 +35,7 @@ class ClockWatch:
         self._monotonic = monotonic
         self._apart: float | None = None
         self._look_until = 0.0
+        self._looked_at: int | None = None
 
     async def step(self) -> bool:
         """Look whether it was set back; at first, whether an earlier process was ahead."""
@@ -42,9 +43,11 @@ class ClockWatch:
         apart = now - steady
         if self._apart is None or apart < self._apart - _TOLERATED:
             self._look_until = steady + _AFTERWARDS
-        if steady < self._look_until:
+            self._looked_at = None
+        if steady < self._look_until and (self._database.shared or self._database.writes != self._looked_at):
             async with self._database.write() as session:
                 moved = await bring_back(session, now, _TOLERATED)
+            self._looked_at = self._database.writes  # with its own, and there is none between the two
             if moved:
                 _log.warning("clock_set_back", moved=moved)
         self._apart = apart

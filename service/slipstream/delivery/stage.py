@@ -9,6 +9,9 @@ from slipstream.explorer.handover import Handover
 from slipstream.explorer.history import TrinityHistory
 from slipstream.stages.context import Context, Stage
 
+TICK = 1.0
+"""Seconds between two looks whether enough is ready, or a delivery is still to be let go of."""
+
 
 class Deliveries:
     """The stage that hands ready groups to the Explorer.
@@ -32,7 +35,7 @@ class Deliveries:
         self._history = None if url is None else TrinityHistory(url)
         self.committer = Committer(context, self._handover, Delivery(context, self._handover, self._history))
         self.triggers = CommitTriggers(context, self.committer)
-        self.worker = context.stages.add(Stage.COMMITTER, self.triggers.step)
+        self.worker = context.stages.add(Stage.COMMITTER, self.triggers.step, TICK)
 
     async def aclose(self) -> None:
         """Let go of the Explorer, and of Trinity's history."""

@@ -100,14 +100,17 @@ class InFlightCalls:
         if not self._here[call.run_pk]:
             del self._here[call.run_pk]
 
-    async def forget(self, call: Call) -> None:
-        """Nothing is left to be told of a call. Where the store does not take that, `forget_ended` tries again."""
+    async def forget(self, call: Call) -> bool:
+        """Nothing is left to be told of a call. Returns False where the store does not take that, and `forget_ended`
+        is to try again."""
         if call.row is not None:
             self._over.add(call.row)
             try:
                 await self.forget_ended()
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("call_left_under_way", error=repr(error))
+                return False
+        return True
 
     async def forget_ended(self) -> None:
         """Have the store forget the calls of which nothing is left to be told."""

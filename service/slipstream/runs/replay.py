@@ -234,13 +234,14 @@ class Replays:
             await self.give_up(run.pk, f"a call failed: {error}")
             raise
         except Exception:  # of the store, mostly: the run is dropped once it takes writes again
-            self._broken.add(run.pk)
+            self._break(run.pk)
             raise
         finally:
             self._under_way.end(call)
         if not arrived:  # of a run that has ended before, or failed with its answer, nothing changes
             await self.give_up(run.pk, "a call was not answered: its agent went away")
-        await self._under_way.forget(call)
+        if not await self._under_way.forget(call):
+            self._stages.wake(Stage.REPLAYS)
 
     def _in_dialect(self, chat: ReplayChat, dialect: Dialect, run_pk: int) -> tuple[Chat, Callable[[], bool]]:
         """The chat as its agent speaks, and what tells whether it begins with instructions for one call."""
@@ -282,10 +283,15 @@ class Replays:
                     session, [pk], self._redactor.redact(reason), self._clock(), told_by=told_by
                 )
         except Exception:
-            self._broken.add(pk)
+            self._break(pk)
             raise
         if given_up:
             self._failed(given_up)
+
+    def _break(self, pk: int) -> None:
+        """Have this run given up by the next step that can."""
+        self._broken.add(pk)
+        self._stages.wake(Stage.REPLAYS)
 
     async def _known(self, task_id: str, run_id: int) -> Known:
         async with self._database.read() as session:

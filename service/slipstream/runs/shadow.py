@@ -93,7 +93,7 @@ class ShadowCaller:
         room = self._concurrency - len(self._active)
         admitted = self._breaker.admits()
         take = max(0, room if admitted is None else min(room, admitted)) if self._budget.open else 0
-        if not take and not self._back:
+        if not (take or self._back or self._unheard):
             return False
         for run in await self._store(take):
             self._breaker.started()
@@ -158,7 +158,7 @@ class ShadowCaller:
         except Exception:
             self._unheard |= take > 0
             raise
-        self._unheard &= not take
+        self._unheard = False
         return claimed
 
     async def _transact(self, count: int, take: int) -> list[ClaimedRun]:
@@ -171,12 +171,12 @@ class ShadowCaller:
             failed = await runs.end(session, [one for one in back if isinstance(one, Ended)], now)
             await runs.postpone(session, [one for one in back if isinstance(one, Postponed)], now)
             claimed: list[ClaimedRun] = []
-            if take:
+            if take or self._unheard:
                 await sidecars.hold(session, owner, others_ended=self._unheard)
-                if self._unheard:
-                    known = [*self._active.values(), *(run for run, _ in self._back)]
-                    await runs.unclaim(session, owner, [run.pk for run in known])
-                take = await self._budget.room(session, take, now)
+            if self._unheard:
+                known = [*self._active.values(), *(run for run, _ in self._back)]
+                await runs.unclaim(session, owner, [run.pk for run in known])
+            take = await self._budget.room(session, take, now)
             if take:
                 claimed = await runs.claim(session, owner, take, now)
             await self._budget.spend(session, len(claimed), tokens, now)

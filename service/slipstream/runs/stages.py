@@ -15,7 +15,6 @@ from slipstream.runs.replay import Replays
 from slipstream.runs.shadow import ShadowCaller
 from slipstream.runs.webhook import WebhookCaller
 from slipstream.stages.context import Context, Stage
-from slipstream.stages.worker import TICK, Worker
 
 
 class Runs:
@@ -59,8 +58,8 @@ class Runs:
             workers.insert(0, context.stages.add(Stage.WEBHOOK, self.webhook.step))
         self.workers = (
             *workers,
-            Worker("replays", self.replays.step, TICK),
-            context.timers.stage("budget", BUDGET_TICK, self.budget.step),
+            context.stages.add(Stage.REPLAYS, self.replays.step),
+            *((context.timers.stage("budget", BUDGET_TICK, self.budget.step),) if self.budget.limited else ()),
         )
 
     async def take_up(self) -> None:

@@ -99,11 +99,11 @@ class WebhookCaller:
 
     async def step(self) -> bool:
         """Begin as many runs as there is room for."""
-        admitted = self.breaker.admits()
-        if admitted == 0 or not (self._watch.up is True and self._budget.open):
-            return False
+        admitted = self.breaker.admits() if self._watch.up is True and self._budget.open else 0
         now = self._clock()
         if not self._unheard:
+            if admitted == 0:
+                return False
             async with self._database.read() as session:
                 if not await webhook.waiting(session, now):
                     return False

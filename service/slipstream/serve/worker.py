@@ -85,7 +85,7 @@ async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
     while True:
         metrics.tasks(len(asyncio.all_tasks()))
         if tap.relieved():
-            await memory.step()
+            memory.trim()
         await asyncio.sleep(_KEPT_EACH)
 
 

@@ -1,1 +1,1 @@
-"""The stages of the training side: the loop of one, and the timers that wake it."""
+"""The stages of the training side: the loop of one, and the timers and the agenda that wake it."""

@@ -13,7 +13,7 @@ from slipstream.metrics import Metrics
 from slipstream.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.timers import Timers
-from slipstream.stages.worker import TICK, Worker
+from slipstream.stages.worker import Worker
 from slipstream.store.database import Database
 
 
@@ -30,6 +30,8 @@ class Stage(StrEnum):
     """Sends planned runs to the Explorer: `runs.shadow.ShadowCaller`."""
     WEBHOOK = "webhook"
     """Tells an endpoint about planned runs: `runs.webhook.WebhookCaller`, if there is one."""
+    REPLAYS = "replays"
+    """Gives up agents' runs of which nothing is heard: `runs.replay.Replays`."""
     SCORER = "scorer"
     """Scores answered runs: `runs.scoring.Scorer`."""
     COMMITTER = "committer"
@@ -46,9 +48,13 @@ class Stages:
     def __init__(self) -> None:
         self._workers: dict[Stage, Worker] = {}
 
-    def add(self, stage: Stage, step: Callable[[], Awaitable[bool]]) -> Worker:
-        """Register a stage. Its step is run when it is woken, and each second for what becomes due by time."""
-        worker = self._workers[stage] = Worker(stage, step, TICK)
+    def add(self, stage: Stage, step: Callable[[], Awaitable[bool]], interval: float | None = None) -> Worker:
+        """Register a stage. Its step is run when it is woken, by another stage or by the agenda.
+
+        Args:
+            interval: seconds after which it is run unasked, for a stage that has something in memory to try again.
+        """
+        worker = self._workers[stage] = Worker(stage, step, interval)
         return worker
 
     def wake(self, *stages: Stage) -> None:

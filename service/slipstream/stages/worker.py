@@ -15,9 +15,6 @@ from sqlalchemy.exc import OperationalError
 
 _log = structlog.get_logger(__name__)
 
-TICK = 1.0
-"""Seconds after which a stage looks at the store unasked: for what becomes due by time alone (retries, grace)."""
-
 _LONGEST_PAUSE = 30.0
 """Seconds between tries of a step that keeps failing (a full disk, a locked store): soon enough to notice its end."""
 

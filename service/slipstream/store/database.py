@@ -69,6 +69,9 @@ class Database:
 
     Raises:
         ConfigError: the package for that database is not installed.
+
+    Attributes:
+        writes: transactions of this process that wrote, or may have written, so far.
     """
 
     def __init__(self, url: str, cipher: Cipher | None = None) -> None:
@@ -88,6 +91,7 @@ class Database:
         self._writers_beside = async_sessionmaker(self._beside, expire_on_commit=False)
         self._writing = asyncio.Lock()
         self._waiting = 0
+        self.writes = 0
         self._lock: IO[str] | None = None
 
     @property
@@ -204,7 +208,11 @@ class Database:
             if alone or not self.shared:
                 await self._queue(held)
             sessions = self._writers if alone else self._writers_beside
+            held.callback(self._wrote)
             yield await held.enter_async_context(sessions.begin())
+
+    def _wrote(self) -> None:
+        self.writes += 1
 
     async def _queue(self, held: AsyncExitStack) -> None:
         if self._waiting >= _MOST_WAITING:

@@ -1,0 +1,48 @@
+"""The earliest time at which something of each kind is to be done: what the stages need not look for before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import ScalarSelect, exists, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.states import RunState, TaskState
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.runs import RunRow
+
+
+class Earliest(NamedTuple):
+    """Times in Unix seconds; None where there is nothing of that kind.
+
+    Attributes:
+        undecided: a complete task waits for its decision.
+        called: when the last call came of the open task that has waited longest for another one.
+        pending: when the first pending run may be sent.
+        answered: when the first answered run may be scored.
+        open: when the first open run is given up.
+    """
+
+    undecided: bool = False
+    called: float | None = None
+    pending: float | None = None
+    answered: float | None = None
+    open: float | None = None
+
+
+def _of_runs(state: RunState) -> ScalarSelect[float | None]:
+    return select(func.min(RunRow.due_at)).where(RunRow.state == state).scalar_subquery()
+
+
+_undecided = TaskRow.decided.is_(False)  # in the words of its index
+_QUERY = select(
+    exists().where(TaskRow.state == TaskState.COMPLETE, _undecided),
+    select(func.min(TaskRow.updated_at)).where(TaskRow.state == TaskState.OPEN, _undecided).scalar_subquery(),
+    *map(_of_runs, (RunState.PENDING, RunState.ANSWERED, RunState.OPEN)),
+)
+"""A few steps in indexes."""
+
+
+async def earliest(session: AsyncSession) -> Earliest:
+    """Look in the store."""
+    return Earliest(*(await session.execute(_QUERY)).one())
