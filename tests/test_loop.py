@@ -18,8 +18,7 @@ from stores import ON_BOTH_STORES
 from structlog.testing import capture_logs
 
 from slipstream.capture.writer import CaptureWriter
-from slipstream.store import database as store_database
-from slipstream.store import runs
+from slipstream.store import runs, sqlite
 
 
 @ON_BOTH_STORES
@@ -185,7 +184,7 @@ async def test_what_is_being_captured_at_the_end_is_stored(run_loop: RunLoop, mo
 async def test_a_store_that_takes_no_writes_costs_production_nothing_and_is_caught_up_with(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(store_database, "_BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_MS", 50)
     async with run_loop() as loop:
         await loop.chat("before", {"x-slipstream-task-id": "before"})
         await until(lambda: loop.ready(1))

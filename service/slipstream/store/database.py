@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, Any
 
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import (
-    AsyncConnection,
-    AsyncEngine,
-    AsyncSession,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker
 
 from slipstream.errors import ConfigError, StoreAway
-from slipstream.store import keys, postgres, schema
+from slipstream.store import keys, postgres, schema, sqlite
 from slipstream.store.cipher import Cipher
 from slipstream.store.claim import claim, sqlite_file
 from slipstream.store.sealed import seal_with
 
-_WRITES = "slipstream_writes"
-"""The execution option of connections that write."""
-
-_BUSY_TIMEOUT_MS = 30_000
-"""Milliseconds to wait for a writer of another process (a backup, a shell)."""
-
 _SCRUB_TIMEOUT_MS = 2_000
 """Milliseconds to wait for readers before the log is emptied; nobody writes meanwhile."""
-
-_PREPARED = 0
-"""Statements that a connection keeps ready. Each would hold what it was last given, whole bodies among it: with the
-driver's own 128 on each of five connections SQLite held 23 MiB after four minutes of load, and more with each."""
 
 _LONGEST_WAIT = 30.0
 """Seconds in the queue of this process' writers. Where the store hangs, who waits longer is told so instead."""
@@ -77,7 +59,7 @@ class Database:
     def __init__(self, url: str, cipher: Cipher | None = None) -> None:
         self._url = make_url(url)
         try:
-            self._engine, self._writer, self._beside = (postgres.engines if self.shared else _sqlite)(self._url)
+            self._engine, self._writer, self._beside = (postgres if self.shared else sqlite).engines(self._url)
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it"
@@ -173,7 +155,7 @@ class Database:
             try:
                 busy, *_ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
             finally:
-                await driver.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+                await driver.execute(f"PRAGMA busy_timeout={sqlite.BUSY_TIMEOUT_MS}")
         return not busy
 
     async def close(self) -> None:
@@ -235,45 +217,3 @@ class Database:
                 yield
         except TimeoutError as error:
             raise OperationalError(None, None, error) from error
-
-
-def _sqlite(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-    """An engine for reading and one for writing, alone or not, on the same connections."""
-    # hide_parameters: an error's text goes to the log, and the parameters are bodies, comments and metadata
-    engine = create_async_engine(url, hide_parameters=True, connect_args={"cached_statements": _PREPARED})
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-    event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    event.listen(engine.sync_engine, "invalidate", _end_sqlite)
-    writer = engine.execution_options(**{_WRITES: True})
-    return engine, writer, writer
-
-
-def _prepare_sqlite(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # `_begin_sqlite` begins the transactions
-    cursor = connection.cursor()
-    pragmas = (
-        "page_size=16384",  # of a new file; what is captured is written with less than half the work
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        "secure_delete=ON",  # what is deleted is overwritten: a microsecond for each call that is captured
-        f"busy_timeout={_BUSY_TIMEOUT_MS}",
-    )
-    for pragma in pragmas:
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction where it begins: the driver would only do so at the first INSERT, UPDATE or DELETE, so that
-    a kill amid the first start left half a schema, and a reader saw two states of the store."""
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _end_sqlite(connection: Any, record: object, reason: object) -> None:
-    """End the transaction of a task that was cancelled, before its connection is closed. SQLite leaves a connection
-    open behind its close for as long as a statement of it is not finished, and the statement that was broken off is
-    held by the traceback of the cancellation: the store stayed locked until somebody collected that garbage."""
-    with contextlib.suppress(Exception, asyncio.CancelledError):  # it is closed then, whatever became of this
-        connection.rollback()
