@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
@@ -211,3 +212,30 @@ async def test_one_exchange_that_fails_takes_no_other_with_it(
     assert len(await written.take(exchange(), exchange(started_at=1.0), exchange())) == 2
     reason = {"reason": "unreadable"}
     assert written.metrics.registry.get_sample_value("slipstream_calls_not_captured_total", reason) == 1
+
+
+async def test_what_comes_soon_after_a_transaction_goes_with_what_follows_it(written: Written) -> None:
+    made, _ = context(written.database, written.metrics)
+    room = StoreRoom(written.database, written.metrics, 2**40)
+    redactor = ExchangeRedactor(Redactor([]), MAX_BODY, made.parsing)
+    writer = CaptureWriter(made, Backlog(2**30), redactor, room)
+
+    async def rows() -> list[int]:
+        async with written.database.read() as session:
+            return list(await session.scalars(select(CapturedRow.exchanges).order_by(CapturedRow.id)))
+
+    writer.record(exchange())
+    await writer.step()
+    assert await rows() == [1]
+    writer.record(exchange())
+    writing = asyncio.create_task(writer.step())
+    for _ in range(3):
+        await asyncio.sleep(0.03)
+        writer.record(exchange())
+    await writing
+    assert await rows() == [1, 4]
+    for _ in range(1000):
+        writer.record(exchange())
+    await writer.step()
+    assert await rows() == [1, 4, 250, 250, 250, 250], "a whole batch waits for nothing"
+    assert writer.waiting == 0

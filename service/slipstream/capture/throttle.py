@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 LONGEST = 3.0
 """Seconds that a turn is put off at most. Reading never stands still, and feedback finds its call before it expires."""
@@ -20,7 +19,7 @@ _LOOK = 0.02
 """Seconds between two looks at least; over less a single wait decides."""
 
 _NANOSECOND = 1e-9
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
 
 
 class RecorderThrottle:
@@ -48,11 +47,10 @@ class RecorderThrottle:
 
     def pause(self) -> float:
         """Seconds until the next turn, 0 where it may begin."""
-        since = self._clock() - self._ended
-        rest = LONGEST
-        if not self._behind():
-            rest = (self._ended - self._began) / _SHARE if self._cpu_is_short() else 0.0
-        return max(0.0, min(rest, LONGEST) - since)
+        behind = self._behind()
+        rest = LONGEST if behind else min((self._ended - self._began) / _SHARE, LONGEST)
+        left = rest - (self._clock() - self._ended)
+        return left if left > 0 and (behind or self._cpu_is_short()) else 0.0
 
     def begins(self) -> None:
         """A turn begins."""
@@ -79,7 +77,8 @@ def waited_for_cpu() -> float | None:
     try:
         for thread in os.listdir(_TASKS):
             try:
-                waited += int((_TASKS / thread / "schedstat").read_text().split()[1])
+                with open(f"{_TASKS}/{thread}/schedstat", "rb", buffering=0) as counters:
+                    waited += int(counters.read().split()[1])
             except ProcessLookupError:  # it has just ended
                 continue
     except (OSError, IndexError, ValueError):

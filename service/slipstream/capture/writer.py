@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -38,6 +39,10 @@ _GATHER = 0.05
 """Seconds that the first exchanges wait for others, because a transaction costs as much as keeping fifty calls. What
 is said of an answer in the meantime waits for it."""
 
+_PAUSE = 0.25
+"""Seconds between two transactions, unless a whole batch waits: each makes the recorder begin three more, which at ten
+calls a second are nearly all that a call costs."""
+
 
 class CaptureWriter:
     """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them."""
@@ -56,6 +61,7 @@ class CaptureWriter:
         self._limit_bytes = settings.capture.queue_bytes
         self._queue: deque[Exchange] = deque()
         self._bytes = 0
+        self._wrote_at = -_PAUSE
         self._enough = asyncio.Event()
         self._unwritten: list[tuple[int, bytes]] = []
         """For each batch: the number of its exchanges, and these in packed form."""
@@ -89,7 +95,9 @@ class CaptureWriter:
             if not self.behind():
                 self._enough.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._enough.wait(), _GATHER)
+                    pause = self._wrote_at + _PAUSE - time.monotonic()
+                    await asyncio.wait_for(self._enough.wait(), max(pause, _GATHER))
+                self._wrote_at = time.monotonic()
             exchanges = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
             self._bytes -= sum(map(_size, exchanges))
             # the control API shares this event loop
