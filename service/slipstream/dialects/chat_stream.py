@@ -10,11 +10,9 @@ from typing import Any
 
 from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.events import events
+from slipstream.dialects.repeats import NOISE, TEXT_FIELDS, Repeats
 from slipstream.jsontext import values
 from slipstream.parsing import MAX_VALUES
-
-TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
-"""Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""
 
 MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
 """Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""
@@ -38,7 +36,11 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
     choices: dict[int, dict[str, Any]] = {}
     done = False
     before: dict[str, Any] = {}
+    repeats = Repeats()
     for name, data in events(body):
+        if name != "error" and repeats.take(data):
+            continue
+        repeats.end()
         if data.strip() == b"[DONE]":
             done = True
             break
@@ -46,7 +48,7 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
             raise Unreadable("error_in_stream")
         chunk = _object(parse_json(data))
         parts = chunk.pop("choices", None)
-        chunk.pop("obfuscation", None)  # noise, another one in each chunk
+        chunk.pop(NOISE, None)
         if chunk != before:  # most say again what the one before said
             before = chunk
             if chunk.get("error"):
@@ -55,7 +57,7 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
                 # Azure begins with a chunk of empty id and model; the id that the agent sees is the first real one.
                 if value not in (None, "") and key != "object" and not (key == "id" and "id" in answer):
                     answer[key] = value
-        for part in _objects(parts):
+        for part in (parts := _objects(parts)):
             index = part.get("index") or 0
             if type(index) is not int:
                 raise Unreadable("no_answer")
@@ -63,6 +65,9 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
                 message = {"role": "assistant", "content": None}
                 choices[index] = {"index": index, "message": message, "logprobs": None, "finish_reason": None}
             _add_choice(choices[index], part)
+        if len(parts) == 1 and (text := _text_alone(parts[0])) is not None:
+            repeats.learn(data, choices[index]["message"], text)
+    repeats.end()
     finished = all(choice.get("finish_reason") for choice in choices.values())
     if not finished or not (done or (choices_asked is not None and len(choices) >= choices_asked)):
         raise Unreadable("truncated_stream")
@@ -72,6 +77,15 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
         if calls := choice["message"].get("tool_calls"):
             choice["message"]["tool_calls"] = [calls[index] for index in sorted(calls)]
     return answer | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]}
+
+
+def _text_alone(part: dict[str, Any]) -> str | None:
+    """The field of the text that a part of a choice adds, if the same part once more would add nothing else."""
+    delta = part.get("delta")
+    if not delta or part.get("logprobs") is not None or delta.get("tool_calls") or delta.get("function_call"):
+        return None
+    texts = [name for name in TEXT_FIELDS if delta.get(name)]
+    return texts[0] if len(texts) == 1 else None
 
 
 def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
