@@ -11,8 +11,9 @@ from importlib import metadata
 
 from bench import scaling
 from bench.machine import describe
+from bench.request import Api
 from bench.results import Results
-from bench.rounds import RATES, Plan
+from bench.rounds import COST_RATES, LONG, LONG_RATE, RATES, Plan
 from bench.targets import PEERS, ROOT, Target
 
 _NONE = "–"
@@ -25,8 +26,11 @@ def report(results: Results, targets: Sequence[Target], plan: Plan, arguments: s
         "### Requests",
         _requests(results, targets),
         _stored(results, targets),
+        "### At leisure",
+        _at_leisure(results, targets),
         "### Streams",
         _streams(results, targets, plan),
+        _apis(results, targets),
     ]
     if any(target.capture is not None for target in targets):
         parts += ["### Workers", _workers(results)]
@@ -146,6 +150,20 @@ def _stored(results: Results, targets: Sequence[Target]) -> str:
     return table(header, rows) if rows else ""
 
 
+def _at_leisure(results: Results, targets: Sequence[Target]) -> str:
+    rows = []
+    for target in _measured(results, targets):
+        if target.compared:
+            key = target.key
+            costs = [number(results.median(key, f"cpu@{rate}/s"), 1e3, 2) for rate in COST_RATES]
+            rows.append([target.name, number(results.median(key, "idle"), 100, 2), " / ".join(costs)])
+            rows[-1].append(number(results.median(key, "long"), 1e3, 2))
+    rates = " / ".join(f"{rate:,}" for rate in COST_RATES)
+    header = ["", "idle, % of a core", f"CPU per request at {rates} req/s, ms"]
+    header.append(f"with a history of {LONG // 1000} KB, of one conversation, at {LONG_RATE} req/s, ms")
+    return table(header, rows) if rows else ""
+
+
 def _streams(results: Results, targets: Sequence[Target], plan: Plan) -> str:
     rows = []
     for target in _measured(results, targets):
@@ -165,6 +183,22 @@ def _streams(results: Results, targets: Sequence[Target], plan: Plan) -> str:
         f"each of {plan.slow_events} events 1 s apart."
     )
     return f"{said}\n\n{table(header, rows)}"
+
+
+def _apis(results: Results, targets: Sequence[Target]) -> str:
+    """The cost of an event by API."""
+    names = {
+        Api.CHAT: "chat completions",
+        Api.LOGPROBS: "with log probabilities",
+        Api.RESPONSES: "responses",
+        Api.MESSAGES: "messages",
+    }
+    rows = []
+    for target in _measured(results, targets):
+        if target.compared:
+            costs = [results.median(target.key, "event" if api is Api.CHAT else f"event of {api}") for api in names]
+            rows.append([target.name, *(number(cost, 1e6, 1) for cost in costs)])
+    return table(["CPU per 1,000 events, ms", *names.values()], rows) if rows else ""
 
 
 def _workers(results: Results) -> str:

@@ -1,8 +1,11 @@
-"""What the agent asks: a chat completion of 2 KB, no two alike, or a stream whose pace the request itself names."""
+"""What the agent asks: a chat completion of 2 KB, no two alike, a conversation that goes on, or a stream whose pace the
+request itself names."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from enum import StrEnum
 
 MODEL = "bench-model"
 SLOT = "0123456789abcdef"
@@ -20,13 +23,24 @@ _HEADERS = (
     ("x-stainless-lang", "python"),
     ("x-stainless-retry-count", "0"),
 )
+
+
+class Api(StrEnum):
+    """A way to ask for a stream: the API, by the end of its path, or chat completions with log probabilities."""
+
+    CHAT = "chat"
+    LOGPROBS = "logprobs"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+
 _SYSTEM = "You are the assistant of a shop. You answer in one sentence, name the order, and never promise a date. "
 _BODY = 2048
 
 
-def _request(body: bytes) -> bytes:
+def _request(body: bytes, path: str = "chat/completions") -> bytes:
     head = "".join(f"{name}: {value}\r\n" for name, value in (*_HEADERS, ("content-length", str(len(body)))))
-    return f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + body
+    return f"POST /v1/{path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 def _messages(asked: str, body: int) -> list[dict[str, str]]:
@@ -43,7 +57,32 @@ def chat() -> bytes:
     return _request(body.ljust(_BODY))
 
 
-def stream(events: int, every_ms: int, number: int) -> bytes:
+def conversation(size: int) -> Callable[[int], bytes]:
+    """Make the requests of one conversation, by a number that no other has: each holds all that was said before, which
+    is `size` bytes at the beginning."""
+    said = [json.dumps(message) for message in _messages("Where are my orders?", size)]
+
+    def ask(number: int) -> bytes:
+        said.append(json.dumps({"role": "assistant", "content": "Your order is on its way."}))
+        said.append(json.dumps({"role": "user", "content": f"And order {number:016x}?"}))
+        return _request(f'{{"model": "{MODEL}", "messages": [{", ".join(said)}]}}'.encode())
+
+    return ask
+
+
+def stream(events: int, every_ms: int, number: int, api: Api = Api.CHAT) -> bytes:
     """A request for a stream of `events` events, `every_ms` apart; `number` tells it from others."""
     asked = f"Where is my order {number:016x}? events={events} every_ms={every_ms} end"
-    return _request(json.dumps({"model": MODEL, "messages": _messages(asked, _BODY), "stream": True}).encode())
+    system, user = _messages(asked, _BODY)
+    body: dict[str, object] = {"model": MODEL, "stream": True}
+    match api:
+        case Api.RESPONSES:
+            return _request(
+                json.dumps(body | {"instructions": system["content"], "input": asked}).encode(), "responses"
+            )
+        case Api.MESSAGES:
+            body |= {"max_tokens": 256, "system": system["content"], "messages": [user]}
+            return _request(json.dumps(body).encode(), "messages")
+        case Api.LOGPROBS:
+            body |= {"logprobs": True, "top_logprobs": 5}
+    return _request(json.dumps(body | {"messages": [system, user]}).encode())

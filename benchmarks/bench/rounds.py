@@ -7,21 +7,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bench.load import LoadFailed, closed_loop
 from bench.machine import Strangers
 from bench.processes import Process
+from bench.request import Api, conversation
 from bench.results import Results
 from bench.running import PATIENCE, Cpu, Running
-from bench.steady import open_loop
+from bench.steady import Asked, open_loop
 from bench.streams import run_streams
 
 T = TypeVar("T")
 
 CONNECTIONS = (1, 32, 256)
 RATES = (100, 1000)
+LOW_RATE = 10
+COST_RATES = (LOW_RATE, *RATES)
+"""Requests a second at which the CPU of one is measured, which has a part of what is done from time to time."""
+LONG, LONG_RATE = 60_000, 20
+"""Bytes of the history that each request of a long conversation holds, and requests a second."""
 _BUSY = 0.15
 """Cores' worth of other people's work from which on a measurement is repeated. The kernel's own threads take some."""
 _REPEATS, _ALL_REPEATS = 2, 40
@@ -124,6 +131,8 @@ class Turns:
                 self.fast(running, turn, connections)
             for rate in RATES:
                 self._steady(running, turn, rate)
+            if not turn and running.target.compared:
+                self._at_leisure(running)
         except (LoadFailed, OSError) as error:
             self.results.note(f"{running.target.name}: {error}")
         used = running.memory()
@@ -165,11 +174,11 @@ class Turns:
             return
 
         def measure() -> dict[str, float]:
-            then = running.counters()
+            then, cpu = running.counters(), running.cpu()
             steady = open_loop(running.port, rate, 2 * self.plan.seconds)
-            self._settled(running)
+            now = self._settled(running)
             cuts = statistics.quantiles(steady.taken, n=100, method="inclusive")
-            found = {"p50": cuts[49], "p99": cuts[98]}
+            found = {"p50": cuts[49], "p99": cuts[98], "cpu": (now.all - cpu.all) / len(steady.taken)}
             if (share := running.stored_since(then)) is not None:
                 found["stored"] = share
             if steady.failed:
@@ -181,25 +190,51 @@ class Turns:
         for measured, value in (self.quietly(f"{name} at {rate}/s", measure) or {}).items():
             add(key, f"{measured}@{rate}/s", turn, value)
 
+    def _at_leisure(self, running: Running) -> None:
+        """What a target takes while nothing, or little, is asked of it, and what a long conversation costs."""
+        key, name, seconds = running.target.key, running.target.name, 4 * self.plan.seconds
+
+        def idle() -> float:
+            began, cpu = time.monotonic(), self._settled(running)
+            time.sleep(seconds)
+            return (running.cpu().all - cpu.all) / (time.monotonic() - began)
+
+        def asked(rate: int, ask: Callable[[int], Asked] | None = None) -> float:
+            cpu = running.cpu()
+            steady = open_loop(running.port, rate, seconds, ask)
+            return (self._settled(running).all - cpu.all) / len(steady.taken)
+
+        of_one = conversation(LONG)
+        measures: dict[str, tuple[str, Callable[[], float]]] = {
+            "idle": ("idle", idle),
+            f"cpu@{LOW_RATE}/s": (f"at {LOW_RATE}/s", lambda: asked(LOW_RATE)),
+            "long": ("a long conversation", lambda: asked(LONG_RATE, lambda number: (of_one(number), None))),
+        }
+        for measured, (what, measure) in measures.items():
+            if (value := self.quietly(f"{name}, {what}", measure)) is not None:
+                self.results.add(key, measured, 0, value)
+
     def streams(self, running: Running, turn: int) -> None:
         """A target's turn in a round of streams."""
         key, plan = running.target.key, self.plan
         running.begin()
 
-        def measure() -> dict[str, float]:
+        def measure(api: Api) -> dict[str, float]:
             cpu = running.cpu()
             # they begin one after the other, so that the first event of one does not wait for that of another
-            streams = run_streams(running.port, plan.streams, plan.events, 10, opening=1.0)
+            streams = run_streams(running.port, plan.streams, plan.events, 10, opening=1.0, api=api)
             now = self._settled(running)
             if streams.whole < plan.streams:
-                self.results.note(f"{running.target.name}: {streams.whole} of {plan.streams} streams came whole")
+                self.results.note(f"{running.target.name}, {api}: {streams.whole} of {plan.streams} streams came whole")
             events = plan.events * len(streams.first)
             return {"first": statistics.median(streams.first), "event": (now.all - cpu.all) / events}
 
         try:
-            run_streams(running.port, 4, 10, 10, opening=0.1)  # warm
-            for measured, value in (self.quietly(f"{running.target.name}, streams", measure) or {}).items():
-                self.results.add(key, measured, turn, value)
+            for api in Api if not turn and running.target.compared else (Api.CHAT,):
+                run_streams(running.port, 4, 10, 10, opening=0.1, api=api)  # warm
+                what = f"{running.target.name}, streams of {api}"
+                for measured, value in (self.quietly(what, partial(measure, api)) or {}).items():
+                    self.results.add(key, measured if api is Api.CHAT else f"{measured} of {api}", turn, value)
         except (LoadFailed, OSError) as error:
             self.results.note(f"{running.target.name}, streams: {error}")
         running.rest()

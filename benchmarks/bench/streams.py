@@ -15,10 +15,10 @@ from typing import cast
 import uvloop
 
 from bench.load import LoadFailed
-from bench.request import stream
+from bench.request import Api, stream
 
 _numbers = itertools.count(time.time_ns() & 0xFFFFFFFFFFFF)
-_LAST = re.compile(rb'"finish_reason": ?"stop"')
+_LAST = re.compile(rb'"finish_reason": ?"stop"|"type": ?"(?:response.completed|message_stop)"')
 _PATIENCE = 15.0
 """Seconds that streams may take longer than their pace says."""
 
@@ -64,7 +64,13 @@ class _Stream(asyncio.Protocol):
 
 
 async def _run(
-    port: int, at_once: int, events: int, every_ms: int, opening: float, meanwhile: Callable[[], Awaitable[None]]
+    port: int,
+    at_once: int,
+    events: int,
+    every_ms: int,
+    opening: float,
+    api: Api,
+    meanwhile: Callable[[], Awaitable[None]],
 ) -> Streams:
     loop = asyncio.get_running_loop()
     streams = Streams()
@@ -73,7 +79,7 @@ async def _run(
     begin = loop.time()
     for number in range(at_once):
         await asyncio.sleep(begin + number * opening / at_once - loop.time())
-        request = stream(events, every_ms, next(_numbers))
+        request = stream(events, every_ms, next(_numbers), api)
         made.append(await loop.create_connection(partial(_Stream, request, streams), "127.0.0.1", port))
     waits = asyncio.gather(*(protocol.done for _, protocol in made))
     try:
@@ -92,6 +98,7 @@ def run_streams(
     every_ms: int,
     *,
     opening: float,
+    api: Api = Api.CHAT,
     after: float | None = None,
     look: Callable[[], None] | None = None,
 ) -> Streams:
@@ -111,7 +118,7 @@ def run_streams(
 
     gc.disable()
     try:
-        streams = uvloop.run(_run(port, at_once, events, every_ms, opening, meanwhile))
+        streams = uvloop.run(_run(port, at_once, events, every_ms, opening, api, meanwhile))
     except OSError as error:
         raise LoadFailed(f"no connection: {error}") from error
     finally:

@@ -58,6 +58,11 @@ class Target:
     start: Callable[[Place], Command] | None
     capture: float | None = None
 
+    @property
+    def compared(self) -> bool:
+        """Return whether it is also measured at leisure and with other APIs: Slipstream, and nginx beside it."""
+        return self.capture is not None or self.key == "nginx"
+
 
 def _nginx(place: Place) -> Command:
     return Command(nginx_proxy(place.folder, place.port, place.upstream))
