@@ -23,8 +23,8 @@ from slipstream.capture.conversations import Conversations
 from slipstream.capture.histories import Histories, Items
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges, unpack_exchanges
 from slipstream.dialects.chat_stream import assemble
+from slipstream.memory.parsing import ParseMemory
 from slipstream.metrics import Metrics
-from slipstream.parsing import ParseMemory
 from slipstream.proxy.capture_ipc import Receivers, frame
 from slipstream.proxy.tap import ExchangeHead, Recording, Room
 from slipstream.redaction.redactor import Redactor

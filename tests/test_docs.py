@@ -88,10 +88,11 @@ async def played(loop: Loop) -> None:
     await loop.chat("hello", {"x-slipstream-select": "always"})
     await loop.chat("hello", store=False)
 
-    async def dropped() -> bool:
-        return "runs_queue_full" in (await loop.client.get("/metrics")).text
+    async def counted() -> bool:
+        text = (await loop.client.get("/metrics")).text
+        return "runs_queue_full" in text and "slipstream_calls_not_captured_total{" in text
 
-    await until(dropped)
+    await until(counted)
     loop.explorer.hold.set()
     await until(lambda: loop.ready(1))
     await loop.commit()

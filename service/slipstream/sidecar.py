@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
 from starlette.types import Receive, Send
 
-from slipstream import logs, memory, shutdown
+from slipstream import logs, shutdown
 from slipstream.access.expiry import KeyExpiry
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
@@ -41,6 +41,7 @@ from slipstream.facade.chats import Chats
 from slipstream.facade.naming import renamed_models
 from slipstream.facade.translated import TranslatedChat, unknown
 from slipstream.isolation import Isolation
+from slipstream.memory import trim
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
@@ -152,7 +153,7 @@ class Sidecar:
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
-            timers.stage("memory", memory.TICK, memory.Trimmer().step),
+            timers.stage("memory", trim.TICK, trim.Trimmer().step),
         )
 
     async def start(self) -> None:

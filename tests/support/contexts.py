@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.cluster.membership import Membership
 from slipstream.cluster.registration import Registration
+from slipstream.memory.parsing import ParseMemory
 from slipstream.metrics import Metrics
-from slipstream.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import Context, Stage, Stages
 from slipstream.store.database import Database

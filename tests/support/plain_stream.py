@@ -7,7 +7,7 @@ from typing import Any
 from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.events import events
 from slipstream.jsontext import values
-from slipstream.parsing import MAX_VALUES
+from slipstream.memory.parsing import MAX_VALUES
 
 TEXT_FIELDS = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
 """Fields of a delta whose strings are pieces of one text. Of any other field the last value counts."""

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from slipstream.errors import RequestError
-from slipstream.parsing import PATIENCE, Share, memory_of
+from slipstream.memory.parsing import PATIENCE, Share, memory_of
 from slipstream.sidecar import Sidecar
 
 COPIES = 3

@@ -25,7 +25,7 @@ from slipstream.api.passing import Passing, as_it_is
 from slipstream.api.scope import ScopeDep, author
 from slipstream.dialects.form import Dialect
 from slipstream.http.body import Body, MsgId, Name, in_range
-from slipstream.parsing import PATIENCE, Share, memory_of
+from slipstream.memory.parsing import PATIENCE, Share, memory_of
 from slipstream.sidecar import Sidecar
 from slipstream.store import audit, facade
 from slipstream.store.audit import Action, Write

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
-from slipstream.parsing import PATIENCE, Share
+from slipstream.memory.parsing import PATIENCE, Share
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
 from slipstream.store.task_pages import BadCursor, Wanted, page
 from slipstream.store.task_views import Hold, answer_view, task_view

@@ -21,7 +21,7 @@ from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack
 from slipstream.capture.retries import Retries
 from slipstream.capture.throttle import RecorderThrottle
 from slipstream.dialects.body import NotCaptured
-from slipstream.parsing import memory_of
+from slipstream.memory.parsing import memory_of
 from slipstream.selection import Decision
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage

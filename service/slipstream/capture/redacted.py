@@ -21,7 +21,7 @@ from slipstream.dialects.form import Dialect, dialect_of
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.jsontext import to_json
-from slipstream.parsing import ParseMemory, memory_of
+from slipstream.memory.parsing import ParseMemory, memory_of
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.media import SIGNS as MEDIA_SIGNS
 from slipstream.redaction.media import may_hold_media, without_media

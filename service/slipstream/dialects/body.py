@@ -9,7 +9,7 @@ from typing import Any, Literal
 from slipstream.errors import SlipstreamError
 from slipstream.http.headers import Headers
 from slipstream.jsontext import brackets, from_json, values
-from slipstream.parsing import MAX_VALUES
+from slipstream.memory.parsing import MAX_VALUES
 
 Reason = Literal[
     "not_a_chat",

@@ -12,7 +12,7 @@ from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.events import events
 from slipstream.dialects.repeats import NOISE, TEXT_FIELDS, Repeats
 from slipstream.jsontext import values
-from slipstream.parsing import MAX_VALUES
+from slipstream.memory.parsing import MAX_VALUES
 
 MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
 """Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""

@@ -18,12 +18,12 @@ from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from slipstream import memory
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
 from slipstream.embedded.packing import split
 from slipstream.errors import ConfigError
+from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152
 _STD_EPSILON = 1e-6  # keeps a batch of equal rewards finite
@@ -122,7 +122,7 @@ class Learner:
         self._optimizer.step()
         self._scheduler.step()
         self._optimizer.zero_grad()
-        memory.trim()
+        trim.trim()
 
     def save_model(self, path: Path) -> None:
         """Writes an ordinary model directory: adapters merged, in the precision of the model it started from."""

@@ -21,11 +21,11 @@ import structlog
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from slipstream import memory
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.learning import Learner, Metrics
+from slipstream.memory import trim
 from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,7 @@ def train(config: EngineConfig) -> None:
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
-    memory.settle()  # a large tensor goes back to the system when it is freed, and leaves no hole
+    trim.settle()  # a large tensor goes back to the system when it is freed, and leaves no hole
     stop = threading.Event()
     with _stopped_by_signals(stop), trainer_lock(config.job_dir):
         Trainer(config, stop).run()

@@ -14,7 +14,7 @@ from slipstream.errors import ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.http import ExplorerHttp, NotConnected, Response
 from slipstream.http.connect import ClientTls
 from slipstream.http.errors import UpstreamError
-from slipstream.parsing import ParseMemory, memory_of
+from slipstream.memory.parsing import ParseMemory, memory_of
 
 SHORT = 30.0
 """Seconds for the Explorer's light calls: they touch memory and one small table."""

@@ -10,7 +10,7 @@ from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
 from slipstream.http.connect import ClientTls
-from slipstream.parsing import ParseMemory
+from slipstream.memory.parsing import ParseMemory
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",

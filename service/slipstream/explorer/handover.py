@@ -18,7 +18,7 @@ from slipstream.errors import ExplorerRestarted
 from slipstream.explorer.calls import SHORT, ExplorerCalls, ExplorerCounters
 from slipstream.explorer.http import NotConnected
 from slipstream.http.connect import ClientTls
-from slipstream.parsing import ParseMemory
+from slipstream.memory.parsing import ParseMemory
 
 
 class Handover(ExplorerCalls):

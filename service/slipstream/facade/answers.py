@@ -12,7 +12,7 @@ from slipstream.dialects.chat_stream import MAX_VALUES_OF_CHUNKS, assemble
 from slipstream.dialects.events import events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.http.headers import Headers
-from slipstream.parsing import MAX_VALUES, memory_of
+from slipstream.memory.parsing import MAX_VALUES, memory_of
 
 
 @dataclass(frozen=True, slots=True)

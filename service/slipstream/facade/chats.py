@@ -24,7 +24,7 @@ from slipstream.facade.chat import Chat, Whole
 from slipstream.facade.naming import RenamedStream, renamed
 from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import Headers
-from slipstream.parsing import PATIENCE, ParseMemory, Share, memory_of
+from slipstream.memory.parsing import PATIENCE, ParseMemory, Share, memory_of
 from slipstream.proxy.tap import BodyCopy, Room
 from slipstream.settings.sidecar import Explorer, Facade
 

@@ -14,7 +14,7 @@ from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Chat, Whole, aside, json_of
 from slipstream.jsontext import to_json
-from slipstream.parsing import memory_of
+from slipstream.memory.parsing import memory_of
 
 
 class Before(NamedTuple):

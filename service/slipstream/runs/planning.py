@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.parsing import Share, portions
+from slipstream.memory.parsing import Share, portions
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
 from slipstream.stages.context import RUNNERS, Context

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import structlog
 
 from slipstream.errors import ScoringError
-from slipstream.parsing import Share, portions
+from slipstream.memory.parsing import Share, portions
 from slipstream.rewards import Reward, RewardModel
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup

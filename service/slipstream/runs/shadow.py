@@ -19,7 +19,7 @@ from slipstream.errors import AnswerLost, ExplorerAway, ExplorerRefused, Explore
 from slipstream.explorer.client import ExplorerClient, shadow_request
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.jsontext import from_json
-from slipstream.parsing import memory_of
+from slipstream.memory.parsing import memory_of
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.breaker import CircuitBreaker

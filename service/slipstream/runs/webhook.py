@@ -17,7 +17,7 @@ from slipstream.explorer.watch import ExplorerWatch
 from slipstream.http.encodings import Undecodable
 from slipstream.http.validation import describe
 from slipstream.jsontext import from_json
-from slipstream.parsing import memory_of
+from slipstream.memory.parsing import memory_of
 from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
 from slipstream.runs.ending import EndingBody

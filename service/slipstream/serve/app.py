@@ -21,9 +21,10 @@ from pathlib import Path
 
 import structlog
 
-from slipstream import __version__, memory, shutdown
+from slipstream import __version__, shutdown
 from slipstream.access.ledger import Book, Ledger
 from slipstream.errors import ConfigError, SlipstreamError
+from slipstream.memory import trim
 from slipstream.output import Output
 from slipstream.proxy import open_files
 from slipstream.proxy.guard import guard_for
@@ -84,7 +85,7 @@ def _run(half: Half, settings: Settings, output: Output, handover: Handover | No
             _check(settings)
         programs = _proxy(settings, sockets, shared) if half.proxies else []
         training = [_training(settings, sockets, shared, output)] if half.trains else []
-        memory.settle()
+        trim.settle()
         gc.collect()
         gc.freeze()  # what is loaded is shared by all processes, and no collection goes through it
         if half.proxies:

@@ -11,8 +11,9 @@ from socket import socket
 
 import uvloop
 
-from slipstream import memory, shutdown
+from slipstream import shutdown
 from slipstream.access.ledger import Book
+from slipstream.memory import trim
 from slipstream.proxy import open_files
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
@@ -85,7 +86,7 @@ async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:
     while True:
         metrics.tasks(len(asyncio.all_tasks()))
         if tap.relieved():
-            memory.trim()
+            trim.trim()
         await asyncio.sleep(_KEPT_EACH)
 
 

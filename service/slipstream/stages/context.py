@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from slipstream.cluster.membership import Membership
+from slipstream.memory.parsing import ParseMemory
 from slipstream.metrics import Metrics
-from slipstream.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.timers import Timers
 from slipstream.stages.worker import Worker

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.parsing import kept_of
+from slipstream.memory.parsing import kept_of
 from slipstream.store import feedback_views, segments
 from slipstream.store.bodies import unpack
 from slipstream.store.segments import StoredRequest

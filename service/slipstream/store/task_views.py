@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.jsontext import from_json
-from slipstream.parsing import kept_of, memory_of
+from slipstream.memory.parsing import kept_of, memory_of
 from slipstream.store import replays, segments
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run

@@ -14,7 +14,7 @@ from slipstream.dialects.body import Unreadable, parse_json
 from slipstream.dialects.events import event, events
 from slipstream.dialects.messages.blocks import input_of, kind_of
 from slipstream.jsontext import values
-from slipstream.parsing import MAX_VALUES
+from slipstream.memory.parsing import MAX_VALUES
 
 _MAX_VALUES_OF_EVENTS = 4 * MAX_VALUES
 """Values of all events of a stream. Most are the frame around a piece of text, and gone when the next one is read."""

@@ -14,7 +14,7 @@ from slipstream.dialects.events import events
 from slipstream.dialects.responses.output_items import OutputItems
 from slipstream.dialects.responses.vocabulary import kind_of
 from slipstream.jsontext import values
-from slipstream.parsing import MAX_VALUES
+from slipstream.memory.parsing import MAX_VALUES
 
 _MAX_VALUES_OF_EVENTS = 4 * MAX_VALUES
 """Values of all events of a stream. Of an answer put together from deltas, most say again what others said."""

@@ -8,23 +8,22 @@ import sys
 
 import pytest
 
-from slipstream import memory
+from slipstream.memory import trim
 
 HOLES = """
-import asyncio
 from pathlib import Path
-from slipstream import memory
+from slipstream.memory import trim
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-memory.settle()
+trim.settle()
 before = resident()
 pieces = [bytes(2048) for _ in range(50_000)]
 taken = resident() - before
 kept = pieces[::100] + pieces[-1:]
 del pieces
-asyncio.run(memory.Trimmer().step())
+trim.trim()
 print(taken, resident() - before)
 """
 
@@ -39,9 +38,9 @@ def test_holes_between_what_is_kept_are_given_back() -> None:
 
 async def test_an_idle_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed, spent = [], 10.0
-    monkeypatch.setattr(memory, "trim", lambda: trimmed.append(spent))
-    monkeypatch.setattr(memory.time, "process_time", lambda: spent)
-    trimmer = memory.Trimmer()
+    monkeypatch.setattr(trim, "trim", lambda: trimmed.append(spent))
+    monkeypatch.setattr(trim.time, "process_time", lambda: spent)
+    trimmer = trim.Trimmer()
     for spent in (10.0, 10.05, 10.09, 10.2, 10.25, 13.0):  # noqa: B007 - read by the clock
         await trimmer.step()
     assert trimmed == [10.0, 10.2, 13.0]

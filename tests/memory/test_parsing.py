@@ -12,7 +12,7 @@ from contexts import parse_memory
 
 from slipstream.errors import RequestError
 from slipstream.jsontext import from_json
-from slipstream.parsing import ParseMemory, Share, memory_of, portions
+from slipstream.memory.parsing import ParseMemory, Share, memory_of, portions
 
 SIZE = 800
 """Bytes, of which 300, 300, 100 and 100 are the shares."""
