@@ -293,6 +293,7 @@ class Sidecar:
 
     async def _registered(self, sidecar: int) -> None:
         await self.capture.registered(sidecar)
+        self.runs.replays.registered()
 
     def _took_over(self, taken: TakenOver | None) -> None:
         self.take_up()

@@ -14,7 +14,7 @@ from replaying import BODY, CHAT, ask, finish, open_runs, posted, replay, sdk
 from serving import until
 from stores import ON_BOTH_STORES, stored_rows
 
-from slipstream.store.bodies import unpack
+from slipstream.store.bodies import unpacked_text
 
 
 @ON_BOTH_STORES
@@ -137,8 +137,9 @@ async def test_what_is_stored_is_redacted(run_loop: RunLoop, store_url: str) -> 
             await ask(client, f"my key is {key}")
         assert key in loop.explorer.chats[0]["messages"][0]["content"], "the policy gets it as it is"
         await finish(loop, error=f"it said {key}", metadata={"note": key})
-    [(request,)] = await stored_rows(store_url, "SELECT request FROM run_calls")
-    told = str(unpack(request)) + str(await stored_rows(store_url, "SELECT ending, reason FROM runs"))
+    [(body,)] = await stored_rows(store_url, "SELECT body FROM segments")
+    assert await stored_rows(store_url, "SELECT request FROM run_calls") == [(b"",)]
+    told = str(unpacked_text(body)) + str(await stored_rows(store_url, "SELECT ending, reason FROM runs"))
     told += str(await stored_rows(store_url, "SELECT meta FROM tasks"))
     assert key not in told
     assert told.count("[redacted:api_key]") >= 4

@@ -127,6 +127,31 @@ async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before
 
 
 @ON_BOTH_STORES
+async def test_replays_of_before_stay_beside_those_whose_parts_are_stored_once(store_url: str) -> None:
+    def replay(group_id: str) -> tuple[str, ...]:
+        return (
+            "INSERT INTO groups (id, task_id, kind, by_client, generation, state, updated_at) "
+            f"VALUES ('{group_id}', 't', 'agent_replay', true, 0, 'running', 1.0)",
+            "INSERT INTO runs (group_id, run_id, state, attempts, revision, due_at, updated_at) "
+            f"VALUES ('{group_id}', 0, 'open', 0, 0, 1.0, 1.0)",
+            "INSERT INTO run_calls (run_pk, msg_id, choices, request, answer, latency, started_at) "
+            f"SELECT id, '{group_id}', 1, '', '', 1.0, 1.0 FROM runs WHERE group_id = '{group_id}'",
+        )
+
+    async with _of_before(store_url, "0017", _TASK, *replay("old")) as (database, engine):
+        async with database.write() as session:
+            for statement in replay("new"):
+                await session.execute(text(statement))
+            await session.execute(text("INSERT INTO segments (id, body) VALUES (1, '')"))
+            await session.execute(text("UPDATE run_calls SET segment_id = 1 WHERE msg_id = 'new'"))
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0017", alembic.command.downgrade)
+            assert (await connection.execute(text("SELECT id FROM groups"))).all() == [("old",)]
+            assert (await connection.execute(text("SELECT msg_id FROM run_calls"))).all() == [("old",)]
+
+
+@ON_BOTH_STORES
 async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_url: str) -> None:
     database, engine = Database(store_url), create_async_engine(store_url)
     await database.open()

@@ -2,6 +2,7 @@
 
 `stores_of_before/NNNN.sql` is the dump of a SQLite store at that revision of the schema, written by the program of
 then while it ran: calls, runs, a delivered commit, a group that is ready, feedback, a mark and an answer of the facade.
+From 0017 on there is an agent replay too, which is to be scored.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
 from serving import until
+from stores import stored_rows
 
 DUMPS = sorted((Path(__file__).parent / "stores_of_before").glob("*.sql"))
 
@@ -73,6 +76,28 @@ async def test_a_store_of_before_opens_with_all_that_it_holds(run_loop: RunLoop)
         await until(lambda: _delivered(loop, "task-open"), 20)
 
 
+@pytest.mark.parametrize("store_url", DUMPS[-1:], ids=lambda dump: dump.stem, indirect=True)
+async def test_the_policys_calls_of_before_read_as_they_did_and_are_scored(run_loop: RunLoop, store_url: str) -> None:
+    async with run_loop() as loop:
+        shadow = await stored_rows(store_url, "SELECT msg_id FROM runs WHERE group_id = 'task-1.0'")
+        for (msg_id,) in shadow:
+            request = (await loop.client.get(f"/calls/{msg_id}")).json()["request"]
+            assert request == {
+                "messages": [{"role": "user", "content": "question 1"}],
+                "model": "/models/policy", "n": 1, "stream": False,
+            }  # fmt: skip
+        made = [msg_id for (msg_id,) in await stored_rows(store_url, "SELECT msg_id FROM run_calls ORDER BY id")]
+        asked = [await _asked(loop, msg_id) for msg_id in made]
+        assert [len(messages) for messages in asked] == [2, 4, 6, 8]
+        assert all(later[: len(messages)] == messages for messages, later in pairwise(asked))
+
+        liked = {"msg_id": made[0], "thumbs": "up"}
+        assert (await loop.client.post("/feedback", json=liked)).status_code == 202
+        await until(lambda: _has_reward(loop, "task-2"))
+        assert (await loop.client.delete("/data", params={"task_id": "task-2"})).status_code == 200
+        assert await stored_rows(store_url, "SELECT id FROM run_calls") == []
+
+
 async def _asked(loop: Loop, msg_id: str) -> Any:
     """The messages of the newest call whose answer has this id: the production model counts anew."""
     return (await loop.client.get(f"/calls/{msg_id}")).json()["request"]["messages"]
@@ -84,6 +109,13 @@ async def _is_newest(loop: Loop, msg_id: str, messages: Any) -> bool:
 
 async def _all_matched(loop: Loop) -> bool:
     return (await loop.status())["feedback"] == {"matched": 3}
+
+
+async def _has_reward(loop: Loop, task_id: str) -> bool:
+    """Return whether the first run of the task's last group has the reward of a thumb up."""
+    task = await loop.task(task_id)
+    assert task is not None
+    return bool(task["groups"][-1]["runs"][0]["reward"] == 1.0)
 
 
 async def _delivered(loop: Loop, task_id: str) -> bool:

@@ -33,7 +33,7 @@ async def aside(read: Callable[[bytes], _Read], body: bytes) -> _Read:
 def under_name(request: bytes, model: str) -> bytes:
     """A request as JSON, which has no `model`, with this one."""
     rest = request[1:]
-    return b'{"model": ' + json.dumps(model).encode() + (rest if rest == b"}" else b", " + rest)
+    return b'{"model":' + json.dumps(model).encode() + (rest if rest == b"}" else b"," + rest)
 
 
 @dataclass(frozen=True, slots=True)

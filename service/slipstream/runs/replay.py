@@ -23,11 +23,13 @@ from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
 from slipstream.runs.replay_chat import ReplayChat
+from slipstream.runs.replay_conversations import ReplayConversations
 from slipstream.stages.context import Context, Stage
-from slipstream.store import audit, replays
+from slipstream.store import audit, replay_calls, replays
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.bodies import unpack
-from slipstream.store.replays import Ended, Ending, Group, Known, NewCall
+from slipstream.store.replay_calls import NewCall
+from slipstream.store.replays import Ended, Ending, Group, Known
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of
 
@@ -82,8 +84,13 @@ class Replays:
         self._timeout = settings.runs.replay_timeout
         self._grace = settings.rewards.grace
         self._under_way = InFlightCalls(context.database, context.membership)
+        self._conversations = ReplayConversations(context.database, settings.capture.chains)
         self._broken: set[int] = set()
         self._began = 0.0
+
+    def registered(self) -> None:
+        """From here on it writes in the name of a registration."""
+        self._conversations.registered()
 
     async def give_up_planned(self) -> None:
         """Give up the runs that are planned: nobody will begin them."""
@@ -214,7 +221,7 @@ class Replays:
             self._prompts,
             began,
             model_name=self._model_name,
-            keep=lambda made: self._keep(call, replace(made, instructed=instructed())),
+            keep=lambda made: self._keep(task_id, call, replace(made, instructed=instructed())),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
@@ -253,22 +260,21 @@ class Replays:
     async def _earlier(self, run_pk: int, msg_id: str) -> Before | None:
         """The conversation up to an answer of this run."""
         async with self._database.read() as session:
-            made = await replays.made_call(session, run_pk, msg_id)
+            made = await replay_calls.made_call(session, run_pk, msg_id)
         if made is None:
             return None
-        request, completion = unpack(made.request), unpack(made.answer)
+        request, completion = made.request.read(), unpack(made.answer)
         messages = messages_up_to(request, completion, instructed=made.instructed)
         return Before(Held(messages, request.get("tools") or ()), completion)
 
-    async def _keep(self, call: Call, made: NewCall) -> None:
+    async def _keep(self, task_id: str, call: Call, made: NewCall) -> None:
         """Keep an answer as one of this run's.
 
         Raises:
             RequestError: 410, the run has ended meanwhile.
         """
         now = self._clock()
-        async with self._database.write() as session:
-            kept = await replays.add_call(session, call.run_pk, made, now + self._timeout, now)
+        async with self._conversations.adding(task_id, call.run_pk, made, now + self._timeout, now) as (session, kept):
             await self._budget.spend(session, 1, made.tokens, now)
             await self._under_way.tell_read(session, call)  # its end follows, or all of it
         self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()

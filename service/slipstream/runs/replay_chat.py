@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.dialects.chat import is_conversation
+from slipstream.dialects.elements import Split, split
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient, agent_request
 from slipstream.facade.answers import Answer
@@ -19,7 +20,7 @@ from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.budget import tokens_of
 from slipstream.store.bodies import pack
-from slipstream.store.replays import NewCall
+from slipstream.store.replay_calls import NewCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,12 @@ class ReplayChat:
             )
         latency = time.monotonic() - self._started
         try:
-            request, completion = await asyncio.to_thread(self._packed, answer.completion)
+            text, parts, completion = await asyncio.to_thread(self._stored, answer.completion)
         except RedactionFailed as error:
             await self._give_up(str(error))
             raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
         tokens = tokens_of(answer.completion)
-        call = NewCall(answer.msg_id, answer.choices, request, completion, latency, version, self._began, tokens)
+        call = NewCall(answer.msg_id, answer.choices, text, parts, completion, latency, version, self._began, tokens)
         await self._keep(call)
 
     async def broken_off(self, answer: Answer) -> None:
@@ -112,10 +113,12 @@ class ReplayChat:
     def presented(self, answer: Whole) -> Whole:
         return answer
 
-    def _packed(self, answer: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    def _stored(self, answer: Mapping[str, Any]) -> tuple[bytes, Split | None, bytes]:
+        """The request's text, by its messages too, and the answer, packed."""
         assert self._asked is not None, "it was asked"
         redacted = self._redactor.redact_answer(answer, prompt_redacted=self._asked.redacted)
-        return pack(under_name(self._asked.stored, self._model)), pack(redacted)
+        text = under_name(self._asked.stored, self._model)
+        return text, split(text, "messages"), pack(redacted)
 
     def _read(self, body: bytes) -> _Asked:
         asked, plain = json_of(body)

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy.exc import OperationalError
@@ -26,7 +26,7 @@ from slipstream.runs.breaker import CircuitBreaker
 from slipstream.runs.budget import Budget
 from slipstream.runs.first import FirstOfGroup
 from slipstream.stages.context import Context, Stage
-from slipstream.store import runs, sidecars
+from slipstream.store import runs, shadow_requests, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
 
@@ -220,13 +220,15 @@ class ShadowCaller:
                 return Answered(run.pk, run.owner, answer["id"], request, packed, latency, version, self._grace)
 
     async def _request(self, run: ClaimedRun, model: str) -> tuple[bytes, bytes]:
-        """The request of a run, as JSON and packed: the Explorer may take minutes, and so long its values are not
-        kept."""
+        """The request of a run, as JSON and as it is stored: the Explorer may take minutes, and so long its values are
+        not kept."""
         text = await _aside(run.request.size, run.request.text)
 
         def written() -> tuple[bytes, bytes]:
-            request = shadow_request(from_json(text)[0], model)
-            return json.dumps(request).encode(), pack(request)  # in ASCII: texts hold lone surrogates too
+            call: dict[str, Any] = from_json(text)[0]
+            request = shadow_request(call, model)
+            packed = shadow_requests.packed(request, call)
+            return json.dumps(request).encode(), packed  # in ASCII: texts hold lone surrogates too
 
         async with self._context.parsing.held(memory_of(text)):
             return await _aside(len(text), written)

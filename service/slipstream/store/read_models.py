@@ -4,15 +4,15 @@ that what they have in common is read once."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import null, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.memory.parsing import kept_of
-from slipstream.store import feedback_views, segments
+from slipstream.store import feedback_views, segments, shadow_requests
 from slipstream.store.bodies import unpack
 from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState
@@ -70,14 +70,19 @@ async def due_sizes(session: AsyncSession, owner: int, pks: Collection[int]) -> 
     """These answered runs, where they are still this sidecar's to score; the longest due first."""
     found = dict.fromkeys(pks, 0)
     calls = (await session.execute(select(RunCallRow.run_pk, RunCallRow.id).where(RunCallRow.run_pk.in_(pks)))).all()
-    for table, of in ((RunRow, {pk: pk for pk in pks}), (RunCallRow, {call: pk for pk, call in calls})):
+    shadow = select(RunRow.id, RunRow.request, null().label("segment_id"), RunRow.answer)
+    replayed = select(RunCallRow.id, RunCallRow.request, RunCallRow.segment_id, RunCallRow.answer)
+    for columns, key, of in (
+        (shadow.where(RunRow.request.is_not(None)), RunRow.id, {pk: pk for pk in pks}),
+        (replayed, RunCallRow.id, {call: pk for pk, call in calls}),
+    ):
         ids = list(of)
         for at in range(0, len(ids), _ROWS):
-            query = select(table.id, table.request, table.answer).where(table.id.in_(ids[at : at + _ROWS]))
-            rows = (await session.execute(query)).all()
-            bodies = [[StoredRequest(body) for body in stored if body is not None] for _, *stored in rows]
-            for (pk, *_), size in zip(rows, await asyncio.to_thread(_memory, bodies), strict=True):
-                found[of[pk]] += size
+            rows = (await session.execute(columns.where(key.in_(ids[at : at + _ROWS])))).all()
+            requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
+            bodies = [(StoredRequest(row.answer), request) for row, request in zip(rows, requests, strict=True)]
+            for row, size in zip(rows, await asyncio.to_thread(_memory, bodies), strict=True):
+                found[of[row.id]] += size
     runs = select(RunRow.id, RunRow.revision, GroupRow.task_id, RunRow.group_id, RunRow.run_id)
     runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id)
     runs = runs.where(RunRow.state == RunState.ANSWERED, RunRow.owner == owner, RunRow.id.in_(pks))
@@ -133,9 +138,17 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
     about_runs = await feedback_views.about_runs(session, {run.id for run, *_ in rows})
     about_calls = await feedback_views.about_calls(session, {call for _, _, call, _ in rows if call is not None})
     replayed = await _replayed(session, {run.id for run, _, call, _ in rows if call is None})
-    made = await asyncio.to_thread(_policy_calls, [replayed.get(run.id, (run,)) for run, *_ in rows])
+
+    def made(run: RunRow, task_id: str, position: int | None) -> tuple[PolicyCall, ...]:
+        if position is None:
+            return tuple(_policy_call(row, request.read()) for row, request in replayed.get(run.id, ()))
+        assert run.request is not None, "an answered run was sent"
+        call = read_models[task_id].calls[position].request
+        return (_policy_call(run, shadow_requests.completed(unpack(run.request), call)),)
+
+    calls_of = await asyncio.to_thread(lambda: [made(run, task_id, position) for run, task_id, _, position in rows])
     due = []
-    for (run, task_id, call, position), calls in zip(rows, made, strict=True):
+    for (run, task_id, call, position), calls in zip(rows, calls_of, strict=True):
         task, replay = read_models[task_id], call is None
         ending = run.ending or {}
         said = ending.get("metadata")
@@ -154,28 +167,21 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
     return due
 
 
-async def _replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[RunCallRow]]:
+async def _replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[tuple[RunCallRow, StoredRequest]]]:
     """The calls of these agent replays, in the order in which they began."""
     query = select(RunCallRow).where(RunCallRow.run_pk.in_(pks)).order_by(RunCallRow.started_at, RunCallRow.id)
-    found: dict[int, list[RunCallRow]] = {}
-    for row in await session.scalars(query):
-        found.setdefault(row.run_pk, []).append(row)
+    rows = (await session.scalars(query)).all()
+    requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
+    found: dict[int, list[tuple[RunCallRow, StoredRequest]]] = {}
+    for row, request in zip(rows, requests, strict=True):
+        found.setdefault(row.run_pk, []).append((row, request))
     return found
 
 
-def _policy_calls(runs: Sequence[Sequence[RunRow | RunCallRow]]) -> list[tuple[PolicyCall, ...]]:
-    """The policy's calls of each run, from the rows that hold them."""
-    requests: dict[bytes, dict[str, Any]] = {}  # the runs of a group have the same
-    return [tuple(_policy_call(row, requests) for row in rows) for rows in runs]
-
-
-def _policy_call(row: RunRow | RunCallRow, requests: dict[bytes, dict[str, Any]]) -> PolicyCall:
-    assert row.request is not None, "an answered run was sent"
-    assert row.answer is not None, "and answered"
-    if row.request not in requests:
-        requests[row.request] = unpack(row.request)
+def _policy_call(row: RunRow | RunCallRow, request: Mapping[str, Any]) -> PolicyCall:
+    assert row.answer is not None, "an answered run has an answer"
     return PolicyCall(
-        request=requests[row.request],
+        request=request,
         answer=unpack(row.answer),
         msg_id=row.msg_id or "",
         latency=row.latency or 0.0,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import feedback, in_flight, tasks
+from slipstream.store import in_flight, tasks
 from slipstream.store.bulk import insert_rows, update_rows
 from slipstream.store.group_ends import end_groups
 from slipstream.store.planning import suffixed
 from slipstream.store.states import GROUPS_UNDER_WAY, GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
-from slipstream.tenants import qualified, tenant_of
+from slipstream.tenants import tenant_of
 
 KIND = "agent_replay"
 
@@ -57,33 +57,6 @@ class Known:
     reason: str | None
     called: bool
     last_began: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class NewCall:
-    """A chat completion of a run, to be stored: redacted, and its bodies packed.
-
-    Attributes:
-        instructed: the first message of the request is instructions, which hold for this one call.
-    """
-
-    msg_id: str
-    choices: int
-    request: bytes
-    answer: bytes
-    latency: float
-    policy_version: int | None
-    started_at: float
-    tokens: int = 0
-    instructed: bool = False
-
-
-class MadeCall(NamedTuple):
-    """A call that a run has made, its bodies packed, as `NewCall` has them."""
-
-    request: bytes
-    answer: bytes
-    instructed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,34 +157,6 @@ async def find(session: AsyncSession, task_id: str, run_id: int) -> Known | None
     )
     row = (await session.execute(query)).one_or_none()
     return None if row is None else Known(*row)
-
-
-async def add_call(session: AsyncSession, pk: int, call: NewCall, expires_at: float, now: float) -> bool:
-    """Keep a call of a run that is open. Returns False for another one's: nothing is kept."""
-    kept = update(RunRow).where(RunRow.id == pk, RunRow.state == RunState.OPEN)
-    if not (await session.execute(kept.values(due_at=expires_at, updated_at=now))).rowcount:  # type: ignore[attr-defined]
-        return False
-    session.add(
-        RunCallRow(
-            run_pk=pk, msg_id=call.msg_id, choices=call.choices, request=call.request, answer=call.answer,
-            latency=call.latency, policy_version=call.policy_version, started_at=call.started_at,
-            instructed=call.instructed,
-        )
-    )  # fmt: skip
-    await session.flush()
-    of_run = select(GroupRow.task_id).join(RunRow, RunRow.group_id == GroupRow.id).where(RunRow.id == pk)
-    ref: feedback.Ref = ("msg_id", qualified(tenant_of((await session.execute(of_run)).scalar_one()), call.msg_id))
-    if ref in await feedback.awaited(session, [ref], now):
-        await feedback.match_waiting(session, [ref], now)
-    return True
-
-
-async def made_call(session: AsyncSession, pk: int, msg_id: str) -> MadeCall | None:
-    """The call of a run that was answered under this id; None where there is none."""
-    query = select(RunCallRow.request, RunCallRow.answer, RunCallRow.instructed)
-    query = query.where(RunCallRow.run_pk == pk, RunCallRow.msg_id == msg_id)
-    row = (await session.execute(query)).first()
-    return None if row is None else MadeCall(*row)
 
 
 async def end(session: AsyncSession, pk: int, ending: Ending, due_at: float, now: float) -> Ended | None:

@@ -50,7 +50,8 @@ class Postponed:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The policy's answer to a run; the bodies are packed. `grace`: seconds until it is to be scored."""
+    """The policy's answer to a run; the bodies are packed, of the request what its call has not. `grace`: seconds
+    until it is to be scored."""
 
     pk: int
     owner: int

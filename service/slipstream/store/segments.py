@@ -1,9 +1,10 @@
 """Requests whose conversation is stored once: as what they add to an earlier request.
 
 A *segment* holds the messages that one request adds to those of its parent, and the request's frame (all of it but the
-messages) where that is another one than its parent's. A call refers to the segment that its messages end with, and
-itself holds a frame only if it has another one than that segment. Nothing in the store says which text a segment has:
-hashes of short texts would give them away. What goes on from what is known in the memory of the process that stores it.
+messages) where that is another one than its parent's. A call, captured or of an agent replay, refers to the segment
+that its messages end with, and itself holds a frame only if it has another one than that segment. Nothing in the store
+says which text a segment has: hashes of short texts would give them away. What goes on from what is known in the memory
+of the process that stores it.
 
 A segment is deleted with the last call that needs it.
 """
@@ -25,9 +26,10 @@ from slipstream.store import numbering
 from slipstream.store.bodies import pack, unpacked_text
 from slipstream.store.bulk import insert_rows
 from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.store.tables.segments import SegmentRow
 
-_USERS = (CallRow.segment_id, CallRow.original_segment_id)
+_USERS = (CallRow.segment_id, CallRow.original_segment_id, RunCallRow.segment_id)
 """The columns that refer to segments."""
 
 _AT_ONCE = 500
@@ -228,9 +230,11 @@ async def stored(session: AsyncSession, columns: Sequence[tuple[bytes | None, in
 
 async def of_tasks(session: AsyncSession, tasks: Select[Any] | Sequence[str]) -> list[int]:
     """The segments that calls of these tasks refer to."""
+    runs = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(GroupRow.task_id.in_(tasks))
     found: set[int] = set()
     for column in _USERS:
-        query = select(column).where(CallRow.task_id.in_(tasks), column.is_not(None)).distinct()
+        theirs = RunCallRow.run_pk.in_(runs) if column.class_ is RunCallRow else CallRow.task_id.in_(tasks)
+        query = select(column).where(theirs, column.is_not(None)).distinct()
         found.update(number for number in await session.scalars(query) if number is not None)
     return sorted(found)
 

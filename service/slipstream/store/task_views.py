@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.jsontext import from_json
 from slipstream.memory.parsing import kept_of, memory_of
-from slipstream.store import replays, segments
+from slipstream.store import replays, segments, shadow_requests
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run
 from slipstream.store.msg_ids import newest_call
@@ -131,10 +131,17 @@ async def _policy_answer(
         "latency": (replayed or run).latency, "started_at": None if replayed is None else replayed.started_at,
         "run": of_run if content else _without_quotes(of_run),
     }  # fmt: skip
-    said = replayed or run
     if not content:
         return view
-    asked, answer = await _read(hold, _alone(said.request), _alone(said.answer))
+    if replayed is not None:
+        [request] = await segments.stored(session, [(replayed.request, replayed.segment_id)])
+        asked, answer = await _read(hold, request, _alone(replayed.answer))
+    else:
+        call = select(CallRow.request, CallRow.segment_id).where(CallRow.id == group.call_id)
+        columns: list[Any] = list(await session.execute(call))
+        [repeated] = await segments.stored(session, columns)
+        own, of_call, answer = await _read(hold, _alone(run.request), repeated, _alone(run.answer))
+        asked = shadow_requests.completed(own, of_call)
     return {**view, "request": asked, "answer": answer}
 
 

@@ -21,9 +21,9 @@ does one that could not be scored, out of a dropped group too.
 
 Indexes cost each captured call, so there are few: of a task its id, its session (whose last answer feedback means), the
 time (what retention deletes, what is newest) and, until it is decided, that it is; of a call its place in its task, its
-msg_id and its segment; of a segment its parent. All of them rise with time, so that a batch of calls shares pages
-however large the store is; `msg_ids` says how that of the msg_ids does. Runs and groups come with a call of the policy,
-which costs more than any index of them.
+msg_id and its segment, as of a replay's call; of a segment its parent. All of them rise with time, so that a batch of
+calls shares pages however large the store is; `msg_ids` says how that of the msg_ids does. Runs and groups come with a
+call of the policy, which costs more than any index of them.
 
 What can quote a user is in sealed columns, which are encrypted where the store has a key. Ids, states, times, numbers
 and labels are not: the store is searched by them.

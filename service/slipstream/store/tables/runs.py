@@ -67,7 +67,8 @@ class RunRow(Base):
     """
     request: Mapped[bytes | None] = mapped_column(SealedBytes)
     answer: Mapped[bytes | None] = mapped_column(SealedBytes)
-    """Packed, as in `bodies`; an agent replay's are in `run_calls`."""
+    """Packed, as in `bodies`; of the request what its call has not, see `shadow_requests`. An agent replay's are in
+    `run_calls`."""
     latency: Mapped[float | None]
     policy_version: Mapped[int | None]
     ending: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
@@ -83,14 +84,13 @@ class RunCallRow(Base):
     """One chat completion of the policy model in an agent replay."""
 
     __tablename__ = "run_calls"
-    __table_args__ = (Index("ix_run_calls_run", "run_pk", "started_at"),)
-
     id: Mapped[RowId] = mapped_column(primary_key=True)
     run_pk: Mapped[RowId] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     msg_id: Mapped[str] = mapped_column(String(256), unique=True)
     choices: Mapped[int]
     """The Explorer keeps an experience of each."""
     request: Mapped[bytes] = mapped_column(SealedBytes)
+    """Packed; all of it, or what its segments lack: see `segments`, which reads it."""
     answer: Mapped[bytes] = mapped_column(SealedBytes)
     """Packed, as in `bodies`."""
     latency: Mapped[float]
@@ -98,6 +98,18 @@ class RunCallRow(Base):
     started_at: Mapped[float]
     instructed: Mapped[bool] = mapped_column(server_default=false())
     """The first message of the request is instructions, which hold for this one call."""
+    segment_id: Mapped[RowId | None] = mapped_column(ForeignKey("segments.id"))
+    """The segment that the messages of `request` end with; None where it has all of them."""
+
+    __table_args__ = (
+        Index("ix_run_calls_run", "run_pk", "started_at"),
+        Index(
+            "ix_run_calls_segment",
+            "segment_id",
+            sqlite_where=segment_id.is_not(None),
+            postgresql_where=segment_id.is_not(None),
+        ),
+    )
 
 
 class InFlightCallRow(Base):
