@@ -1,4 +1,5 @@
-"""Size of conversations in the store, and CPU to read and store their calls: each part once, or each call whole.
+"""Size of conversations in the store, and CPU to read and store their calls: each part once, or each call whole. Then
+the same of agent replays, and the requests of shadow runs.
 
     python benchmarks/conversations.py [--conversations 100] [--rounds 5]
 
@@ -7,6 +8,9 @@ each turn a tool call and what it found. Texts are of this repository's document
 Recorder does it, 100 in a transaction, those of all conversations in turns. "Whole" stores each request by itself, as
 releases before did. Bytes are those in use of a SQLite store, indexes included, less those of an empty one; CPU is the
 median of the rounds, which alternate between both.
+
+Replays are of tasks with two runs, whose agents are asked the same and find other things: kB are those of a run. A
+shadow run's request is measured by itself, packed, one for each call of the conversation.
 """
 
 from __future__ import annotations
@@ -30,14 +34,22 @@ from slipstream.capture.conversations import Conversations, completes
 from slipstream.capture.histories import Histories, Items
 from slipstream.capture.prefixes import Prefixes
 from slipstream.capture.redacted import RedactedExchange
+from slipstream.dialects.elements import split
+from slipstream.explorer.client import agent_request, shadow_request
+from slipstream.facade.chat import under_name
+from slipstream.jsontext import from_json, to_json
+from slipstream.runs.replay_conversations import ReplayConversations
+from slipstream.store import replay_calls, replays, shadow_requests
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
 from slipstream.store.size import size
+from slipstream.store.states import RunState
 
 _TURNS = (1, 10, 40)
 _BATCH = 100
+_RUNS = 2
 _DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -58,8 +70,11 @@ def _tools() -> list[dict[str, Any]]:
     ]
 
 
-def _conversation(texts: Iterator[str], number: int, turns: int) -> list[RedactedExchange]:
-    messages: list[Any] = [{"role": "system", "content": next(texts)}, {"role": "user", "content": next(texts)[:200]}]
+def _prompt(texts: Iterator[str]) -> list[Any]:
+    return [{"role": "system", "content": next(texts)}, {"role": "user", "content": next(texts)[:200]}]
+
+
+def _conversation(texts: Iterator[str], number: int, turns: int, messages: list[Any]) -> list[RedactedExchange]:
     exchanges = []
     for turn in range(turns):
         call_id = f"call_{number:08x}{turn:08x}"
@@ -106,38 +121,127 @@ class _Recording:
         )  # fmt: skip
 
 
-async def _round(folder: Path, conversations: list[list[RedactedExchange]], *, once: bool) -> tuple[float, float]:
-    """Bytes a conversation, and seconds of CPU a call."""
-    path = folder / f"{time.time_ns()}.db"
-    database = Database(f"sqlite+aiosqlite:///{path}")
+class _Replaying:
+    """Stores the calls of agents that are run again as the sidecar does."""
+
+    def __init__(self, database: Database, *, once: bool) -> None:
+        self._database = database
+        self._once = once
+        self._conversations = ReplayConversations(database, 10_000)
+        self._runs: dict[int, tuple[str, int]] = {}
+
+    async def open(self, runs: int) -> None:
+        for number in range(0, runs, _RUNS):
+            task_id = f"task-{number}"
+            async with self._database.write() as session:
+                await replays.note_task(session, task_id, None, [], {}, time.time())
+                group = await replays.open_runs(
+                    session, task_id, _RUNS, time.time(), state=RunState.OPEN, by_client=True, due_at=time.time()
+                )
+                for run_id in group.run_ids:
+                    run = await replays.find(session, task_id, run_id)
+                    assert run is not None, "it was opened"
+                    self._runs[number + run_id] = task_id, run.pk
+
+    async def record(self, exchanges: list[tuple[int, RedactedExchange]]) -> None:
+        for number, kept in exchanges:
+            task_id, pk = self._runs[number]
+            answer, _ = from_json(kept.answer)
+            text = under_name(to_json(agent_request(from_json(kept.request)[0])), "policy")
+            parts = split(text, "messages") if self._once else None
+            call = replay_calls.NewCall(answer["id"], 1, text, parts, pack(answer), kept.latency, 0, kept.started_at)
+            async with self._conversations.adding(task_id, pk, call, time.time(), time.time()):
+                pass
+
+
+async def _replays(folder: Path, conversations: list[list[RedactedExchange]], *, once: bool) -> tuple[float, float]:
+    """Bytes a run, and seconds of CPU a call."""
+    database, empty = await _empty(folder)
+    replaying = _Replaying(database, once=once)
+    await replaying.open(len(conversations))
+    calls = list(itertools.chain.from_iterable(zip(*map(_numbered, itertools.count(), conversations), strict=True)))
+    began = time.process_time()
+    await replaying.record(calls)
+    took = time.process_time() - began
+    return await _taken(database, empty) / len(conversations), took / len(calls)
+
+
+def _numbered(number: int, conversation: list[RedactedExchange]) -> list[tuple[int, RedactedExchange]]:
+    return [(number, kept) for kept in conversation]
+
+
+def _shadow(conversation: list[RedactedExchange]) -> tuple[int, int]:
+    """Bytes of the requests of shadow runs, one a call: whole, and as they are stored."""
+    whole_size = stored = 0
+    for kept in conversation:
+        call, _ = from_json(kept.request)
+        request = shadow_request(call, "/models/policy")
+        whole_size += len(pack(request))
+        stored += len(shadow_requests.packed(request, call))
+    return whole_size, stored
+
+
+async def _empty(folder: Path) -> tuple[Database, int]:
+    """A new store, and its size."""
+    database = Database(f"sqlite+aiosqlite:///{folder / f'{time.time_ns()}.db'}")
     await database.open()
     await database.scrub()
     async with database.read() as session:
-        empty = await size(session)
+        return database, await size(session)
+
+
+async def _taken(database: Database, empty: int) -> int:
+    """Bytes that a store has got since it was empty; it is closed."""
+    await database.scrub()
+    async with database.read() as session:
+        taken = await size(session) - empty
+    await database.close()
+    return taken
+
+
+async def _round(folder: Path, conversations: list[list[RedactedExchange]], *, once: bool) -> tuple[float, float]:
+    """Bytes a conversation, and seconds of CPU a call."""
+    database, empty = await _empty(folder)
     recording = _Recording(database, once=once)
     calls = list(itertools.chain.from_iterable(zip(*conversations, strict=True)))
     began = time.process_time()
     for at in range(0, len(calls), _BATCH):
         await recording.record(calls[at : at + _BATCH])
     took = time.process_time() - began
-    await database.scrub()
-    async with database.read() as session:
-        taken = await size(session) - empty
-    await database.close()
-    return taken / len(conversations), took / len(calls)
+    return await _taken(database, empty) / len(conversations), took / len(calls)
 
 
 async def _measure(amount: int, rounds: int) -> None:
+    print("Captured calls:\n")
+    await _compare(_round, amount, rounds, runs=1)
+    print("\nAgent replays:\n")
+    await _compare(_replays, amount, rounds, runs=_RUNS)
+    print("\nRequests of shadow runs:\n\n| calls | whole: kB | stored: kB |\n|---|---|---|")
+    for turns in _TURNS:
+        texts = _texts()
+        whole_size, stored = _shadow(_conversation(texts, 0, turns, _prompt(texts)))
+        print(f"| {turns} | {whole_size / 1e3:.1f} | {stored / 1e3:.1f} |")
+
+
+async def _compare(measure: Any, amount: int, rounds: int, runs: int) -> None:
+    """Print a table of conversations, whole and once.
+
+    Args:
+        measure: of a folder and the conversations: bytes of one, and seconds of CPU a call.
+        runs: conversations that begin with the same prompt.
+    """
     print("| calls | last request, kB | whole: kB | once: kB | whole: CPU µs a call | once |")
     print("|---|---|---|---|---|---|")
     for turns in _TURNS:
         texts = _texts()
-        conversations = [_conversation(texts, number, turns) for number in range(max(amount, 4000 // turns // 10))]
+        many = max(amount, 4000 // turns // 10)
+        prompts = [_prompt(texts) for _ in range(0, many, runs)]
+        conversations = [_conversation(texts, number, turns, prompts[number // runs]) for number in range(many)]
         found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(rounds):
                 for once in (False, True):
-                    found[once].append(await _round(Path(folder), conversations, once=once))
+                    found[once].append(await measure(Path(folder), conversations, once=once))
         (whole_bytes, whole_cpu), (once_bytes, once_cpu) = (
             (statistics.median(part) for part in zip(*found[once], strict=True)) for once in (False, True)
         )
