@@ -1,0 +1,1 @@
+"""Simulated comparisons between versions."""
