@@ -90,7 +90,8 @@ async def played(loop: Loop) -> None:
 
     async def counted() -> bool:
         text = (await loop.client.get("/metrics")).text
-        return "runs_queue_full" in text and "slipstream_calls_not_captured_total{" in text
+        dropped = 'slipstream_dropped_total{cause="runs_queue_full"} 1.0'
+        return dropped in text and "slipstream_calls_not_captured_total{" in text
 
     await until(counted)
     loop.explorer.hold.set()
