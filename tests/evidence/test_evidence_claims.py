@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from collected_evidence import evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,13 +14,6 @@ from slipstream.evidence import Claim, Evidence
 FIXED = settings(derandomize=True, deadline=None, database=None)
 DIFFERENCES = st.lists(st.floats(-1, 1), max_size=40)
 MARGIN = st.floats(0.01, 0.9)
-
-
-def evidence(claim: Claim, margin: float, found: list[float]) -> Evidence:
-    collected = Evidence(claim, margin)
-    for each in found:
-        collected.add(each)
-    return collected
 
 
 @FIXED

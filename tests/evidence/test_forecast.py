@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from collected_evidence import evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.evidence import Claim, Evidence, differences_missing
 
 FIXED = settings(derandomize=True, deadline=None, database=None, max_examples=30)
-
-
-def evidence(claim: Claim, margin: float, found: list[float]) -> Evidence:
-    collected = Evidence(claim, margin)
-    for each in found:
-        collected.add(each)
-    return collected
 
 
 @FIXED

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from operator import mul
 
 from slipstream.evidence.checks import between, within
 
@@ -41,8 +42,8 @@ class EProcess:
 
     def add(self, difference: float) -> None:
         """Bet on the next difference, in the order of assignment."""
-        excess = (within("difference", difference, -1, 1) + 1) / 2 / self._mean - 1
-        self.logs = [log + math.log1p(bet * excess) for log, bet in zip(self.logs, BETS, strict=True)]
+        factors = log_factors(within("difference", difference, -1, 1), self._mean)
+        self.logs = [log + factor for log, factor in zip(self.logs, factors, strict=True)]
         self.count += 1
         self.log_e = log_mean(self.logs)
         self.peak = max(self.peak, self.log_e)
@@ -56,8 +57,20 @@ def log_e_of(counts: Mapping[float, int], margin: float) -> float:
         margin: above -1 and below 1.
     """
     mean = (1 + margin) / 2
-    excesses = [((difference + 1) / 2 / mean - 1, count) for difference, count in counts.items()]
-    return log_mean([math.fsum(count * math.log1p(bet * excess) for excess, count in excesses) for bet in BETS])
+    factors = [log_factors(difference, mean) for difference in counts]
+    of_bets = zip(*factors, strict=True) if factors else [()] * len(BETS)
+    return log_mean([math.fsum(map(mul, of_bet, counts.values())) for of_bet in of_bets])
+
+
+def log_factors(difference: float, mean: float) -> list[float]:
+    """The logarithm of what a difference multiplies each bet's capital by.
+
+    Args:
+        difference: in [-1, 1].
+        mean: the margin, as (1 + margin) / 2.
+    """
+    excess = (difference + 1) / 2 / mean - 1
+    return [math.log1p(bet * excess) for bet in BETS]
 
 
 def log_mean(logs: list[float]) -> float:

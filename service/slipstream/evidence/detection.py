@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from slipstream.evidence.betting import BETS, log_mean
+from slipstream.evidence.betting import BETS, log_factors, log_mean
 from slipstream.evidence.checks import between, within
 
 
@@ -34,10 +34,10 @@ class Detector:
 
     def add(self, difference: float) -> bool:
         """Take the next difference into account; true if the alarm is given at it."""
-        excess = (within("difference", difference, -1, 1) + 1) / 2 / self._mean - 1
+        factors = log_factors(within("difference", difference, -1, 1), self._mean)
         # Of log(1 + M), which is near log M where that is large, so that no M overflows.
         self._logs = [
-            max(log, 0.0) + math.log1p(math.exp(-abs(log))) + math.log1p(bet * excess)
-            for log, bet in zip(self._logs, BETS, strict=True)
+            max(log, 0.0) + math.log1p(math.exp(-abs(log))) + factor
+            for log, factor in zip(self._logs, factors, strict=True)
         ]
         return log_mean(self._logs) >= self._threshold
