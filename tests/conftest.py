@@ -21,6 +21,7 @@ from stores import postgres_server
 from tiers import sort_tests
 
 from slipstream.settings.sidecar import Settings
+from slipstream.store.database import Database
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,6 +90,15 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"
     fresh: str = request.getfixturevalue("new_postgres")()
     return fresh
+
+
+@pytest.fixture
+async def database(store_url: str) -> AsyncIterator[Database]:
+    """The test's store, open."""
+    database = Database(store_url)
+    await database.open()
+    yield database
+    await database.close()
 
 
 @pytest.fixture

@@ -144,14 +144,6 @@ async def test_the_command_shows_it(run_shared: RunShared) -> None:
         assert "action" in out
 
 
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
-
-
 @asynccontextmanager
 async def beside(store_url: str) -> AsyncIterator[AsyncConnection]:
     """A connection of somebody who is not the sidecar."""

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import segments_kept
 from captured_chats import MAX_BODY, assistant, completion, exchange, tool, tool_call, user
 from contexts import parse_memory
+from conversation_steps import MESSAGE, said_next
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, text
@@ -37,14 +37,6 @@ TOOLS = [
     {"type": "function", "function": {"name": f"tool_{number}", "description": "does it " * 9}} for number in range(9)
 ]
 REDACTOR = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY, parse_memory())
-
-
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
 
 
 def asked(body: Any, **headers: str) -> tuple[str, Exchange]:
@@ -253,8 +245,6 @@ async def test_two_callers_share_nothing(tmp_path: Path) -> None:
 
 # Arbitrary conversations.
 
-_TEXT = st.text(max_size=6) | st.sampled_from(["\ud800", "é", '"}, {"role"', "sk-" + "a1" * 20, "\\u0041"])
-_MESSAGE = st.builds(lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "tool"]), _TEXT)
 _STYLE = st.sampled_from(
     [{}, {"separators": (",", ":")}, {"indent": 1}, {"ensure_ascii": False, "separators": (",", ":")}]
 )
@@ -271,26 +261,12 @@ _ODD = st.sampled_from(
 _STEP = st.tuples(
     st.integers(0, 2),  # the conversation
     st.sampled_from(["on", "on", "on", "on", "again", "branch", "edit", "shorter"]),
-    st.lists(_MESSAGE, min_size=1, max_size=2),
+    st.lists(MESSAGE, min_size=1, max_size=2),
     st.integers(0, 5),
     st.sampled_from([{}, {}, {}, {"temperature": 1}, {"tools": TOOLS[:1]}]),
     st.none() | st.none() | st.none() | _ODD,
     st.sampled_from(["more", "more", "more", "record", "record", "delete", "restart"]),
 )
-
-
-def _next(messages: list[Any], way: str, new: list[Any], at: int) -> list[Any]:
-    at %= len(messages) + 1
-    match way:
-        case "again" if messages:
-            return messages
-        case "branch":
-            return [*messages[:at], *new]
-        case "edit" if messages:
-            return [*messages[:at], *new[:1], *messages[at + 1 :]]
-        case "shorter":
-            return messages[at:] or new
-    return [*messages, {"role": "assistant", "content": "yes"}, *new] if messages else new
 
 
 async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[Any], named: bool) -> None:
@@ -301,7 +277,7 @@ async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[A
     where: dict[str, str] = {}
     waiting: list[Exchange] = []
     for number, (who, way, new, at, parameters, odd, after) in enumerate(steps):
-        messages[who] = _next(messages[who], way, new, at)
+        messages[who] = said_next(messages[who], way, new, at)
         body = json.dumps({"model": f"m{who}", "messages": messages[who], **parameters}, **styles[who])
         encoded = body.encode("utf-8", "surrogatepass")
         names = {"session_id": f"s{run}-{who}", "task_id": f"t{run}-{number}"} if named else {}

@@ -1,4 +1,4 @@
-"""What the policy's calls have in common with others is stored once, and each request reads as it was made."""
+"""Parts that the policy's calls share with other calls are stored once, and each request reads as it was made."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import itertools
 import json
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import segments_kept
 from captured_chats import assistant, tool, tool_call, user
+from conversation_steps import MESSAGE, said_next
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loops import RunLoop
@@ -56,14 +56,6 @@ def sees_all(run: Run) -> Reward:
 
 
 SEES_ALL = {"calculators": [{"python": "test_runs_stored_once:sees_all"}]}
-
-
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
 
 
 @ON_BOTH_STORES
@@ -148,7 +140,7 @@ def _body(messages: list[Any], **parameters: Any) -> bytes:
 async def test_a_call_that_its_agent_left_while_it_was_made_ready_spoils_no_other(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread goes on with what is remembered, and until it has ended nobody else has that."""
+    """Its thread still uses the prefixes. Until that thread has ended, no other call may use them."""
     conversations = ReplayConversations(database, 100)
     [pk] = await _opened(database, "t", 1)
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
@@ -198,30 +190,16 @@ async def test_a_call_of_a_run_that_has_ended_leaves_nothing(database: Database)
 
 # Arbitrary runs.
 
-_TEXT = st.text(max_size=6) | st.sampled_from(["\ud800", "é", '"}, {"role"', "\\u0041"])
-_MESSAGE = st.builds(lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "tool"]), _TEXT)
 _STYLE = st.sampled_from([{}, {"separators": (",", ":")}, {"indent": 1}])
 _STEP = st.tuples(
     st.integers(0, 1),  # the task
     st.integers(0, 1),  # its run
     st.sampled_from(["on", "on", "on", "again", "branch", "edit"]),
-    st.lists(_MESSAGE, min_size=1, max_size=2),
+    st.lists(MESSAGE, min_size=1, max_size=2),
     st.integers(0, 5),
     st.sampled_from([{}, {}, {"temperature": 1}, {"tools": TOOLS[:1]}]),
     st.sampled_from(["go on", "go on", "go on", "go on", "delete", "restart", "many"]),
 )
-
-
-def _next(messages: list[Any], way: str, new: list[Any], at: int) -> list[Any]:
-    at %= len(messages) + 1
-    match way:
-        case "again" if messages:
-            return messages
-        case "branch":
-            return [*messages[:at], *new]
-        case "edit" if messages:
-            return [*messages[:at], *new[:1], *messages[at + 1 :]]
-    return [*messages, *new]
 
 
 async def _whatever_runs_ask(database: Database, steps: list[Any], style: dict[str, Any]) -> None:
@@ -232,7 +210,7 @@ async def _whatever_runs_ask(database: Database, steps: list[Any], style: dict[s
     messages: list[list[Any]] = [[], [], [], []]
     sent: list[dict[str, bytes]] = [{}, {}]
     for task, run, way, new, at, parameters, after in steps:
-        said = messages[2 * task + run] = _next(messages[2 * task + run], way, new, at)
+        said = messages[2 * task + run] = said_next(messages[2 * task + run], way, new, at)
         body = json.dumps({"model": "p", "messages": said, **parameters}, **style).encode("utf-8", "surrogatepass")
         both = [(task, run), (task, 1 - run)] if after == "many" else [(task, run)]
         adding = [_add(conversations, names[which], pks[which][number], body) for which, number in both]

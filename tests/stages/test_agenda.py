@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
 
 
 @pytest.fixture

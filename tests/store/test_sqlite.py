@@ -1,9 +1,7 @@
-"""SQLite's connections: whatever a statement gives comes in one turn on their thread, and a long result in several."""
+"""SQLite's connections: a statement and its rows take one turn on their thread, and a long result takes several."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +12,13 @@ from slipstream.store.database import Database
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
-    await database.open()
+async def database(database: Database) -> Database:
+    """The test's store, with a table of many rows."""
     async with database.write() as session:
         await session.execute(text("CREATE TABLE numbers (number INTEGER PRIMARY KEY, said TEXT)"))
         numbers = [{"number": number, "said": f"é{number}"} for number in range(1, 2501)]
         await session.execute(text("INSERT INTO numbers VALUES (:number, :said)"), numbers)
-    yield database
-    await database.close()
+    return database
 
 
 @pytest.mark.parametrize("rows", [0, 1, 999, 1000, 1001, 2500])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
@@ -24,14 +22,6 @@ NOW = 1_000_000.0
 LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})
 
 pytestmark = ON_BOTH_STORES
-
-
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
 
 
 def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:

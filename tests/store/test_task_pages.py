@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,6 @@ from slipstream.store.database import Database
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.task_pages import BadCursor, Wanted, page
 from slipstream.tenants import DEFAULT, qualified
-
-
-@pytest.fixture
-async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url)
-    await database.open()
-    yield database
-    await database.close()
 
 
 def task(tenant: str, name: str, at: float, **fields: Any) -> TaskRow:
