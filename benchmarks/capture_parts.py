@@ -1,4 +1,4 @@
-"""What each part of capturing a call takes, alone and warm, for docs/benchmarks.md.
+"""CPU time of each part of capturing a call, alone and warm, for docs/benchmarks.md.
 
     PYTHONPATH=benchmarks python benchmarks/capture_parts.py [--rounds 15]
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _stream(made: Callable[[int, int, int], bytes]) -> list[bytes]:
-    return [*(made(number, _CHUNKS, 1) for number in range(_CHUNKS)), b"data: [DONE]\n\n"]
+    return [made(number, _CHUNKS, 1) for number in range(_CHUNKS)]
 
 
 def _parts(asked: bytes, pieces: list[bytes], kind: bytes, rounds: int) -> dict[str, float]:

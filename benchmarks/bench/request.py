@@ -1,5 +1,5 @@
-"""What the agent asks: a chat completion of 2 KB, no two alike, a conversation that goes on, or a stream whose pace the
-request itself names."""
+"""Requests of the agent: chat completions of 2 KB, no two alike, those of one conversation, and streams. A stream's
+request names its pace."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Turns:
             add(key, f"{measured}@{rate}/s", turn, value)
 
     def _at_leisure(self, running: Running) -> None:
-        """What a target takes while nothing, or little, is asked of it, and what a long conversation costs."""
+        """Measure a target's CPU without requests, with few of them, and with those of one long conversation."""
         key, name, seconds = running.target.key, running.target.name, 4 * self.plan.seconds
 
         def idle() -> float:

@@ -1,5 +1,5 @@
 """A model for streams: as many events as the request names, so far apart as it names, in the form of the API that is
-asked. The forms were recorded.
+asked. The forms are written by hand, after the events of vLLM, OpenAI and Anthropic.
 
 Who asks for no stream (a proxy may, in the name of one who did) gets a ready answer after the same time. Arguments: the
 port, that answer.
@@ -130,7 +130,7 @@ def _data(said: Json) -> bytes:
 
 
 def _event_of(request: bytes) -> Event:
-    """What makes the events of the answer to this request."""
+    """Choose the form of the events that answer this request."""
     path = request.split(b" ", 2)[1]
     if path.endswith(b"/responses"):
         return responses_event
