@@ -1,4 +1,4 @@
-"""CPU time of each part of capturing a call, alone and warm, for docs/benchmarks.md.
+"""CPU time of each part of capturing a call, alone and warm.
 
     PYTHONPATH=benchmarks python benchmarks/capture_parts.py [--rounds 15]
 
