@@ -1,0 +1,57 @@
+"""`slipstream serving` and `slipstream kill`: which users a version of the policy answers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer(help="The share of users that a version of the policy answers.", no_args_is_help=True)
+kills = typer.Typer()
+
+Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
+Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
+Key = Annotated[
+    str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
+]
+_CONFIG = Path("sidecar.yaml")
+
+
+@commands.command()
+def show(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Show which version answers which share of the users, and how their requests went."""
+    from slipstream.terminal.serving import show as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key)
+
+
+@commands.command()
+def share(
+    version: Annotated[int, typer.Argument(help="The version, such as 8.", min=0)],
+    of_users: Annotated[float, typer.Argument(metavar="SHARE", help="From 0 to 1.", min=0, max=1)],
+    url: Url = None,
+    config: Config = _CONFIG,
+    key: Key = None,
+) -> None:
+    """Have a version answer this share of the users."""
+    from slipstream.terminal.serving import share as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key, version, of_users)
+
+
+@kills.command()
+def kill(
+    url: Url = None,
+    config: Config = _CONFIG,
+    key: Key = None,
+    revive: Annotated[bool, typer.Option("--revive", help="Take it back: the share of before holds again.")] = False,
+) -> None:
+    """Have production answer everybody at once."""
+    from slipstream.terminal import serving
+    from slipstream.terminal.sidecar_http import address
+
+    (serving.revive if revive else serving.kill)(address(url, config, os.environ), key)
