@@ -1,0 +1,109 @@
+"""`slipstream rollout`: versions on their way from candidate to live."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer(help="Versions on their way from candidate to live.", no_args_is_help=True)
+
+Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
+Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
+Key = Annotated[
+    str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
+]
+Version = Annotated[int, typer.Argument(help="The number of the version.")]
+Number = Annotated[int, typer.Argument(help="The number of the rollout, as `list` shows it.")]
+Plan = Annotated[
+    Path | None,
+    typer.Option(help="A YAML or JSON file with the other fields of POST /rollouts.", show_default=False),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="A version that is live goes back to production first.")]
+_CONFIG = Path("sidecar.yaml")
+
+
+@commands.command()
+def start(
+    version: Version,
+    plan: Plan = None,
+    replace: Replace = False,
+    url: Url = None,
+    config: Config = _CONFIG,
+    key: Key = None,
+) -> None:
+    """Open a rollout of a version."""
+    from slipstream.terminal.rollouts import start as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key, version, plan, replace=replace)
+
+
+@commands.command("list")
+def show_all(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Show the rollouts, the newest first."""
+    from slipstream.terminal.rollouts import show_all as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key)
+
+
+@commands.command()
+def show(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Show a rollout: its evidence, what is missing, and its decisions."""
+    from slipstream.terminal.rollouts import show as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key, rollout)
+
+
+@commands.command()
+def pause(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Stay at the share of now."""
+    _decide("pause", rollout, url, config, key)
+
+
+@commands.command()
+def resume(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Go on after a pause."""
+    _decide("resume", rollout, url, config, key)
+
+
+@commands.command()
+def advance(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Go on to the next step, whatever is missing."""
+    _decide("advance", rollout, url, config, key)
+
+
+@commands.command()
+def promote(
+    rollout: Number,
+    url: Url = None,
+    config: Config = _CONFIG,
+    key: Key = None,
+    force: Annotated[bool, typer.Option("--force", help="Whatever the verdict of the version is.")] = False,
+) -> None:
+    """Promote the version, if its verdict is better or equal."""
+    _decide("promote", rollout, url, config, key, {"force": True} if force else None)
+
+
+@commands.command()
+def abort(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+    """Send all users back to production, and end the rollout."""
+    _decide("abort", rollout, url, config, key)
+
+
+def _decide(
+    action: str,
+    rollout: int,
+    url: str | None,
+    config: Path,
+    key: str | None,
+    body: dict[str, bool] | None = None,
+) -> None:
+    from slipstream.terminal.rollouts import decide
+    from slipstream.terminal.sidecar_http import address
+
+    decide(address(url, config, os.environ), key, rollout, action, body)

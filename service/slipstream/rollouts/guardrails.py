@@ -1,0 +1,139 @@
+"""Measures of each guardrail and of the objective, and calculators that cannot compare two versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.errors import RequestError
+from slipstream.rewards.calculators.agent import Agent
+from slipstream.rewards.calculators.agreement import Agreement
+from slipstream.rewards.calculators.form import Format
+from slipstream.rewards.calculators.given import PostedFeedback
+from slipstream.rewards.calculators.judge import Judge
+from slipstream.rewards.calculators.tools import Efficiency, Timing, ToolCalls
+from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
+from slipstream.rollouts.plan import FEEDBACK, REWARD, Plan
+
+OBJECTIVE = "objective"
+
+_LESS_IS_BETTER = ("failure", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A value of the units that is compared.
+
+    Attributes:
+        name: of the guardrail, or `objective`.
+        value: the field of `UnitValues`.
+        sign: 1 if greater values are better, -1 if smaller ones are.
+        margin: the size of a difference that matters.
+    """
+
+    name: str
+    value: str
+    sign: int
+    margin: float
+
+
+def measures(plan: Plan) -> list[Measure]:
+    """The guardrails of a plan as measures."""
+    return [
+        Measure(name, name, -1 if name in _LESS_IS_BETTER else 1, guardrail.margin)
+        for name, guardrail in plan.guardrails.on.items()
+    ]
+
+
+def objective(plan: Plan) -> Measure:
+    """The objective of a plan as a measure."""
+    value = FEEDBACK if plan.objective == FEEDBACK else REWARD if plan.component is None else "component"
+    return Measure(OBJECTIVE, value, 1, plan.objective_margin)
+
+
+def check(plan: Plan, rewards: RewardsSettings) -> None:
+    """Make sure that the calculators can compare what the plan compares.
+
+    Raises:
+        RequestError: 422, they cannot; names the field of the plan and the calculator.
+    """
+    for place, specs in _used(plan, rewards):
+        if not specs:
+            raise RequestError(
+                f"{place}: expected a value that rewards.calculators give, found none: they are "
+                f"{', '.join(spec.component for spec in rewards.calculators) or 'an empty list'}",
+                param=place,
+            )
+        for spec in specs:
+            if why := _refused(spec, plan.scoring.references):
+                raise RequestError(
+                    f"{place}: expected calculators that judge each answer by itself, found {spec.name}, which {why}",
+                    param=place,
+                    code="takes_production_for_the_truth",
+                )
+
+
+def comparable(rewards: RewardsSettings, *, references: bool) -> RewardsSettings:
+    """The section `rewards` with the calculators that can compare two versions, and no others.
+
+    For the calculator `feedback` the silence of a user is the middle of the range, unless it has a default. If it
+    failed, versions would be compared by who speaks up.
+    """
+    middle = sum(rewards.clip) / 2
+    calculators = []
+    for spec in rewards.calculators:
+        if isinstance(posted := spec.parameters, PostedFeedback) and posted.default is None:
+            calculators.append(spec.model_copy(update={"feedback": posted.model_copy(update={"default": middle})}))
+        elif not _refused(spec, references):
+            calculators.append(spec)
+    return rewards.model_copy(update={"calculators": tuple(calculators)})
+
+
+def lacks_references(rewards: RewardsSettings, metadata: Mapping[str, Any]) -> bool:
+    """Return whether a task has not the references by which these calculators can compare."""
+    keys = {key for spec in rewards.calculators for key in _reference_keys(spec)}
+    return any(metadata.get(key) is None for key in keys)
+
+
+def format_component(rewards: RewardsSettings) -> str | None:
+    """Return the component that the calculator `format` has in a breakdown."""
+    return next((spec.component for spec in rewards.calculators if isinstance(spec.parameters, Format)), None)
+
+
+def _used(plan: Plan, rewards: RewardsSettings) -> Iterator[tuple[str, list[CalculatorSpec]]]:
+    """The calculators of each value that the plan takes from rewards, with its field."""
+    everything = list(rewards.calculators)
+    if plan.component is not None:
+        first = plan.component.partition(".")[0]
+        yield "objective", [spec for spec in everything if spec.component in (plan.component, first)]
+    elif plan.objective != FEEDBACK:
+        yield "objective", everything
+    if plan.guardrails.reward is not None:
+        yield "guardrails.reward", everything
+    if plan.guardrails.format is not None:
+        yield "guardrails.format", [spec for spec in everything if isinstance(spec.parameters, Format)]
+
+
+def _refused(spec: CalculatorSpec, references: bool) -> str | None:
+    parameters = spec.parameters
+    if isinstance(parameters, Agreement):
+        return "takes production's answer for the truth, so that production always wins"
+    if isinstance(parameters, Judge) and parameters.show_production:
+        return "shows the judge production's answer beside it (show_production)"
+    if _reference_keys(spec) and not references:
+        return (
+            "takes production's answer for the truth where a task has no reference; say scoring.references: true if "
+            "the tasks have them"
+        )
+    return None
+
+
+def _reference_keys(spec: CalculatorSpec) -> tuple[str, ...]:
+    """The keys of a task's metadata in whose place the calculator takes production's answer."""
+    parameters = spec.parameters
+    if isinstance(parameters, ToolCalls | Timing | Efficiency):
+        return (parameters.key,)
+    if isinstance(parameters, Agent):
+        return (parameters.key, ToolCalls().key, Efficiency().key)
+    return ()

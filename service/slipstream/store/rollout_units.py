@@ -1,0 +1,164 @@
+"""Units of a rollout: those whose value is still open, and those that are counted, in the order of assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import delete, exists, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.rollouts import RolloutRow, RolloutUnitRow
+from slipstream.store.tables.serving import UnitRow
+
+TREATMENT = "treatment"
+
+_LATE = 3600.0
+"""Seconds by which a unit may be recorded after one that was assigned later: longer than any answer takes."""
+
+_AT_ONCE = 500
+"""Names in one query: databases bound the parameters of a statement."""
+
+
+class AssignedUnit(NamedTuple):
+    """A unit that was assigned, as the Recorder has seen it so far.
+
+    Attributes:
+        first_at, last_at: when its first call began, and the last one in the same arm; Unix seconds.
+        failures: calls that no one answered, or that production had to answer in the version's place.
+        first_byte: the longest wait for a first byte, in seconds.
+        sampled: `capture.rate` takes its calls.
+    """
+
+    unit: str
+    treated: bool
+    first_at: float
+    last_at: float
+    failures: int
+    first_byte: float
+    sampled: bool
+
+
+class UnitValues(NamedTuple):
+    """The values of a unit, in [0, 1]; None for one that it has not, by a reason that no arm decides."""
+
+    failure: float
+    latency: float
+    format: float | None
+    reward: float | None
+    feedback: float
+    component: float | None
+
+
+class StoredCall(NamedTuple):
+    """A call of a unit, by its place in the store."""
+
+    id: int
+    task_id: str
+    position: int
+
+
+class CountedUnit(NamedTuple):
+    """A unit whose value is final."""
+
+    id: int
+    treated: bool
+    first_at: float
+    values: UnitValues
+
+
+async def begin_anew(session: AsyncSession, version: int) -> None:
+    """Forget the units of an earlier comparison of this version: its keys are to be assigned again."""
+    old = delete(UnitRow).where(UnitRow.version == version)
+    await session.execute(old.execution_options(synchronize_session=False))
+
+
+async def uncounted(
+    session: AsyncSession, rollout_id: int, version: int, since: float, limit: int
+) -> list[AssignedUnit]:
+    """Units that are not counted yet, in the order of assignment.
+
+    Args:
+        since: when the first users of the rollout were assigned, Unix seconds.
+    """
+    newest = select(RolloutUnitRow.first_at).where(RolloutUnitRow.rollout_id == rollout_id)
+    last = await session.scalar(newest.order_by(RolloutUnitRow.id.desc()).limit(1))
+    counted = exists().where(RolloutUnitRow.rollout_id == rollout_id, RolloutUnitRow.unit == UnitRow.unit)
+    query = select(
+        UnitRow.unit, UnitRow.arm, UnitRow.first_at, UnitRow.last_at, UnitRow.failures, UnitRow.fallbacks,
+        UnitRow.slowest, UnitRow.sampled,
+    )  # fmt: skip
+    query = query.where(UnitRow.version == version, UnitRow.first_at >= max(since, (last or 0.0) - _LATE), ~counted)
+    rows = await session.execute(query.order_by(UnitRow.first_at, UnitRow.id).limit(limit))
+    return [
+        AssignedUnit(unit, arm == TREATMENT, first_at, last_at, failures + fallbacks, slowest, sampled)
+        for unit, arm, first_at, last_at, failures, fallbacks, slowest, sampled in rows
+    ]
+
+
+async def count(session: AsyncSession, rollout_id: int, units: Sequence[tuple[AssignedUnit, UnitValues]]) -> bool:
+    """Write the final values of units, in their order. Returns False if the rollout has ended meanwhile."""
+    if await session.scalar(select(RolloutRow.ended_at).where(RolloutRow.id == rollout_id)) is not None:
+        return False
+    for unit, values in units:
+        session.add(
+            RolloutUnitRow(
+                rollout_id=rollout_id,
+                unit=unit.unit,
+                treated=unit.treated,
+                first_at=unit.first_at,
+                **values._asdict(),
+            )
+        )
+        await session.flush()  # one after the other: their numbers are their order
+    return True
+
+
+async def counted_after(session: AsyncSession, rollout_id: int, last: int, limit: int) -> list[CountedUnit]:
+    """Counted units in their order, from the one after this number on."""
+    query = select(RolloutUnitRow).where(RolloutUnitRow.rollout_id == rollout_id, RolloutUnitRow.id > last)
+    rows = await session.scalars(query.order_by(RolloutUnitRow.id).limit(limit))
+    return [
+        CountedUnit(
+            row.id,
+            row.treated,
+            row.first_at,
+            UnitValues(row.failure, row.latency, row.format, row.reward, row.feedback, row.component),
+        )
+        for row in rows
+    ]
+
+
+async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
+    """Delete counted units of rollouts that ended before this time; returns how many. What they proved stays with the
+    decisions."""
+    ended = select(RolloutRow.id).where(RolloutRow.ended_at < before)
+    old = (
+        await session.scalars(select(RolloutUnitRow.id).where(RolloutUnitRow.rollout_id.in_(ended)).limit(limit))
+    ).all()
+    if old:
+        gone = delete(RolloutUnitRow).where(RolloutUnitRow.id.in_(old))
+        await session.execute(gone.execution_options(synchronize_session=False))
+    return len(old)
+
+
+async def calls_of(
+    session: AsyncSession, units: Sequence[AssignedUnit], until: Callable[[AssignedUnit], float]
+) -> dict[str, list[StoredCall]]:
+    """The stored calls of units that count: those in the unit's arm, in their order.
+
+    Args:
+        until: the time after which no call of a unit counts, in Unix seconds.
+    """
+    named = {unit.unit: unit for unit in units}
+    found: dict[str, list[StoredCall]] = {unit: [] for unit in named}
+    names = list(named)
+    columns = select(CallRow.id, CallRow.task_id, CallRow.position, CallRow.unit, CallRow.arm, CallRow.started_at)
+    for at in range(0, len(names), _AT_ONCE):
+        some = columns.where(CallRow.unit.in_(names[at : at + _AT_ONCE]))
+        for call, task_id, position, name, arm, started_at in await session.execute(some.order_by(CallRow.id)):
+            unit = named[name or ""]
+            if unit.treated == (arm == TREATMENT) and unit.first_at <= started_at <= until(unit):
+                found[unit.unit].append(StoredCall(call, task_id, position))
+    return found

@@ -1,0 +1,127 @@
+"""`slipstream rollout`: the rollouts of a running sidecar, shown and decided about by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from slipstream.errors import SlipstreamError
+from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import client as open_client
+from slipstream.terminal.spans import moment, span
+
+
+def start(url: str, key: str | None, version: int, plan: Path | None, *, replace: bool) -> None:
+    """Open a rollout, and print its number.
+
+    Args:
+        plan: a file with the other fields of `POST /rollouts`.
+
+    Raises:
+        SlipstreamError: the file cannot be read, the sidecar cannot be reached, or it refuses the rollout.
+    """
+    body: dict[str, Any] = {**({} if plan is None else _read(plan)), "version": version}
+    if replace:
+        body["replace"] = True
+    with open_client(url, key) as client:
+        opened = ask(client, "/rollouts", roles="admin", field="state", body=body)
+    print(f"rollout {opened['id']} of version {version}: {opened['state']}, {opened['reason']}")
+
+
+def show_all(url: str, key: str | None) -> None:
+    """Print the newest rollouts as a table.
+
+    Raises:
+        SlipstreamError: the sidecar cannot be reached, or does not take the key.
+    """
+    with open_client(url, key) as client:
+        found = ask(client, "/rollouts", roles="metrics", field="rollouts")["rollouts"]
+    if not found:
+        print("there is no rollout")
+        return
+    table = Table("rollout", "version", "state", "share", "opened", "reason")
+    for one in found:
+        row = (str(one["id"]), str(one["version"]), one["state"], f"{one['share']:.0%}", moment(one["opened_at"]))
+        table.add_row(*row, one["reason"])
+    Console().print(table)
+
+
+def show(url: str, key: str | None, rollout: int) -> None:
+    """Print a rollout: its evidence, what is missing, and its decisions.
+
+    Raises:
+        SlipstreamError: as `show_all`, or there is no such rollout.
+    """
+    with open_client(url, key) as client:
+        found = ask(client, f"/rollouts/{rollout}", roles="metrics", field="evidence")
+    console = Console()
+    for line in _head(found):
+        print(line)
+    measures = Table("measure", "control", "treatment", "difference", "interval", "evidence", "proven")
+    for name, one in found["evidence"]["guardrails"].items():
+        measures.add_row(name, *_measured(one), *_claims(harm=one["harm"], not_worse=one["not_worse"]))
+    objective = found["evidence"]["objective"]
+    measures.add_row(objective["value"], *_measured(objective), *_claims(better=objective["better"]))
+    console.print(measures)
+    decisions = Table("at", "decision", "state", "share", "by", "reason")
+    for one in found["decisions"]:
+        row = (moment(one["at"]), one["action"], one["state"], f"{one['share']:.0%}", one["key"] or "", one["reason"])
+        decisions.add_row(*row)
+    console.print(decisions)
+
+
+def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[str, Any] | None = None) -> None:
+    """Make a decision by hand, and print the state that follows.
+
+    Raises:
+        SlipstreamError: as `show`, or the rollout's state does not have this decision.
+    """
+    with open_client(url, key) as client:
+        found = ask(client, f"/rollouts/{rollout}/{action}", roles="admin", field="state", body=body or {})
+    print(f"rollout {rollout} of version {found['version']}: {found['state']}, share {found['share']:.0%}")
+
+
+def _head(found: Mapping[str, Any]) -> Iterator[str]:
+    units, step = found["evidence"]["units"], found["evidence"]["units_of_step"]
+    yield f"rollout {found['id']} of version {found['version']}: {found['state']}, share {found['share']:.0%}"
+    yield f"units: {units['control']} of control, {units['treatment']} of treatment"
+    missing = found["missing"]
+    if missing["seconds"] is not None:
+        yield (
+            f"this step: {step['control']} and {step['treatment']} of {step['needed']} units; at least "
+            f"{span(missing['seconds'])} and about {missing['units']} units more"
+        )
+    for reason in (*missing["reasons"], *filter(None, [missing["lane"]])):
+        yield f"missing: {reason}"
+
+
+def _measured(one: Mapping[str, Any]) -> Iterator[str]:
+    for value in (one["means"]["control"], one["means"]["treatment"], one["difference"]):
+        yield "" if value is None else f"{value:.3f}"
+    yield f"{one['interval'][0]:+.3f} to {one['interval'][1]:+.3f}"
+
+
+def _claims(**claims: Mapping[str, Any]) -> Iterator[str]:
+    """The evidence for each claim, and those that are proven."""
+    words = {name: name.replace("_", " ") for name in claims}
+    yield ", ".join(
+        f"{words[name]} {claim['log_e']:.1f} of {claim['needed']:.1f}"
+        + (f", about {claim['missing']} units more" if claim["missing"] else "")
+        for name, claim in claims.items()
+    )
+    yield ", ".join(words[name] for name, claim in claims.items() if claim["proven"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise SlipstreamError(f"--plan: {path} cannot be read as YAML ({error})") from error
+    if not isinstance(found, dict):
+        raise SlipstreamError(f"--plan: expected a mapping in {path}, found {type(found).__name__}")
+    return found
