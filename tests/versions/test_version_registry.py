@@ -1,0 +1,86 @@
+"""What rollouts ask of the register: a version in the lane, and its states."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from checkpoint_job import CheckpointJob
+
+from slipstream.settings.serving import Serving
+from slipstream.store import versions
+from slipstream.store.database import Database
+from slipstream.store.states import ImpossibleTransition, VersionState
+from slipstream.versions.files import NotPlaced
+from slipstream.versions.lanes import LaneStep
+from slipstream.versions.registry import VersionRegistry
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> CheckpointJob:
+    return CheckpointJob(tmp_path / "job")
+
+
+def registry_of(database: Database, **fields: object) -> VersionRegistry:
+    return VersionRegistry(Serving.model_validate(fields), database, clock=time.time)
+
+
+async def test_a_version_is_kept_on_its_way_into_the_lane(
+    database: Database, job: CheckpointJob, tmp_path: Path
+) -> None:
+    lane = {"base_url": "http://127.0.0.1:9/v1", "directory": str(tmp_path / "lane" / "job")}
+    registry = registry_of(database, checkpoints=str(job.path), lane=lane, keep_newest=0)
+    job.publish(1)
+    await registry.step()
+    assert await registry.in_lane() is None
+    assert [await registry.put_in_lane(1), await registry.put_in_lane(1)] == [1, 1]
+    assert await registry.put_in_lane(1, anew=True) == 2
+    assert await registry.in_lane() == LaneStep(2, 1)
+    with pytest.raises(NotPlaced, match="version 9"):
+        await registry.put_in_lane(9)
+
+
+async def test_without_a_lane_or_a_folder_it_says_which_key_is_missing(database: Database, tmp_path: Path) -> None:
+    with pytest.raises(NotPlaced, match=r"serving\.lane\.directory"):
+        await registry_of(database).put_in_lane(1)
+    lane = {"base_url": "http://127.0.0.1:9/v1", "directory": str(tmp_path / "lane")}
+    with pytest.raises(NotPlaced, match=r"serving\.checkpoints"):
+        await registry_of(database, lane=lane).put_in_lane(1)
+
+
+async def test_a_version_in_use_is_not_released_and_ends_in_a_state_that_says_so(
+    database: Database, job: CheckpointJob
+) -> None:
+    registry = registry_of(database, checkpoints=str(job.path), keep_newest=1)
+    job.publish(1)
+    await registry.step()
+    async with database.write() as session:
+        assert await versions.set_state(session, 1, VersionState.CANDIDATE, 1.0)
+        assert not await versions.set_state(session, 9, VersionState.CANDIDATE, 1.0)
+    job.publish(2)
+    await registry.step()
+    async with database.read() as session:
+        assert set(await versions.kept(session)) == {1, 2}, "a candidate is not released by itself"
+        with pytest.raises(versions.InUse, match="it is candidate"):
+            await versions.release(session, 1, 2.0)
+    async with database.write() as session:
+        await versions.set_state(session, 1, VersionState.LIVE, 3.0)
+        await versions.set_state(session, 1, VersionState.RETIRED, 4.0)
+        with pytest.raises(ImpossibleTransition):
+            await versions.set_state(session, 1, VersionState.LIVE, 5.0)
+        assert await versions.count(session) == {
+            **dict.fromkeys(VersionState, 0),
+            VersionState.RETIRED: 1,
+            VersionState.KEPT: 1,
+        }
+
+
+async def test_a_directory_that_is_not_there_yet_is_waited_for(database: Database, tmp_path: Path) -> None:
+    registry = registry_of(database, checkpoints=str(tmp_path / "later"))
+    assert await registry.step() is False
+    job = CheckpointJob(tmp_path / "later")
+    job.publish(1)
+    await registry.step()
+    async with database.read() as session:
+        assert set(await versions.kept(session)) == {1}
