@@ -1,0 +1,71 @@
+"""Production asked the cases of a file, with `production.api_key` and the model that the suite names."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.errors import ScoringError
+from slipstream.evaluation.scoring import message_call
+from slipstream.explorer.client import shadow_request
+from slipstream.isolation import Isolation
+from slipstream.rewards.calculator import BuiltCalculator
+from slipstream.rewards.endpoint import Endpoint, EndpointParameters
+from slipstream.settings.sidecar import Settings
+from slipstream.trajectory import PolicyCall
+
+
+class ProductionAway(Exception):
+    """Production gave no answer that can be scored; says why."""
+
+
+class _Asked(EndpointParameters):
+    """Parameters of questions to production, like those of a calculator that asks a service."""
+
+    def build(self, isolation: Isolation) -> BuiltCalculator:
+        raise NotImplementedError("production is no calculator")
+
+
+class ProductionAsker:
+    """Asks production for chat completions, a bounded number at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        key = settings.production.api_key
+        secret = "" if key is None else key.get_secret_value()
+        headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        parameters = _Asked(
+            timeout=settings.runs.timeout,
+            attempts=settings.runs.max_attempts,
+            concurrency=settings.evaluation.concurrency,
+        )
+        self._endpoint = Endpoint(f"{settings.production.base_url}/chat/completions", headers, parameters)
+
+    async def ask(self, request: Mapping[str, Any], model: str) -> PolicyCall:
+        """Ask once.
+
+        Raises:
+            ProductionAway: there is no answer.
+        """
+        asked = shadow_request(request, model)
+        started = time.monotonic()
+        try:
+            answer = await self._endpoint.ask(json.dumps(asked).encode(), _read)
+        except ScoringError as error:
+            raise ProductionAway(str(error)) from error
+        return message_call(asked, answer, time.monotonic() - started)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._endpoint.aclose()
+
+
+def _read(answer: Any) -> dict[str, Any]:
+    """The answer. Raises ValueError for one that is no chat completion."""
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    if message is None:
+        raise ValueError("no chat completion with a message")
+    return dict(answer)

@@ -1,0 +1,72 @@
+"""Held-out calls: the first calls of tasks that no version was trained on, by the newest sessions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
+from slipstream.store.tables.runs import GroupRow
+
+MOST_TASKS = 20
+"""Tasks of one session that become cases: one of hundreds would be most of the suite."""
+
+_PAGE = 500
+
+
+class HeldOutCall(NamedTuple):
+    """A call, by its place in the store; `session` is that of its task, with its tenant."""
+
+    id: int
+    task_id: str
+    session: str
+
+
+async def newest(session: AsyncSession, suite: str, sessions: int) -> list[HeldOutCall]:
+    """Held-out calls of so many sessions at most.
+
+    Those of the suite's last evaluation come first, as far as they are still held out, so that versions are compared
+    on the same cases for as long as these are stored.
+    """
+    last = select(func.max(EvaluationRow.id)).where(EvaluationRow.suite == suite, EvaluationRow.begun_at.is_not(None))
+    before = select(EvaluationCaseRow.call_id).where(
+        EvaluationCaseRow.evaluation_id == last.scalar_subquery(), EvaluationCaseRow.call_id.is_not(None)
+    )
+    trained = select(TaskRow.session_id).join(GroupRow, GroupRow.task_id == TaskRow.id)
+    fits = (
+        TaskRow.decided.is_(True),
+        ~exists().where(GroupRow.task_id == TaskRow.id),
+        CallRow.position == 0,
+        CallRow.problem.is_(None),
+        or_(CallRow.variant.is_(None), CallRow.variant == "production"),
+    )
+    columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id).join(TaskRow, TaskRow.id == CallRow.task_id)
+    found: dict[str, list[HeldOutCall]] = {}
+    for query in (
+        columns.where(*fits, CallRow.id.in_(before)).order_by(CallRow.id),
+        columns.where(*fits).order_by(CallRow.id.desc()),
+    ):
+        offset = 0
+        while len(found) < sessions:
+            rows = (await session.execute(query.limit(_PAGE).offset(offset))).all()
+            names = {row.session_id for row in rows}
+            spoiled = set(await session.scalars(trained.where(TaskRow.session_id.in_(names)))) if names else set()
+            for call, task_id, of in rows:
+                if of in spoiled or (of not in found and len(found) >= sessions):
+                    continue
+                calls = found.setdefault(of, [])
+                if len(calls) < MOST_TASKS and all(call != each.id for each in calls):
+                    calls.append(HeldOutCall(call, task_id, of))
+            if len(rows) < _PAGE:
+                break
+            offset += _PAGE
+    return [call for calls in found.values() for call in calls]
+
+
+async def task_of(session: AsyncSession, call_id: int) -> tuple[str, int] | None:
+    """The task of a call, and the call's place in it; None if it was deleted."""
+    row = (await session.execute(select(CallRow.task_id, CallRow.position).where(CallRow.id == call_id))).one_or_none()
+    return None if row is None else (row.task_id, row.position)
