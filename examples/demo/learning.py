@@ -72,7 +72,7 @@ async def learn(plan: Plan, services: Services, model: str, history: History, sa
     agent = Agent(services.agent_url, model)
     on_policy = Agent(services.policy_url, model)
     async with httpx.AsyncClient(base_url=services.sidecar_url, timeout=30, trust_env=False) as sidecar:
-        await _ready(sidecar)
+        await ready(sidecar)
         say(f"measuring production and the policy on {plan.held_out} held-out tasks, before any training")
         history.production = await _measure(agent, held_out)
         say(f"production: {_words(history.production)}")
@@ -114,8 +114,8 @@ async def _measure(agent: Agent, tasks: Sequence[Task]) -> Score:
     return mean(verify(reply, task.reference) for reply, task in zip(replies, tasks, strict=True))
 
 
-async def _ready(sidecar: httpx.AsyncClient) -> None:
-    """The sidecar starts last, so the others are ready when it is."""
+async def ready(sidecar: httpx.AsyncClient) -> None:
+    """Waits until the sidecar is. It starts last, so the others are ready when it is."""
     while True:
         try:
             if (await sidecar.get("/readyz")).is_success:

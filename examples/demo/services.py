@@ -1,4 +1,4 @@
-"""The four programs of the demo: the production model, the Explorer, the Trainer and the sidecar."""
+"""The programs of the demo: the production model, the Explorer, the Trainer, the sidecar, and a lane if one is set."""
 
 from __future__ import annotations
 
@@ -35,19 +35,23 @@ class Services:
     log_path: Path
 
 
-def configured(model: Path, run_dir: Path, seed: int) -> Services:
+def configured(model: Path, run_dir: Path, seed: int, sidecar_file: str = "sidecar.yaml") -> Services:
     """Takes free ports, puts what the four files ask for into the environment, and reads them.
+
+    Args:
+        sidecar_file: one with a lane makes `slipstream up` run that too.
 
     Raises:
         ConfigError: a file is wrong.
     """
-    production, explorer, sidecar = _free_ports(3)
+    production, explorer, lane, sidecar = _free_ports(4)
     os.environ |= {
         "MODEL_PATH": str(model),
         "RUN_DIR": str(run_dir),
         "SEED": str(seed),
         "PRODUCTION_PORT": str(production),
         "EXPLORER_PORT": str(explorer),
+        "LANE_PORT": str(lane),
         "SIDECAR_PORT": str(sidecar),
     }
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))  # Explorer and Trainer work in turns here
@@ -61,7 +65,7 @@ def configured(model: Path, run_dir: Path, seed: int) -> Services:
         agent_url=f"http://127.0.0.1:{sidecar}/v1",
         policy_url=f"http://127.0.0.1:{explorer}/v1",
         sidecar_url=f"http://127.0.0.1:{sidecar}",
-        programs=(production_model, *children(Path("sidecar.yaml"), Path("explorer.yaml"), Path("trainer.yaml"))),
+        programs=(production_model, *children(Path(sidecar_file), Path("explorer.yaml"), Path("trainer.yaml"))),
         log_path=run_dir / "services.log",
     )
 

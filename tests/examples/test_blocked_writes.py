@@ -80,7 +80,7 @@ async def test_an_agent_that_does_not_handle_errors_of_tools(
 
     assert refunded == [40.0]
     assert runner.stats.failed == failed
-    given = {(one["run_id"], one["reward"]) for commit in explorer.committed for one in commit}
+    given = {(one["run_id"], one["reward"]) for one in explorer.trained}
     assert sorted(reward for _, reward in given) == rewards
     seen = [message["content"] for chat in explorer.chats for message in chat["messages"] if message["role"] == "tool"]
     told = any("This action was not carried out: refund" in content for content in seen)
