@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import hypothesis
 import pytest
-from loops import Loop, RunLoop
+from loops import TRAINS_ON_ALL, Loop, RunLoop
 from made_once import made_once
 from processes import agents, production  # noqa: F401 - fixtures
 from scripted import ScriptedExplorer, production_app
@@ -22,6 +23,9 @@ from tiers import sort_tests
 
 from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
+
+hypothesis.settings.register_profile("busy machine", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy machine")  # a slow machine is no fault of what is tested
 
 
 @pytest.hookimpl(wrapper=True)
@@ -119,8 +123,7 @@ def run_loop(store_url: str) -> RunLoop:
             settings = Settings.model_validate(
                 {
                     "store": {"url": store_url},
-                    "selection": {"sampling": {"rate": 1.0}},
-                    "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+                    **TRAINS_ON_ALL,
                     "commit": {"interval": "1h"},
                     **sections,
                     "production": {"base_url": f"{production_url}/v1", **sections.get("production", {})},

@@ -238,6 +238,49 @@ def test_up_hands_its_overlays_to_explorer_and_trainer(files: tuple[Path, Path, 
     assert "--overlay" not in sidecar.command
 
 
+def lane_of(directory: Path, url: str = "http://127.0.0.1:8765/v1", mode: str = "on") -> str:
+    lane = f"{{base_url: '{url}', directory: '{directory}'}}"
+    return f"access: {{insecure: true}}\nserving: {{mode: {mode}, lane: {lane}}}\n"
+
+
+def test_up_runs_a_lane_that_follows_its_own_directory_and_records_nothing(
+    files: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    directory = tmp_path / "lanes" / "first"
+    files[0].write_text(lane_of(directory))
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(
+        "explorer: {rollout_model: {dtype: float32}}\nbuffer: {trainer_input: {experience_buffer: {path: sqlite:///p.db}}}"
+    )
+    _, _, lane, _ = children(*files, overlays=(steps,))
+    assert (lane.name, lane.ready_url, lane.vital) == ("lane", "http://127.0.0.1:8765/health", False)
+    own = directory / "lane.yaml"
+    assert tuple(lane.command[-6:]) == ("--config", str(files[1]), "--overlay", str(steps), "--overlay", str(own))
+    config, policy = load_config(files[1], "serve", (steps, own)), load_config(files[1], "serve", (steps,))
+    assert config.job_dir == directory
+    assert config.database_url == f"sqlite:///{directory}/buffer/embedded_experience_buffer.db"
+    assert config.explorer.rollout_model.dtype == "float32", "what else the files say holds for the lane too"
+    assert (config.explorer.record_experiences, policy.explorer.record_experiences) == (False, True)
+
+
+def test_up_runs_no_lane_where_serving_is_off_or_the_lane_is_switched_by_hand(
+    files: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    for text in (
+        lane_of(tmp_path / "lanes" / "first", mode="off"),
+        "access: {insecure: true}\nserving: {mode: on, lane: {base_url: http://127.0.0.1:8765/v1}}\n",
+    ):
+        files[0].write_text(text)
+        assert [child.name for child in children(*files)] == ["explorer", "trainer", "sidecar"]
+    assert not (tmp_path / "lanes").exists()
+
+
+def test_up_refuses_a_lane_of_another_machine(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    files[0].write_text(lane_of(tmp_path / "lanes" / "first", "http://gpu-2:8765/v1"))
+    with pytest.raises(ConfigError, match=r"^serving\.lane\.base_url: expected http://127\.0\.0\.1:PORT/v1.*gpu-2"):
+        children(*files)
+
+
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_up_refuses_a_wrong_file_before_anything_runs(files: tuple[Path, Path, Path], wrong: int) -> None:
     files[wrong].write_text("mode: neither\n")

@@ -27,7 +27,7 @@ async def _group(loop: Loop, repeat_time: int) -> None:
 
 
 def _trained(explorer: ScriptedExplorer) -> list[tuple[str, int]]:
-    return sorted((e["task_id"], e["run_id"]) for commit in explorer.committed for e in commit)
+    return sorted((one["task_id"], one["run_id"]) for one in explorer.trained)
 
 
 async def test_a_commit_that_fails_loses_its_queue_and_the_runs_are_run_again(run_loop: RunLoop) -> None:

@@ -96,6 +96,8 @@ async def played(loop: Loop) -> None:
     await until(counted)
     loop.explorer.hold.set()
     await until(lambda: loop.ready(1))
+    pair = (await loop.client.get("/preferences/next?annotator=ann")).json()["pair"]
+    await loop.client.post("/preferences", json={"pair_id": pair["pair_id"], "choice": "tie", "annotator": "ann"})
     await loop.commit()
     await loop.client.post("/explorer/v1/chat/completions", json={"messages": []})
     await loop.client.post("/runs/t", json={"runs": 1})
@@ -103,6 +105,12 @@ async def played(loop: Loop) -> None:
     await loop.client.post("/runs/t/0/finish", json={})
     await loop.client.get("/runs/t/0/v1/models")
     await loop.client.post("/explorer/feedback", json={"msg_ids": ["nobody's"], "reward": 1})
+
+
+def _named(shown: dict[str, Any], answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The ids that the page shows, with those that the sidecar gave."""
+    for of_page, of_answer in ((shown, answer), (shown.get("pair") or {}, answer.get("pair") or {})):
+        yield from ((of_page[name], of_answer[name]) for name in ("id", "pair_id") if name in of_page)
 
 
 async def test_each_example_of_the_api_does_what_the_page_shows(run_loop: RunLoop) -> None:
@@ -118,8 +126,8 @@ async def test_each_example_of_the_api_does_what_the_page_shows(run_loop: RunLoo
             if example.language == "json":
                 shown, answer = json.loads(example.answer), response.json()
                 assert keys(answer) == keys(shown), command
-                if "id" in shown:
-                    ids[shown["id"]] = answer["id"]
+                for told, given in _named(shown, answer):
+                    ids[told] = given
             else:
                 assert set(example.answer.splitlines()) <= set(response.text.splitlines()), command
             if "8100/v1/" in command:
@@ -129,7 +137,7 @@ async def test_each_example_of_the_api_does_what_the_page_shows(run_loop: RunLoo
             elif "/commit" in command:
                 ready = 0
             await until(partial(loop.ready, ready))
-    assert len(ids) == 4, "the receipt of a feedback, that of a mark, and two answers of the policy"
+    assert len(ids) == 5, "the receipt of a feedback, that of a mark, two answers of the policy, and a pair"
 
 
 async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoop) -> None:
@@ -140,7 +148,7 @@ async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoo
     assert sorted(documented) == sorted(routes | OUTSIDE_THE_SCHEMA)
 
     runs = ("POST /runs/{task_id}", "POST /runs/{task_id}/{run_id}/finish")
-    for route in ("POST /feedback", "POST /marks", *runs, "POST /explorer/feedback"):
+    for route in ("POST /feedback", "POST /marks", "POST /preferences", *runs, "POST /explorer/feedback"):
         method, path = route.split()
         body = schema["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
         if "$ref" in body:

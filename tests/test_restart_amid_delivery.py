@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from loops import TRAINS_ON_ALL
 from ports import free_port
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
@@ -33,9 +34,8 @@ async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) 
                 tmp_path,
                 production_url,
                 explorer_url,
-                selection={"sampling": {"rate": 1.0}},
                 runs={"repeat_time": REPEAT_TIME},
-                rewards={"calculators": [{"constant": {"value": 0.5}}]},
+                **TRAINS_ON_ALL,
             )
 
             async def stop_it(request: Any) -> Any:
@@ -64,5 +64,6 @@ async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) 
 
             await until(delivered, 30)
             await sidecar.end(signal.SIGTERM)
-    trained = [(one["task_id"], one["run_id"]) for commit in explorer.committed for one in commit]
-    assert trained == [("t.0~1", run_id) for run_id in range(REPEAT_TIME)]
+    assert [(one["task_id"], one["run_id"]) for one in explorer.trained] == [
+        ("t.0~1", run_id) for run_id in range(REPEAT_TIME)
+    ]

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from slipstream_client.outbox import OutboxCounts as OutboxCounts
     from slipstream_client.outbox import flush as flush
     from slipstream_client.outbox import outbox_counts as outbox_counts
+    from slipstream_client.preferences import HumanPreferenceCollector as HumanPreferenceCollector
+    from slipstream_client.preferences import Preference as Preference
+    from slipstream_client.preferences import PreferencePair as PreferencePair
     from slipstream_client.rewarding import async_commit as async_commit
     from slipstream_client.rewarding import commit as commit
     from slipstream_client.rewarding import feedback as feedback
@@ -84,6 +87,9 @@ _WHERE: dict[str, str] = {
     "mark": "marks",
     "mark_answer": "marks",
     "never": "marks",
+    "HumanPreferenceCollector": "preferences",
+    "Preference": "preferences",
+    "PreferencePair": "preferences",
     "feedback": "rewarding",
     "commit": "rewarding",
     "async_commit": "rewarding",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -153,6 +153,17 @@ def post_feedback(body: Mapping[str, Any]) -> Request[str]:
 def post_mark(body: Mapping[str, Any]) -> Request[str]:
     """Store a mark; its answer says `applied` or `waiting`."""
     return Request("POST", "/marks", body, lambda answer: str(answer["state"]))
+
+
+def get_next_pair(annotator: str | None, kind: str | None) -> Request[dict[str, Any] | None]:
+    """Ask for the next pair of an annotator; its answer is None if there is none."""
+    query = urlencode({name: value for name, value in (("annotator", annotator), ("kind", kind)) if value is not None})
+    return Request("GET", f"/preferences/next?{query}", None, lambda answer: answer["pair"])
+
+
+def post_preference(body: Mapping[str, Any]) -> Request[str]:
+    """Store a judgement; its answer is the choice that is stored."""
+    return Request("POST", "/preferences", body, lambda answer: str(answer["choice"]))
 
 
 def post_commit(timeout: float) -> Request[Committed]:

@@ -83,6 +83,9 @@ class Metrics:
         self.feedback_refused = Counter(
             "slipstream_feedback_refused", "Feedback beyond feedback.per_key.rate", registry=registry
         )
+        self.preferences = Counter(
+            "slipstream_preferences", "Judgements of pairs of answers, by choice", ["choice"], registry=registry
+        )
         self.feedback_keys = Gauge(
             "slipstream_feedback_keys",
             "Keys that give feedback, beside the others",
@@ -109,12 +112,58 @@ class Metrics:
         self.policy_version = Gauge(
             "slipstream_policy_version", "The version that the Explorer serves", registry=registry
         )
+        self.serving_share = Gauge(
+            "slipstream_serving_share", "Share of the users that a version answers", registry=registry
+        )
+        self.serving_version = Gauge("slipstream_serving_version", "The version of that share", registry=registry)
+        self.serving_ready = Gauge("slipstream_serving_ready", "1 when users may go to the lane", registry=registry)
+        self.serving_killed = Gauge(
+            "slipstream_serving_killed", "1 after a kill, until it is revived", registry=registry
+        )
+        self.versions = Gauge("slipstream_versions", "Versions of the policy, by state", ["state"], registry=registry)
         self.explorer_up = Gauge("slipstream_explorer_up", "1 when the Explorer answers", registry=registry)
         self.keys = Gauge("slipstream_keys", "API keys, by whether they expire", ["state"], registry=registry)
         self.tasks = Gauge("slipstream_training_tasks", "Tasks of asyncio that live", registry=registry)
         self.problems = Gauge(
             "slipstream_problems", "1 where the sidecar sees this problem now", ["code"], registry=registry
         )
+        self.rollouts = Gauge("slipstream_rollouts", "Rollouts in each state", ["state"], registry=registry)
+        self.rollout_share = Gauge(
+            "slipstream_rollout_share", "Share of the units that is assigned to a version", registry=registry
+        )
+        self.rollout_evidence = Gauge(
+            "slipstream_rollout_log_e",
+            "Logarithm of the evidence for harm by each guardrail, and for better by the objective",
+            ["measure"],
+            registry=registry,
+        )
+        self.rollout_decisions = Counter(
+            "slipstream_rollout_decisions", "Decisions that this sidecar made or carried out", ["action"],
+            registry=registry,
+        )  # fmt: skip
+        actions = "open", "begin", "advance", "hold", "pause", "resume", "promote", "roll_back", "abort", "replace"
+        for action in actions:
+            self.rollout_decisions.labels(action)
+        self.live_scores = Counter(
+            "slipstream_live_scores", "Live answers by how their score went", ["outcome"], registry=registry
+        )
+        for outcome in ("scored", "no_basis", "failed", "over_budget"):
+            self.live_scores.labels(outcome)
+        self.evaluations = Counter(
+            "slipstream_evaluations", "Evaluations that ended here, by state", ["state"], registry=registry
+        )
+        for state in ("done", "changed", "failed"):
+            self.evaluations.labels(state)
+        self.evaluation_answers = Counter(
+            "slipstream_evaluation_answers", "Answers to cases, by how they came to a value", ["outcome"],
+            registry=registry,
+        )  # fmt: skip
+        for outcome in ("scored", "failed", "unscored", "no_basis", "away", "gone"):
+            self.evaluation_answers.labels(outcome)
+        self.version_verdict = Gauge(
+            "slipstream_version_verdict", "1 for the verdict of the version that serves there", ["place", "verdict"],
+            registry=registry,
+        )  # fmt: skip
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )

@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 import structlog
 from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.types import Receive, Send
 
 from slipstream import logs, shutdown
@@ -34,7 +35,12 @@ from slipstream.dialects.form import Dialect
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.doctor.uncaptured import UncapturedLog
 from slipstream.errors import StoreAway
+from slipstream.evaluation.servers import PolicyServers
+from slipstream.evaluation.stage import Evaluations
+from slipstream.evaluation.statistics import Judgement
+from slipstream.evaluation.verdicts import Verdicts
 from slipstream.explorer.client import ExplorerClient
+from slipstream.explorer.serving_writer import ServingWriter
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.facade.chat import Chat, FacadeChat, Whole
 from slipstream.facade.chats import Chats
@@ -46,24 +52,31 @@ from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
 from slipstream.rewards import RewardModel
+from slipstream.rollouts.lane import ServedLane
+from slipstream.rollouts.stage import Rollouts
 from slipstream.runs.budget import TICK as BUDGET_TICK
 from slipstream.runs.budget import Budget
 from slipstream.runs.planning import Planner
 from slipstream.runs.scoring import Scorer
 from slipstream.runs.stages import Runs
 from slipstream.selection import Selector
+from slipstream.serving.page import ServingPage
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.stages.worker import Worker
-from slipstream.store import quarantine, ready_groups, replays, runs
+from slipstream.store import quarantine, ready_groups, replays, runs, versions
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
+from slipstream.versions.registry import VersionRegistry
 
 _log = structlog.get_logger(__name__)
 
 _RETENTION_TICK = 60.0
+
+_VERSIONS_TICK = 1.0
+"""Seconds: a Trainer that keeps one checkpoint deletes each when the next is written, a step of training later."""
 
 
 class Sidecar:
@@ -72,13 +85,20 @@ class Sidecar:
     Args:
         counters: what the proxy's workers count.
         before: the registration of the training side in whose place this one was started, if it was.
+        page: says which users the lane answers; None where it answers none.
 
     Attributes:
         started: the store was there, and the stages run.
         the other parts: for the routes.
     """
 
-    def __init__(self, settings: Settings, counters: SharedCounters, before: Registration | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        counters: SharedCounters,
+        before: Registration | None = None,
+        page: ServingPage | None = None,
+    ) -> None:
         self.settings = settings
         self.counters = counters
         self.started = False
@@ -109,6 +129,8 @@ class Sidecar:
             tls=settings.explorer.tls,
         )
         self.watch = ExplorerWatch(self.database, self.explorer, self.metrics, clock=time.time)
+        self.serving = ServingWriter(context, page)
+        self.versions = VersionRegistry(settings.serving, self.database, clock=time.time)
         self._isolation = isolation = Isolation(
             content_memory=settings.isolation.content_memory,
             content_timeout=settings.isolation.content_timeout,
@@ -128,6 +150,12 @@ class Sidecar:
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
         self.deliveries = Deliveries(context)
+        lane = settings.serving.lane
+        put = None if lane is None or lane.directory is None else self.versions.put_in_lane
+        self.rollouts = Rollouts(context, ServedLane(self.serving, counters, put), isolation, self.judging)
+        self.verdicts = Verdicts(settings.evaluation, self.rollouts)
+        servers = PolicyServers(settings, self.explorer, self.versions.in_lane, context.parsing)
+        self.evaluations = Evaluations(context, isolation, self.judging, servers)
         retention = Retention(
             self.database,
             self.metrics,
@@ -146,11 +174,15 @@ class Sidecar:
             *self.runs.workers,
             context.stages.add(Stage.SCORER, self.scorer.step),
             self.deliveries.worker,
+            *self.serving.workers,
+            self.rollouts.worker,
+            self.evaluations.worker,
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
             Agenda(context).worker,
             *((timers.stage("judging", BUDGET_TICK, self.judging.step),) if self.judging.limited else ()),
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
+            *((timers.stage("versions", _VERSIONS_TICK, self.versions.step),) if settings.serving.checkpoints else ()),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
@@ -217,6 +249,7 @@ class Sidecar:
         async with AsyncExitStack() as closing:  # also when the store fails on the way
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
+            closing.callback(self.serving.close)
             closing.push_async_callback(asyncio.to_thread, self._isolation.close)
             for close in (
                 self.deliveries.aclose,
@@ -225,6 +258,8 @@ class Sidecar:
                 self._forgive,
                 self._renewing.stop,
                 self._rewards.aclose,
+                self.rollouts.aclose,
+                self.evaluations.aclose,
                 self.runs.aclose,
             ):
                 closing.push_async_callback(close)
@@ -273,12 +308,25 @@ class Sidecar:
             self.metrics.replays_open.set(await replays.open_now(session))
             for kind, rows in (await quarantine.count(session)).items():
                 self.metrics.quarantined.labels(kind).set(rows)
+            for version_state, rows in (await versions.count(session)).items():
+                self.metrics.versions.labels(version_state).set(rows)
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
+            await self._refresh_verdicts(session)
+        await self.rollouts.refresh_gauges()
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)
         self.metrics.capture_queue.set(self.waiting)
         self.outcomes.take_over()
+
+    async def _refresh_verdicts(self, session: AsyncSession) -> None:
+        lane = await self.versions.in_lane()
+        places = {"explorer": self.watch.version, "lane": None if lane is None else lane.version}
+        found = await self.verdicts.of(session, sorted({one for one in places.values() if one is not None}))
+        for place, version in places.items():
+            verdict = None if version is None else found[version]["verdict"]
+            for each in Judgement:
+                self.metrics.version_verdict.labels(place, each).set(each == verdict)
 
     @property
     def waiting(self) -> int:

@@ -54,7 +54,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One captured call of the production model, in the form of OpenAI's chat completions API.
+    """One captured call of a user's agent, in the form of OpenAI's chat completions API.
 
     Attributes:
         position: place within its task, counted from 0.
@@ -65,6 +65,8 @@ class Call:
         problem: the reason why the policy cannot be asked what production was asked, such as `media`; None where it
             can.
         dialect: in which the agent asked: `chat`, `responses` or `messages`.
+        variant: who gave the answer: `production`, or `version:N` of the policy; None where no share was set, and
+            production gave it.
     """
 
     task_id: str
@@ -76,6 +78,12 @@ class Call:
     started_at: float = 0.0
     problem: str | None = None
     dialect: str = "chat"
+    variant: str | None = None
+
+    @property
+    def by_policy(self) -> bool:
+        """Return whether a version of the policy gave the answer, and not production."""
+        return self.variant not in (None, "production")
 
     @property
     def messages(self) -> Sequence[Message]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from loops import Loop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-ROLES = ("proxy", "feedback", "runs", "admin", "metrics")
+ROLES = ("proxy", "feedback", "runs", "annotator", "admin", "metrics")
 
 
 @dataclass

@@ -93,7 +93,10 @@ def test_a_new_key_of_a_tenant_reaches_that_tenant() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--role", "root"), "roles.0: expected 'proxy', 'feedback', 'runs', 'admin' or 'metrics'; found \"root\""),
+        (
+            ("--role", "root"),
+            "roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'admin' or 'metrics'; found \"root\"",
+        ),
         (("--role", "proxy", "--name", "a b"), "name: expected"),
         (("--role", "proxy", "--tenant", "a/b"), "tenant: expected"),
         ((), "--role"),

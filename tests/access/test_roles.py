@@ -27,7 +27,13 @@ RUNS = {
 COMMIT = {("POST", "/commit")}
 BOTH = {("POST", "/runs/{task_id}/{run_id}/finish")}
 FEEDBACK = {("POST", "/feedback"), ("GET", "/feedback/{feedback_id}"), ("POST", "/marks")}
-METRICS = {("GET", "/metrics"), ("GET", "/status"), ("GET", "/tasks")}
+READ = ("metrics", "status", "tasks", "serving", "rollouts", "versions", "aliases", "preferences", "evaluations")
+METRICS = {
+    *(("GET", f"/{name}") for name in READ),
+    ("GET", "/evaluations/{evaluation_id}"),
+    *(("GET", path) for path in ("/rollouts/{rollout_id}", "/versions/{version}", "/aliases/{name}/history")),
+}
+ANNOTATOR = {("GET", "/preferences/next"), ("POST", "/preferences")}
 LOOKED_UP = {("GET", "/tasks/{task_id}"), ("GET", "/calls/{msg_id}")}
 """By who knows an id; `tests/test_task_routes.py` looks at what each key sees there."""
 
@@ -35,6 +41,7 @@ ALLOWED = {
     "proxy": PROXY | RUNS | BOTH,
     "feedback": FEEDBACK | BOTH | LOOKED_UP,
     "runs": RUNS | BOTH | COMMIT,
+    "annotator": ANNOTATOR,
     "metrics": METRICS | LOOKED_UP,
 }
 
@@ -56,12 +63,22 @@ async def test_each_role_may_do_what_is_its_own_and_nothing_else(run_guarded: Ru
         client = guarded.loop.client
         schema = (await client.get("/openapi.json", headers=guarded.key("admin"))).json()
         named = set(routes(schema))
-        assert named >= PROXY | RUNS | COMMIT | BOTH | FEEDBACK | METRICS | LOOKED_UP | OPEN, (
+        assert named >= PROXY | RUNS | COMMIT | BOTH | FEEDBACK | METRICS | LOOKED_UP | ANNOTATOR | OPEN, (
             "a route was renamed: rename it here as well"
         )
         wrong: list[str] = []
         for (method, path), role in itertools.product(sorted(named), ["nobody", *ROLES]):
-            url = path.format(task_id="t", run_id=0, feedback_id="f", msg_id="m", path="p")
+            url = path.format(
+                task_id="t",
+                run_id=0,
+                feedback_id="f",
+                msg_id="m",
+                rollout_id=1,
+                path="p",
+                version=0,
+                name="n",
+                evaluation_id=1,
+            )
             headers = {} if role == "nobody" else guarded.key(role)
             response = await client.request(method, url, headers=headers, json={})
             refused = response.status_code in (401, 403) and "slipstream" in response.json()["error"]["code"]
@@ -146,6 +163,9 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
         (b"POST", "/tasks", {"admin"}),
         (b"DELETE", "/tasks/t", {"admin"}),
         (b"GET", "/calls", {"admin"}),
+        (b"POST", "/preferences/next", {"admin"}),
+        (b"GET", "/preferences/export", {"admin"}),
+        (b"GET", "/preferences/", {"admin"}),
         (b"DELETE", "/data", {"admin"}),
         (b"GET", "", {"admin"}),
         (b"GET", "/nothing", {"admin"}),

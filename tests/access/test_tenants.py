@@ -83,7 +83,7 @@ async def test_what_two_tenants_call_by_the_same_names_is_two_things(run_shared:
         deleted = await shared.ask("admin-a", "DELETE", "/data", params={"session_id": "chat-7"})
         assert deleted.json()["deleted"] | {"groups": 0, "runs": 0} == {
             "tasks": 1, "calls": 1, "groups": 0, "runs": 0, "feedback": 2, "marks": 0, "facade_groups": 0,
-            "exchanges": 0,
+            "exchanges": 0, "preferences": 0,
         }  # fmt: skip
         assert [row[1] for row in await shared.stored(1)] == [task_b]
         assert (await shared.ask("admin-a", "GET", "/tasks/order-1")).status_code == 404
@@ -205,8 +205,10 @@ async def test_an_id_that_looks_like_another_tenants_is_not(run_shared: RunShare
 
 
 SHARED = {
-    "get /readyz", "get /metrics",
+    "get /readyz", "get /metrics", "get /serving", "get /rollouts", "get /rollouts/{rollout_id}",
     "get /explorer/health", "get /explorer/metrics", "get /explorer/v1/models",
+    "get /versions", "get /versions/{version}", "get /aliases",
+    "get /aliases/{name}/history", "get /evaluations", "get /evaluations/{evaluation_id}",
 }  # fmt: skip
 """Routes that name nothing of a tenant's: probes, numbers, and what all tenants share."""
 

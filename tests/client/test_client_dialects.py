@@ -270,7 +270,7 @@ async def test_a_runner_runs_the_agent_again_on_the_policy_in_its_own_dialect(
             with slipstream.mark("good", task_id="order-17", reference="42"):
                 answer = await agent("use the tool")
         group = await replay(loop, "order-17")
-        experiences = [experience for commit in loop.explorer.committed for experience in commit]
+        experiences = loop.explorer.trained
 
     assert answer.startswith("echo:"), "the user has production's answer"
     assert len(production.asked) == 2, "and the replays have asked production nothing"

@@ -41,7 +41,7 @@ def two_steps(client: openai.OpenAI) -> Callable[[str], str]:
 
 
 def delivered(loop: Loop) -> list[dict[str, Any]]:
-    return [experience for commit in loop.explorer.committed for experience in commit]
+    return loop.explorer.trained
 
 
 async def run_of(loop: Loop, task_id: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ async def test_a_sidecar_goes_on_with_the_copy_and_nothing_is_trained_on_twice(
         assert (await restored.commit())["run_again"] == 5
         await until(lambda: restored.ready(5))
         assert (await restored.commit())["experiences"] == 5
-    trained = [experience["msg_id"] for commit in explorer.committed for experience in commit]
+    trained = [experience["msg_id"] for experience in explorer.trained]
     assert len(trained) == len(set(trained)) == 10
 
 

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from slipstream.dialects.chat import ChatTranslator
 from slipstream.dialects.events import events
-from slipstream.dialects.form import Translator
+from slipstream.dialects.form import Translator, Unsayable
 from slipstream.jsontext import from_json
 
 CHAT: Translator = ChatTranslator()
@@ -92,6 +92,20 @@ def test_a_call_is_its_own_chat_form() -> None:
 )
 def test_what_the_policy_cannot_be_asked_is_a_problem(fields: dict[str, Any], problem: str | None) -> None:
     assert CHAT.chat_form(REQUEST | fields, ANSWERS["text"]).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("message", "at"),
+    [
+        (user([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]), "messages[1].content[1]"),
+        (tool("call_a", "4") | {"content": [{"type": "video_url"}]}, "messages[1].content[0]"),
+        (assistant() | {"audio": {"id": "audio_1"}}, "messages[1].audio"),
+    ],
+)
+def test_the_policy_is_not_asked_with_media_and_their_place_is_told(message: dict[str, Any], at: str) -> None:
+    with pytest.raises(Unsayable) as refused:
+        CHAT.chat_request(REQUEST | {"messages": [user("hi"), message]})
+    assert (refused.value.problem, refused.value.at) == ("media", at)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from slipstream.embedded import checkpoints
 from slipstream.embedded.checkpoints import CheckpointError
+from slipstream.trinity.checkpoint_files import steps
 
 
 def weights_of(value: float):
@@ -62,7 +63,7 @@ def test_a_write_that_fails_changes_nothing_and_can_be_repeated(tmp_path: Path) 
         checkpoints.publish(tmp_path, 2, fail_after_weights)
 
     assert checkpoints.latest_version(tmp_path) == 1
-    assert checkpoints.versions(tmp_path) == [1]
+    assert steps(tmp_path) == [1]
     checkpoints.publish(tmp_path, 2, weights_of(2.0))
     assert checkpoints.load_weights(tmp_path, 2)["w"].tolist() == [2.0, 2.0]
 
@@ -89,7 +90,7 @@ def test_pruning_keeps_the_newest_and_what_a_marker_names(tmp_path: Path) -> Non
 
     assert checkpoints.prune(tmp_path, keep=0) == []
     assert checkpoints.prune(tmp_path, keep=2) == [2, 3]
-    assert sorted(checkpoints.versions(tmp_path)) == [1, 4, 5]
+    assert sorted(steps(tmp_path)) == [1, 4, 5]
 
 
 @pytest.mark.parametrize("text", ["", "newest", "-1", "1.5"])

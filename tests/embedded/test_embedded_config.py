@@ -83,7 +83,7 @@ buffer:
         ("explorer: {proxy_port: many}", "explorer.proxy_port: Input should be a valid integer"),
         ("explorer: {proxy_port: 70000}", "explorer.proxy_port: Input should be less than or equal to 65535"),
         ("explorer: {proxy_port: true}", "explorer.proxy_port: Input should be a number, not a boolean, found True"),
-        ("explorer: {rollout_model: {dtype: int4}}", "explorer.rollout_model.dtype: Input should be 'bfloat16' or"),
+        ("explorer: {rollout_model: {dtype: int4}}", "explorer.rollout_model.dtype: Input should be 'auto', 'bfloat"),
         ("explorer: {rollout_model: {tool_call_parser: pythonic}}", "explorer.rollout_model.tool_call_parser: "),
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
         (

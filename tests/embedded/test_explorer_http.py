@@ -24,6 +24,7 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.response_text import ResponseText
 from slipstream.embedded.serving import create_app
+from slipstream.trinity.checkpoint_files import VERSION_MARKER
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
@@ -370,7 +371,7 @@ async def test_a_broken_marker_does_not_end_the_following_of_versions(
     http: httpx.AsyncClient, explorer_config: EngineConfig
 ) -> None:
     explorer_config.job_dir.mkdir(parents=True, exist_ok=True)
-    marker = explorer_config.job_dir / checkpoints.VERSION_MARKER
+    marker = explorer_config.job_dir / VERSION_MARKER
     marker.write_bytes(b"\xff")
     with pytest.raises(checkpoints.CheckpointError, match="step number"):
         checkpoints.latest_version(explorer_config.job_dir)

@@ -22,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import SET_ASIDE, Answer, ExperienceStore
+from slipstream.trinity.checkpoint_files import steps
 
 if TYPE_CHECKING:
     from slipstream.embedded.trainer import Trainer
@@ -98,7 +99,7 @@ class Job:
 
     def trained_on(self) -> dict[int, list[str]]:
         """What each version says that it was trained on."""
-        files = {v: self.directory / f"global_step_{v}/trained_on.json" for v in checkpoints.versions(self.directory)}
+        files = {v: self.directory / f"global_step_{v}/trained_on.json" for v in steps(self.directory)}
         return {version: json.loads(file.read_text()).get("msg_ids", []) for version, file in sorted(files.items())}
 
     def start(self) -> BaseProcess:
@@ -162,7 +163,7 @@ def test_training_ends_at_total_steps(job: Job) -> None:
     job.commit(groups=3)
     job.run()
 
-    assert checkpoints.versions(job.directory) == [1]
+    assert steps(job.directory) == [1]
     assert sum(step is None for step in job.steps().values()) == 8
 
 

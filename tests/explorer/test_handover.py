@@ -53,7 +53,7 @@ async def _all_of_it(explorer: ScriptedExplorer, url: str) -> None:
     await _tell(handover, "b")
     await handover.commit(allowed=_allowed)
     handover.close()
-    assert [one["msg_id"] for commit in explorer.committed for one in commit] == ["a", "b"]
+    assert [one["msg_id"] for one in explorer.trained] == ["a", "b"]
 
 
 async def test_an_explorer_that_closes_each_connection_is_told_all_of_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import itertools
 import random
 import signal
@@ -23,7 +22,6 @@ SEED = 6
 
 @pytest.mark.slow
 async def test_no_acknowledged_reward_is_lost_or_counts_twice(tmp_path: Path) -> None:
-    rng = random.Random(SEED)
     explorer = ScriptedExplorer()
     rewarded: dict[str, float] = {}
     numbers = itertools.count()
@@ -44,10 +42,7 @@ async def test_no_acknowledged_reward_is_lost_or_counts_twice(tmp_path: Path) ->
                     rewarded[answer["id"]] = reward
 
         agents = [asyncio.create_task(agent()) for _ in range(4)]
-        for kill in range(1, KILLS + 1):
-            await until(lambda goal=kill * TASKS * RUNS // (KILLS + 1): len(rewarded) >= goal, 120)
-            await asyncio.sleep(rng.uniform(0, 0.2))
-            await sidecar.die(rng.choice(("everything", "parent", "training")))
+        await sidecar.killed_amid(TASKS * RUNS, lambda: len(rewarded), KILLS, random.Random(SEED))
         await asyncio.gather(*agents)
 
         async def drained() -> bool:
@@ -57,11 +52,6 @@ async def test_no_acknowledged_reward_is_lost_or_counts_twice(tmp_path: Path) ->
         await until(drained, 60)
         await sidecar.end(signal.SIGTERM)
 
-    trained = [experience for commit in explorer.committed for experience in commit]
-    assert {e["msg_id"]: e["reward"] for e in trained} == rewarded
-    assert len(trained) == len(rewarded) == TASKS * RUNS
-    commits = collections.defaultdict(set)
-    for number, commit in enumerate(explorer.committed):
-        for experience in commit:
-            commits[experience["task_id"]].add(number)
-    assert [group for group, where in commits.items() if len(where) != 1] == []
+    assert {one["msg_id"]: one["reward"] for one in explorer.trained} == rewarded
+    assert len(rewarded) == TASKS * RUNS
+    assert sorted(map(len, explorer.trained_by_group().values())) == [RUNS] * TASKS

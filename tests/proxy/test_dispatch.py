@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import openai
 import pytest
+from websockets.exceptions import InvalidStatus
 from wire import LIMIT, Peer, Request, answer, ask, dial, sidecar, upstream
 
 
@@ -35,15 +37,32 @@ async def test_v1_is_productions(path: bytes, expected: bytes) -> None:
         assert (await ask(side.port, get(path))).body == expected
 
 
-async def test_websocket_is_refused_in_words() -> None:
-    async with sidecar(9) as side, dial(side.port) as client:
-        await client.send(
-            b"GET /v1/realtime HTTP/1.1\r\nhost: s\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        )
-        async with asyncio.timeout(LIMIT):
-            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
-            assert b"websocket_unsupported" in await client.reader.readuntil(b"}}")
+HANDSHAKE = (
+    *(b"connection: Upgrade", b"upgrade: websocket", b"sec-websocket-version: 13"),
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+
+
+@pytest.mark.parametrize("path", [b"/v1/responses", b"/v1/realtime?model=m", b"/runs/t/0/v1/responses"])
+async def test_a_websocket_is_refused_at_once_and_counted(path: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        raise AssertionError(await peer.request())
+
+    async with upstream(script) as up, sidecar(up.port) as side:
+        response = await ask(side.port, get(path, *HANDSHAKE))
+        assert response.status == 426
+        assert response.values(b"upgrade") == [b"HTTP/1.1"]
+        error = response.json()["error"]
+        assert error["type"] == "websocket_unsupported"
+        assert "use HTTP with streaming" in error["message"]
+        assert side.metric("refused_total", limit="websocket") == 1
+        assert up.connections == 0
+
+
+async def test_the_sdk_tells_that_a_websocket_of_the_responses_api_is_refused() -> None:
+    async with sidecar(9) as side, openai.AsyncOpenAI(base_url=side.base_url, api_key="sk-agent") as client:
+        with pytest.raises(InvalidStatus, match="426"):
+            await client.responses.connect().enter()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from slipstream.http.pool import Pool
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.limits import AgentLimits
-from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
+from slipstream.proxy.routing import Routing
 from slipstream.proxy.sample import Draw, Sample
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tap import Exchange, Recording
@@ -153,9 +154,11 @@ async def sidecar(
     limits: dict[str, Any] | None = None,
     control: Path | None = None,
     tls: ListenTls | None = None,
+    routing: Callable[[ProxyMetrics], Routing] | None = None,
     **production: Any,
 ) -> AsyncIterator[Sidecar]:
-    """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below."""
+    """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below,
+    and `routing` makes what sends users to a lane."""
     tap = tap or ListTap()
     counters, registry = SharedCounters(1), CollectorRegistry()
     registry.register(counters)
@@ -171,8 +174,9 @@ async def sidecar(
 
         def run() -> None:
             gateway = Gateway(
-                route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2, limits=agent_limits
-            )
+                route, control_route(path), tap, metrics, max_body=max_body, room=64 * 1024**2, limits=agent_limits,
+                routing=routing and routing(metrics),
+            )  # fmt: skip
 
             async def main() -> None:
                 await serve_agents(gateway, [listener], stop, certificates=tls and Certificates(tls))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from careful_hook import REDACT
 from loops import Loop, RunLoop
 from on_disk import holds
 from openai import AsyncOpenAI
@@ -83,15 +84,8 @@ async def test_what_the_policy_is_asked_is_redacted_unless_said_otherwise(
         assert not holds(tmp_path, SECRET), "what is stored is redacted either way"
 
 
-def careful(text: str) -> str:
-    """A hook that fails on what it does not know."""
-    if "unknown" in text:
-        raise ValueError(text)
-    return text
-
-
 async def test_what_a_hook_fails_on_does_not_reach_the_explorer(run_loop: RunLoop) -> None:
-    async with run_loop(capture={"redact": [{"python": f"{__name__}:careful"}]}) as loop:
+    async with run_loop(capture=REDACT) as loop:
         [run] = (await open_runs(loop))["runs"]
         for url in (run["base_url"], "/explorer/v1"):
             response = await loop.client.post(

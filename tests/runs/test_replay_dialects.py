@@ -67,6 +67,44 @@ async def test_what_the_policy_cannot_be_asked_is_told_by_field_and_fails_its_ru
         assert loop.explorer.chats == []
 
 
+MEDIA: list[dict[str, Any]] = [
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+    {"type": "file", "file": {"file_id": "file-1"}},
+]
+
+
+@pytest.mark.parametrize("part", MEDIA, ids=lambda part: part["type"])
+async def test_a_chat_with_media_is_refused_in_the_words_of_the_other_dialects(
+    run_loop: RunLoop, part: dict[str, Any]
+) -> None:
+    async with run_loop() as loop:
+        group = await open_runs(loop, runs=2)
+        async with responses_client(loop, group["runs"][0]) as client:
+            messages: Any = [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, part]}]
+            with pytest.raises(openai.UnprocessableEntityError) as chat:
+                await client.chat.completions.create(model="prod", messages=messages)
+        async with responses_client(loop, group["runs"][1]) as client:
+            image = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto"}
+            asked: Any = [{"role": "user", "content": [{"type": "input_text", "text": "what is it?"}, image]}]
+            with pytest.raises(openai.UnprocessableEntityError) as responses:
+                await client.responses.create(model="prod", input=asked)
+        assert (chat.value.param, chat.value.code) == ("messages[0].content[1]", "media")
+        assert chat.value.code == responses.value.code
+        assert str(chat.value).replace("messages[0]", "input[0]") == str(responses.value)
+        assert {run["state"] for run in (await replay(loop))["runs"]} == {"failed"}
+        assert loop.explorer.chats == []
+
+
+async def test_a_chat_with_parts_of_text_is_asked(run_loop: RunLoop) -> None:
+    async with run_loop() as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            messages: Any = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
+            await client.chat.completions.create(model="prod", messages=messages)
+        assert loop.explorer.chats[0]["messages"] == messages
+
+
 @anthropic.beta_async_tool(name="look_up", description="Look it up.", input_schema=LOOK_UP)
 async def look_up(q: int) -> str:
     return "42"

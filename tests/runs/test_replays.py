@@ -63,7 +63,7 @@ async def test_runs_at_the_same_time_keep_apart_and_their_calls_in_order(run_loo
             seen = await replay(loop, group["task_id"])
             assert [run["msg_ids"] for run in seen["runs"]] == [made[group["task_id"], run_id] for run_id in (0, 1)]
         assert (await loop.commit())["experiences"] == runs * calls
-        assert len({e["msg_id"] for commit in loop.explorer.committed for e in commit}) == runs * calls
+        assert len({one["msg_id"] for one in loop.explorer.trained}) == runs * calls
 
 
 @ON_BOTH_STORES

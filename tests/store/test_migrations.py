@@ -18,12 +18,28 @@ from stores import ON_BOTH_STORES
 import slipstream.store
 from slipstream import __version__
 from slipstream.errors import StoreAway
-from slipstream.store import feedback, feedback_views, replays, runs, schema
+from slipstream.store import (
+    feedback,
+    feedback_views,
+    preferences,
+    replays,
+    rollout_units,
+    rollouts,
+    runs,
+    schema,
+    serving,
+    version_views,
+    versions,
+)
+from slipstream.store.audit import Author
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
+from slipstream.store.preferences import NewPair, PairKind
+from slipstream.store.states import VersionState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeAnswerRow
 from slipstream.store.tables.runs import GroupRow
+from slipstream.store.versions import Found
 from slipstream.tenants import DEFAULT, qualified
 
 _TASK = (
@@ -152,6 +168,28 @@ async def test_replays_of_before_stay_beside_those_whose_parts_are_stored_once(s
 
 
 @ON_BOTH_STORES
+async def test_versions_of_before_are_seen_and_a_release_of_before_knows_the_served_ones(store_url: str) -> None:
+    statement = "INSERT INTO versions (version, seen_at, last_commit_id, experiences) VALUES (3, 5.0, NULL, 7)"
+    async with _of_before(store_url, "0018", statement) as (database, engine):
+        async with database.write() as session:
+            assert await versions.record_version(session, 4, 6.0) == 3
+            await versions.record_found(session, Found(5, "/job/global_step_5", 7.0, None), 7.0)
+            assert await versions.count(session) == {**dict.fromkeys(VersionState, 0), VersionState.SEEN: 3}
+        async with database.read() as session:
+            found, _ = await version_views.page(session, 9)
+            assert [(one["version"], one["found_at"], one["served_at"], one["parent"]) for one in found] == [
+                (5, 7.0, None, 4),
+                (4, 6.0, 6.0, 3),
+                (3, 5.0, 5.0, None),
+            ]
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0018", alembic.command.downgrade)
+            kept = await connection.execute(text("SELECT version, seen_at, experiences FROM versions ORDER BY version"))
+            assert kept.all() == [(3, 5.0, 7), (4, 6.0, 0)]
+
+
+@ON_BOTH_STORES
 async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_url: str) -> None:
     database, engine = Database(store_url), create_async_engine(store_url)
     await database.open()
@@ -197,3 +235,77 @@ async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(sto
             await connection.run_sync(_bring_to, "0012", alembic.command.downgrade)
             kept = await connection.execute(text("SELECT id FROM tasks ORDER BY created_at"))
             assert kept.all() == [("t",), (longest,)]
+
+
+@ON_BOTH_STORES
+async def test_calls_of_before_a_version_could_answer_are_productions(store_url: str) -> None:
+    def call(task_id: str, variant: str = "") -> tuple[str, ...]:
+        task = _TASK.replace("'t', 's'", f"'{task_id}', 's'")
+        columns, value = (", variant", f", '{variant}'") if variant else ("", "")
+        return task, (
+            f"INSERT INTO calls (task_id, position, request, answer, latency, started_at{columns}) "
+            f"VALUES ('{task_id}', 0, '', '', 1.0, 1.0{value})"
+        )
+
+    async with _of_before(store_url, "0018", *call("old")) as (database, engine):
+        async with database.write() as session:
+            assert (await serving.current(session)).version is None
+            for statement in (*call("new", "production"), *call("lane", "version:8")):
+                await session.execute(text(statement))
+            await serving.serve(session, 8, 0.5, None, 1.0)
+            rows = await session.execute(text("SELECT task_id, variant, arm FROM calls ORDER BY id"))
+            assert rows.all() == [("old", None, None), ("new", "production", None), ("lane", "version:8", None)]
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0018", alembic.command.downgrade)
+            kept = await connection.execute(text("SELECT task_id FROM calls ORDER BY id"))
+            assert kept.all() == [("old",), ("new",)], (
+                "an earlier release would take a version's answer for production's"
+            )
+            tasks = await connection.execute(text("SELECT id FROM tasks ORDER BY id"))
+            assert tasks.all() == [("new",), ("old",)]
+
+
+@ON_BOTH_STORES
+async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
+    unit = (
+        "INSERT INTO units (version, unit, arm, epoch, first_at, last_at, calls, failures, fallbacks, slowest) "
+        "VALUES (8, 'u', 'control', 1, 1.0, 2.0, 3, 1, 0, 0.5)"
+    )
+    async with _of_before(store_url, "0019", unit) as (database, engine):
+        async with database.write() as session:
+            [found] = await rollout_units.uncounted(session, 1, 8, 0.0, 10)
+            assert (found.unit, found.treated, found.failures) == ("u", False, 1)
+            opened = await rollouts.open_(session, 8, {}, 0.01, Author(None, None), 1.0)
+            values = rollout_units.UnitValues(1.0, 0.0, None, None, 0.5, None)
+            assert await rollout_units.count(session, opened.id, [(found, values)])
+        await database.close()
+        for _ in range(2):
+            async with engine.begin() as connection:
+                await connection.run_sync(_bring_to, "0019", alembic.command.downgrade)
+                assert (await connection.execute(text("SELECT unit FROM units"))).all() == [("u",)]
+            await database.open()
+            async with database.read() as session:
+                assert await rollouts.current(session) is None
+            await database.close()
+
+
+@ON_BOTH_STORES
+async def test_a_store_of_before_there_were_preferences_keeps_all_and_goes_back(store_url: str) -> None:
+    statements = (
+        _TASK,
+        "INSERT INTO calls (id, task_id, position, request, answer, latency, started_at, variant) "
+        "VALUES (1, 't', 0, '', '', 1.0, 1.0, 'version:8')",
+        "INSERT INTO live_scores (call_id, value, breakdown, scored_at) VALUES (1, 0.5, '{}', 1.0)",
+    )
+    kept = "SELECT t.id, c.variant, l.value FROM tasks t JOIN calls c ON c.task_id = t.id JOIN live_scores l ON true"
+    async with _of_before(store_url, "0021", *statements) as (database, engine):
+        async with database.write() as session:
+            new = NewPair("p", PairKind.PRODUCTION, DEFAULT, "t", "s", "t.0", 1, None, 2, "production", "policy", False)
+            await preferences.add(session, new, 2.0)
+            assert (await session.execute(text("SELECT count(*) FROM preference_pairs"))).scalar() == 0, "no such run"
+            assert (await session.execute(text(kept))).all() == [("t", "version:8", 0.5)]
+        await database.close()
+        async with engine.begin() as connection:
+            await connection.run_sync(_bring_to, "0021", alembic.command.downgrade)
+            assert (await connection.execute(text(kept))).all() == [("t", "version:8", 0.5)]

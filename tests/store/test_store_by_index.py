@@ -24,9 +24,13 @@ _CALLS = 40_000
 _STEPS, _STEPS_EACH = 45_000, 500
 """Of SQLite's machine, in one statement, and more for each row that it names: the newest thousand rows take some thirty
 thousand, a task that retention deletes some hundred. To go through a table of this store takes more."""
-_SMALL = {"alembic_version", "versions", "sidecars", "store_keys", "quarantined_exchanges", "sqlite_sequence"}
-"""A version comes with a training step, a sidecar or a key with a start, an exchange is set apart after three deaths of
-the training side; none with a call. SQLite's own table of sequences has a row for each table."""
+_SMALL = {
+    "alembic_version", "versions", "sidecars", "store_keys", "quarantined_exchanges", "sqlite_sequence", "rollouts",
+    "evaluations", "preference_pairs", "preference_offers",
+}  # fmt: skip
+"""A version comes with a training step, a rollout or an evaluation with a version, a sidecar or a key with a start, an
+exchange is set apart after three deaths of the training side, a pair is judged by a person; none comes with a call.
+SQLite's own table of sequences has a row for each table."""
 
 
 class Asked:
@@ -102,7 +106,10 @@ async def _everything(loop: Loop, path: Path) -> None:
         assert (await loop.client.get(f"/tasks{about}")).status_code == 200
     for msg_id in (answer["id"], policy):
         assert (await loop.client.get(f"/calls/{msg_id}")).status_code == 200
-    for path in ("/metrics", "/readyz"):
+    pair = (await loop.client.get("/preferences/next?annotator=ann")).json()["pair"]
+    judged = {"pair_id": pair["pair_id"], "choice": "a", "annotator": "ann"}
+    assert (await loop.client.post("/preferences", json=judged)).status_code == 200
+    for path in ("/metrics", "/readyz", "/preferences", "/preferences/export"):
         assert (await loop.client.get(path)).status_code == 200
     for task_id in ("f", None):
         await facade_client.run(loop, task_id)

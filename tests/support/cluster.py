@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from loops import TRAINS_ON_ALL
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
 from sidecar_process import SidecarProcess
@@ -48,13 +49,9 @@ class Cluster:
         await until(there, 40, f"{groups} groups")
 
     def trained(self) -> dict[str, list[int]]:
-        """The run ids by group, of all that had effect. Fails where an answer had it twice."""
-        effects = [experience for commit in self.explorer.committed for experience in commit]
-        assert len({effect["msg_id"] for effect in effects}) == len(effects), "an answer had effect twice"
-        by_group: dict[str, list[int]] = {}
-        for effect in effects:
-            by_group.setdefault(effect["task_id"], []).append(effect["run_id"])
-        return {group: sorted(runs) for group, runs in by_group.items()}
+        """The run ids by group, of all that had effect. Fails if one had it twice, or a group is in two commits."""
+        groups = self.explorer.trained_by_group()
+        return {group: sorted(one["run_id"] for one in parts) for group, parts in groups.items()}
 
 
 @asynccontextmanager
@@ -64,9 +61,8 @@ async def two_sidecars(store_url: str, folder: Path, *, lease: str = "2s", **sec
     async with serving(production_app()) as production_url, serving(explorer.app()) as explorer_url:
         settings: dict[str, Any] = {
             "store": {"url": store_url, "lease": lease},
-            "selection": {"sampling": {"rate": 1.0}},
             "runs": {"repeat_time": REPEAT_TIME, "concurrency": 8},
-            "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+            **TRAINS_ON_ALL,
             **sections,
         }
         sidecars = []

@@ -10,6 +10,12 @@ from typing import Any
 import httpx
 from scripted import ScriptedExplorer
 
+TRAINS_ON_ALL: dict[str, Any] = {
+    "selection": {"sampling": {"rate": 1.0}},
+    "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+}
+"""Settings by which each task is selected, and each run gets the reward 0.5."""
+
 
 @dataclass
 class Loop:

@@ -125,6 +125,24 @@ class ScriptedExplorer:
             self.choices: dict[str, int] = {}
             self.committed: list[list[dict[str, Any]]] = []
 
+    @property
+    def trained(self) -> list[dict[str, Any]]:
+        """The experiences of all commits, in order."""
+        return [experience for commit in self.committed for experience in commit]
+
+    def trained_by_group(self) -> dict[str, list[dict[str, Any]]]:
+        """The experiences of all commits, by group. Fails if one had effect twice, or a group is in two commits."""
+        names = [experience["msg_id"] for experience in self.trained]
+        assert len(set(names)) == len(names), "an answer had effect twice"
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for commit in self.committed:
+            new: dict[str, list[dict[str, Any]]] = {}
+            for experience in commit:
+                new.setdefault(experience["task_id"], []).append(experience)
+            assert not groups.keys() & new.keys(), "a group went out in several commits"
+            groups |= new
+        return groups
+
     def app(self) -> Starlette:
         routes = [
             Route("/v1/chat/completions", self._chat, methods=["POST"]),

@@ -18,8 +18,10 @@ from slipstream.access.keys import as_hash, new_key
 KEYS: dict[str, dict[str, Any]] = {
     "agent-a": {"roles": ["proxy", "feedback"], "tenant": "acme"},
     "backend-a": {"roles": ["feedback"], "tenant": "acme"},
+    "annotator-a": {"roles": ["annotator"], "tenant": "acme"},
     "admin-a": {"roles": ["admin"], "tenant": "acme"},
     "agent-b": {"roles": ["proxy", "feedback"], "tenant": "beta"},
+    "annotator-b": {"roles": ["annotator"], "tenant": "beta"},
     "admin-b": {"roles": ["admin"], "tenant": "beta"},
     "agent": {"roles": ["proxy", "feedback"]},
     "other-agent": {"roles": ["proxy", "feedback"]},

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import random
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,18 @@ class SidecarProcess:
         await self.ended()
         await until(self.unlocked, 60)  # a child may outlive its parent for a moment, amid a write
         await self.start()
+
+    async def killed_amid(self, work: int, done: Callable[[], int], kills: int, rng: random.Random) -> None:
+        """`kill -9` it so many times while some work goes on, each time a share of the work later.
+
+        Args:
+            work: how much there is to do.
+            done: returns how much of it is done.
+        """
+        for kill in range(1, kills + 1):
+            await until(lambda goal=kill * work // (kills + 1): done() >= goal, 120)
+            await asyncio.sleep(rng.uniform(0, 0.2))  # at any moment of whatever goes on
+            await self.die(rng.choice(("everything", "parent", "training")))
 
     def unlocked(self) -> bool:
         """Whether no process of its last life has the store, where that is a file."""

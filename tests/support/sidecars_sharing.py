@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from loops import Loop
+from loops import TRAINS_ON_ALL, Loop
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from sidecar_process import SidecarProcess
@@ -26,8 +26,7 @@ LEASE = 3.0
 def sections(store_url: str, production_url: str, explorer_url: str, **more: Any) -> dict[str, Any]:
     """Settings that select everything, give each run the reward 0.5, and commit on demand."""
     return {
-        "selection": {"sampling": {"rate": 1.0}},
-        "rewards": {"calculators": [{"constant": {"value": 0.5}}]},
+        **TRAINS_ON_ALL,
         "commit": {"interval": "1h"},
         **more,
         "production": {"base_url": f"{production_url}/v1"},

@@ -212,6 +212,11 @@ PROTECTIONS = (
         (CALLS, '(b"content-type", b"application/json")', '(b"authorization", b"Bearer sk-agent")'),
     ),
     _out(
+        "the first answers, recorded at once, leave a history without its tables",
+        f"{CHATS}::test_the_first_answers_of_a_new_explorer_are_not_recorded_at_once",
+        (SHADOW, "(self._concurrency if self._proven else 1)", "self._concurrency"),
+    ),
+    _out(
         "an empty completion gets a 500",
         f"{CHATS}::test_an_empty_completion_costs_its_run_an_attempt_and_no_other_run_anything",
         (EXPLORER, "if error.said == _UNHANDLED:", "if False:"),

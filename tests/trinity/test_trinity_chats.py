@@ -128,11 +128,26 @@ async def test_a_chat_that_the_sidecar_gave_up_leaves_no_experience_behind(
         await until(lambda: len(trinity.history()) > 2)
 
 
+async def test_the_first_answers_of_a_new_explorer_are_not_recorded_at_once(
+    trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
+) -> None:
+    """Of a hundred at once, on a busy disk, each but a few got a 500 (`no such table: proxy_history_blob`), and so did
+    all that came later."""
+    async with start_sidecar(trinity, runs={"concurrency": 8, "repeat_time": 8}) as sidecar:
+        engine.hold.clear()
+        await sidecar.planned("first")
+        await until(lambda: engine.chats, 30)
+        await sidecar.planned("second")
+        assert len(engine.chats) == 1
+        engine.hold.set()
+        await until(lambda: sidecar.ready(16), 30)
+
+
 async def test_more_runs_at_once_than_trinity_has_connections(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
     async with start_sidecar(trinity, runs={"concurrency": 120, "repeat_time": 120}) as sidecar:
-        engine.hold.clear()
+        engine.pause_after(1)
         await sidecar.planned("t")
         await until(lambda: engine.busiest == 100, 30, "Trinity's limit")
         engine.hold.set()

@@ -12,6 +12,8 @@ from slipstream.access.settings import Role
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that orchestrators ask without a key. They only tell that the sidecar's parts are there."""
 
+_ANNOTATORS = frozenset({(b"GET", "/preferences/next"), (b"POST", "/preferences")})
+
 _FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
 
 
@@ -27,9 +29,14 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         return "runs", "admin"
     if path in ("/feedback", "/marks") or path.startswith("/feedback/"):
         return "feedback", "admin"
-    if path in ("/metrics", "/status") and method in (b"GET", b"HEAD"):
+    if (method, path) in _ANNOTATORS:
+        return "annotator", "admin"
+    if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return "metrics", "admin"
-    if method == b"GET" and path == "/tasks":
+    if method == b"GET" and (
+        path in ("/tasks", "/rollouts", "/versions", "/aliases", "/evaluations")
+        or path.startswith(("/rollouts/", "/versions/", "/aliases/", "/evaluations/"))
+    ):
         return "metrics", "admin"
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):
         return "feedback", "metrics", "admin"

@@ -14,17 +14,31 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from slipstream import __version__
-from slipstream.api import audit, commit, data, docs, facade, feedback, marks, observe, quarantine, runs, tasks
+from slipstream.api import (
+    audit,
+    commit,
+    data,
+    docs,
+    evaluations,
+    facade,
+    feedback,
+    marks,
+    observe,
+    preferences,
+    quarantine,
+    rollouts,
+    runs,
+    serving,
+    tasks,
+    versions,
+)
+from slipstream.api.passing import RETRY_AFTER
 from slipstream.errors import RequestError, error_body
 from slipstream.http.body import Refusal
 from slipstream.http.validation import describe, field
 from slipstream.sidecar import Sidecar
 
 _log = structlog.get_logger(__name__)
-
-_RETRY = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
-"""Seconds: a locked or full store is worth another try soon, and not in a tight loop; a budget is counted by the
-minute."""
 
 _UNREADABLE = {UnicodeDecodeError: "it is not UTF-8", RecursionError: "it is nested too deeply"}
 _LONGEST_PATH = 200
@@ -46,7 +60,24 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
-    for module in (feedback, marks, commit, data, audit, tasks, observe, quarantine, runs, facade, docs):
+    for module in (
+        feedback,
+        marks,
+        commit,
+        data,
+        audit,
+        tasks,
+        observe,
+        preferences,
+        quarantine,
+        rollouts,
+        versions,
+        evaluations,
+        runs,
+        serving,
+        facade,
+        docs,
+    ):
         control.include_router(module.router)
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)
@@ -61,7 +92,7 @@ async def _request_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     body = error_body(str(error), kind=kind, code=error.code, param=error.param)
-    return JSONResponse(body, error.status, headers=_RETRY.get(error.status))
+    return JSONResponse(body, error.status, headers=RETRY_AFTER.get(error.status))
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
@@ -111,7 +142,7 @@ async def _store_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(
         error_body("the store does not take writes at the moment; try again", kind="server_error", code="store_failed"),
         503,
-        headers=_RETRY[503],
+        headers=RETRY_AFTER[503],
     )
 
 

@@ -21,7 +21,7 @@ from slipstream.access.scope import Scope
 from slipstream.api.bodies import COPIES, whole_body
 from slipstream.api.commit import deliver_now
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.passing import Passing, as_it_is
+from slipstream.api.passing import Passing, as_it_is, models_response
 from slipstream.api.scope import ScopeDep, author
 from slipstream.dialects.form import Dialect
 from slipstream.http.body import Body, MsgId, Name, in_range
@@ -94,9 +94,10 @@ async def post_message(sidecar: SidecarDep, scope: ScopeDep) -> Response:
 
 
 @router.get("/v1/models", response_class=Response)
-async def get_models(sidecar: SidecarDep) -> Response:
-    """The Explorer's list of models, the policy under its stable name."""
-    return as_it_is(await sidecar.policy_models(_PATIENCE))
+async def get_models(sidecar: SidecarDep, request: Request) -> Response:
+    """The Explorer's list of models, the policy under its stable name. In Anthropic's form for its SDK, which sends
+    `anthropic-version`."""
+    return await models_response(request, sidecar.policy_models(_PATIENCE))
 
 
 @router.get("/metrics", response_class=Response)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Response
+from fastapi import APIRouter, HTTPException, Path, Request, Response
 from pydantic import Field, JsonValue
 
 from slipstream.access.scope import Scope
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.passing import Passing, as_it_is
+from slipstream.api.passing import Passing, models_response
 from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
+from slipstream.facade.chat import Whole
 from slipstream.http.body import Body, Name
 from slipstream.runs.ending import EndingBody
 from slipstream.runs.replay import base_path
@@ -67,10 +68,17 @@ async def post_run_message(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, 
 
 
 @router.get("/{task_id:path}/{run_id}/v1/models", response_class=Response)
-async def get_run_models(task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep) -> Response:
-    """The Explorer's list of models, the policy under its stable name."""
-    await sidecar.runs.replays.admit(await _reference(sidecar, scope, task_id), run_id)
-    return as_it_is(await sidecar.policy_models(_PATIENCE))
+async def get_run_models(
+    task_id: TaskId, run_id: RunId, sidecar: SidecarDep, scope: ScopeDep, request: Request
+) -> Response:
+    """The Explorer's list of models, the policy under its stable name. In Anthropic's form for its SDK, which sends
+    `anthropic-version`."""
+
+    async def listed() -> Whole:
+        await sidecar.runs.replays.admit(await _reference(sidecar, scope, task_id), run_id)
+        return await sidecar.policy_models(_PATIENCE)
+
+    return await models_response(request, listed())
 
 
 @router.api_route(

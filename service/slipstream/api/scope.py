@@ -45,6 +45,19 @@ def author(scope: Scope) -> Author:
     return Author(scope.key, scope.tenant)
 
 
+def require_all_tenants(scope: Scope, why: str) -> None:
+    """
+    Args:
+        why: the beginning of the refusal.
+
+    Raises:
+        RequestError: 403, the key is of one tenant, and what is asked for is of all of them.
+    """
+    if scope.tenant is not None:
+        text = f"{why}; this key is of the tenant {scope.tenant}: use an admin key without one"
+        raise RequestError(text, status=403, code="slipstream_tenant_forbidden")
+
+
 async def reference(session: AsyncSession, scope: Scope, kind: Kind, name: str) -> str:
     """The id in the store of what a caller names. One whose key reaches all tenants means the one that has it.
 

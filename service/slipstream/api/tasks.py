@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.api.context import SidecarDep, stored_id
+from slipstream.api.holding import HoldDep
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
-from slipstream.memory.parsing import PATIENCE, Share
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
 from slipstream.store.task_pages import BadCursor, Wanted, page
-from slipstream.store.task_views import Hold, answer_view, task_view
+from slipstream.store.task_views import answer_view, task_view
 
 router = APIRouter(tags=["tasks"])
 
@@ -23,20 +21,6 @@ _NO_NUL = r"^[^\x00]*$"
 """A character that PostgreSQL cannot look for."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=ID_LENGTH, pattern=_NO_NUL)]
-
-
-async def _hold(sidecar: SidecarDep) -> AsyncIterator[Hold]:
-    """Give out memory for a view, which is held until that is written as JSON."""
-    async with AsyncExitStack() as held:
-
-        async def hold(size: int) -> None:
-            memory = sidecar.context.parsing.held(size, Share.CONTROL, patience=PATIENCE)
-            await held.enter_async_context(memory)
-
-        yield hold
-
-
-_HoldDep = Annotated[Hold, Depends(_hold)]
 
 
 class TasksQuery(BaseModel):
@@ -71,7 +55,7 @@ async def get_tasks(query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, 
 
 
 @router.get("/tasks/{task_id:path}")
-async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: _HoldDep) -> dict[str, Any]:
+async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: HoldDep) -> dict[str, Any]:
     """One task: whether it was selected and why, its calls, and each run with its reward or its failure. With an admin
     key also what was said: the conversation, each answer, what rewards are made of."""
     async with sidecar.database.read() as session:
@@ -87,7 +71,7 @@ async def get_call(
     msg_id: Annotated[str, Path(min_length=1, max_length=MSG_ID_LENGTH, pattern=_NO_NUL)],
     sidecar: SidecarDep,
     scope: ScopeDep,
-    hold: _HoldDep,
+    hold: HoldDep,
 ) -> dict[str, Any]:
     """One answer, by the id of its chat completion: who gave it, its task, and its reward where the policy did. With an
     admin key also the request and the answer."""

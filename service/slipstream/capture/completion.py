@@ -15,6 +15,7 @@ from slipstream.dialects.body import NotCaptured, Unreadable, read_json
 from slipstream.dialects.form import Dialect, Problem
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
+from slipstream.serving.served import Served
 from slipstream.tenants import qualified
 
 _MAX_MSG_ID = 256
@@ -49,6 +50,7 @@ class CapturedCall(NamedTuple):
             before.
         messages: the text of the request's messages, one by one.
         original_messages: that of the original request's.
+        served: who answered it; None where no share was set.
     """
 
     request: dict[str, Any]
@@ -72,6 +74,12 @@ class CapturedCall(NamedTuple):
     history: str | None = None
     messages: Messages | None = None
     original_messages: Messages | None = None
+    served: Served | None = None
+
+    @property
+    def variant(self) -> str | None:
+        """The name of who answered it; None where no share was set."""
+        return None if self.served is None else self.served.variant
 
 
 class Seen(Protocol):
@@ -150,6 +158,7 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
         history=ref,
         messages=messages_of(request_text, "messages", form.request["messages"], owner),
         original_messages=original_messages,
+        served=kept.served,
     )
 
 

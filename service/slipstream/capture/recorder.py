@@ -25,11 +25,12 @@ from slipstream.memory.parsing import memory_of
 from slipstream.selection import Decision
 from slipstream.selection.tally import tally
 from slipstream.stages.context import Context, Stage
-from slipstream.store import captured, histories, quarantine, sidecars
+from slipstream.store import captured, histories, quarantine, sidecars, units
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.segments import NewRequest
+from slipstream.store.units import Outcome
 from slipstream.tenants import name_of, qualified
 from slipstream.trajectory import Call, Task
 
@@ -58,6 +59,7 @@ class _Unwritten(NamedTuple):
     """Batches that were read in the name of this sidecar, and the calls that they gave.
 
     Attributes:
+        outcomes: of the exchanges that were in an arm, in their order, captured or not.
         rest: of the only batch, where a part of it was read.
         apart: the exchange that is set apart, packed, instead of being read.
     """
@@ -65,6 +67,7 @@ class _Unwritten(NamedTuple):
     owner: int
     batches: list[CaptureBatch]
     calls: list[NewCall]
+    outcomes: list[Outcome]
     rest: CaptureBatch | None = None
     apart: bytes | None = None
 
@@ -144,6 +147,8 @@ class Recorder:
             if await _left(session, owner, read):
                 if read.apart is not None:
                     await quarantine.quarantine_exchange(session, read.apart, self._clock())
+                if read.outcomes:
+                    await units.add(session, read.outcomes)
                 if read.calls:
                     added = await add_calls(session, read.calls, self._clock())
         self._unwritten = None
@@ -171,22 +176,23 @@ class Recorder:
 
     def _read(self, owner: int, batches: list[CaptureBatch]) -> _Unwritten:
         if not batches[0].tries:
-            return _Unwritten(owner, batches, self._calls(batches))
+            return _Unwritten(owner, batches, *self._calls(batches))
         [batch] = batches
         try:
             kept = unpack_exchanges(batch.packed)
         except msgspec.MsgspecError:
-            return _Unwritten(owner, batches, self._calls(batches))  # which says so
+            return _Unwritten(owner, batches, *self._calls(batches))  # which says so
         dangerous = batch.tries >= quarantine.MOST_DEATHS
         some = _FEW if batch.tries == 1 else 1
         rest = kept[some:]
         left = CaptureBatch(batch.id, len(rest), pack_exchanges(rest), 0 if dangerous else batch.tries)
         calls = [] if dangerous else [call for one in kept[:some] if (call := self._call(one)) is not None]
         apart = pack_exchanges(kept[:1]) if dangerous else None
-        return _Unwritten(owner, batches, calls, left if rest else None, apart)
+        outcomes = [] if dangerous else _outcomes(kept[:some])
+        return _Unwritten(owner, batches, calls, outcomes, left if rest else None, apart)
 
-    def _calls(self, batches: Sequence[CaptureBatch]) -> list[NewCall]:
-        calls = []
+    def _calls(self, batches: Sequence[CaptureBatch]) -> tuple[list[NewCall], list[Outcome]]:
+        calls, outcomes = list[NewCall](), list[Outcome]()
         for batch in batches:
             try:
                 kept = unpack_exchanges(batch.packed)
@@ -195,9 +201,12 @@ class Recorder:
                 self._metrics.not_captured.labels("unreadable").inc(batch.exchanges)
                 continue
             calls += [call for one in kept if (call := self._call(one)) is not None]
-        return calls
+            outcomes += _outcomes(kept)
+        return calls, outcomes
 
     def _call(self, kept: RedactedExchange) -> NewCall | None:
+        if not kept.request:
+            return None  # it is not captured, and only told how it went
         for problem in kept.problems:
             self._metrics.header_problems.labels(problem).inc()
         try:
@@ -231,7 +240,7 @@ class Recorder:
         if whole and place.new_task and self._decide is not None:
             task_id, session_id = name_of(place.task_id), name_of(place.session_id)
             said = call.request, call.answer, call.msg_id
-            alone = Call(task_id, 0, *said, call.latency, call.started_at, call.problem, call.dialect)
+            alone = Call(task_id, 0, *said, call.latency, call.started_at, call.problem, call.dialect, call.variant)
             task = Task(task_id, session_id, (alone,), call.mark, marked, call.metadata, call.tenant)
             decision = self._decide(task)
         return NewCall(
@@ -251,6 +260,7 @@ class Recorder:
             dialect=call.dialect,
             problem=call.problem,
             original=self._original(call),
+            served=call.served,
         )
 
     def _original(self, call: CapturedCall) -> tuple[NewRequest, bytes] | None:
@@ -258,6 +268,13 @@ class Recorder:
             return None
         request, answer = call.original
         return self._prefixes.stored_form(request, call.original_messages), pack(answer)
+
+
+def _outcomes(kept: Sequence[RedactedExchange]) -> list[Outcome]:
+    """The outcomes of those of these exchanges that were in an arm."""
+    return [
+        Outcome(one.started_at, one.served) for one in kept if one.served is not None and one.served.arm is not None
+    ]
 
 
 def _names(packed: Sequence[bytes]) -> set[str]:

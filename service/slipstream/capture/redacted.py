@@ -28,6 +28,7 @@ from slipstream.redaction.media import may_hold_media, without_media
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.redaction.suspects import Suspects
+from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT, qualified
 
 _KEY = secrets.token_bytes(32)
@@ -64,6 +65,8 @@ class RedactedExchange(msgspec.Struct, array_like=True):
         tenant: whose call it is, and whose names the session and the task have.
         dialect: of the request and the answer.
         held: `capture.rate` takes it if it takes the answer that it goes on from, which the provider holds.
+        served: who answered it; None where no share was set. Of one that is not captured it is all that is kept: then
+            `request` is empty.
     """
 
     request: bytes
@@ -82,6 +85,26 @@ class RedactedExchange(msgspec.Struct, array_like=True):
     tenant: str = DEFAULT
     dialect: Dialect = Dialect.CHAT
     held: bool = False
+    served: Served | None = None
+
+
+def outcome_of(exchange: Exchange) -> RedactedExchange | None:
+    """An exchange that is not captured, as far as it is kept all the same: how the call went, in which arm, and nothing
+    of who asked what. None for one that was in no arm."""
+    if exchange.served is None or exchange.served.arm is None:
+        return None
+    return RedactedExchange(
+        request=b"",
+        answer=b"",
+        credentials=b"",
+        identity=None,
+        route=0,
+        retry=0,
+        started_at=exchange.started_at,
+        latency=exchange.duration,
+        tenant=exchange.tenant,
+        served=exchange.served,
+    )
 
 
 pack_exchanges = msgspec.msgpack.Encoder().encode
@@ -206,6 +229,7 @@ class ExchangeRedactor:
             latency=exchange.duration,
             tenant=exchange.tenant,
             dialect=dialect,
+            served=exchange.served,
         )
         if said is not SILENT:
             kept.session_id, kept.task_id = map(self._name, (said.session_id, said.task_id))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.metrics import Metrics
-from slipstream.store import audit, erasure, facade, feedback, quarantine, tasks
+from slipstream.store import audit, erasure, facade, feedback, preferences, quarantine, rollout_units, tasks, units
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -15,6 +15,14 @@ _log = structlog.get_logger(__name__)
 FEEDBACK_WAIT = 3600.0
 """Seconds that feedback waits for the answer it names. An answer is stored when its stream has ended, and an agent
 that streams may send feedback before that; no stream lasts an hour."""
+
+UNITS_KEPT = 90 * 86400.0
+"""Seconds that the outcomes of a unit are kept after its last request, longer than a comparison of versions takes, and
+its values after the end of the rollout that counted it."""
+
+PREFERENCES_KEPT = 90 * 86400.0
+"""Seconds that what annotators chose is kept after the last judgement of a pair, as numbers; the answers that they saw
+are deleted with their task."""
 
 _BATCH = 200
 """Tasks, posts of feedback or marks deleted in one transaction: about 10 ms, so that other writers get their turn."""
@@ -54,6 +62,9 @@ class Retention:
             posts = await feedback.delete_older(session, now - self._retention, _BATCH)
             passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
             entries = await audit.prune(session, now - self._audit_retention, now, _BATCH)
+            outcomes = await units.delete_older(session, now - UNITS_KEPT, _BATCH)
+            counted = await rollout_units.delete_older(session, now - UNITS_KEPT, _BATCH)
+            pairs = await preferences.delete_older(session, now - PREFERENCES_KEPT, _BATCH)
         self._metrics.groups.labels("dropped").inc(dropped)
         self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
         self._metrics.groups.labels("expired").inc(expired)
@@ -63,7 +74,7 @@ class Retention:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries)
+        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, pairs)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

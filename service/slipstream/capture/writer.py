@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import structlog
 
 from slipstream.capture.backlog import Backlog
-from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, pack_exchanges
+from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, outcome_of, pack_exchanges
 from slipstream.capture.room import StoreRoom
 from slipstream.dialects.body import NotCaptured, header_value
 from slipstream.http.encodings import Undecodable, decoded
@@ -42,6 +42,10 @@ is said of an answer in the meantime waits for it."""
 _PAUSE = 0.25
 """Seconds between two transactions, unless a whole batch waits: each makes the recorder begin three more, which at ten
 calls a second are nearly all that a call costs."""
+
+
+_NOTHING_KEPT = ("opted_out", "store_full")
+"""Reasons for which not even the outcome of a call is stored."""
 
 
 class CaptureWriter:
@@ -140,6 +144,8 @@ class CaptureWriter:
         return [*packed, (len(some), pack_exchanges(some))] if some else packed
 
     def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
+        if exchange.served is not None and exchange.served.alone:
+            return outcome_of(exchange)  # the worker counted that it was left out
         redacted: RedactedExchange | NotCaptured
         try:
             draw = self._draw(exchange) if self._samples and not exchange.drawn else Draw.TAKEN
@@ -154,7 +160,7 @@ class CaptureWriter:
             redacted = NotCaptured("unreadable")
         if isinstance(redacted, NotCaptured):
             self._metrics.not_captured.labels(redacted.reason).inc()
-            return None
+            return None if redacted.reason in _NOTHING_KEPT else outcome_of(exchange)
         return redacted
 
     def _draw(self, exchange: Exchange) -> Draw:

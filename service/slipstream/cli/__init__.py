@@ -11,7 +11,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from slipstream import __version__, logs
-from slipstream.cli import deployment, key, model, quarantine, sidecar, store, training
+from slipstream.cli import (
+    deployment,
+    evaluation,
+    key,
+    model,
+    quarantine,
+    rollout,
+    serving,
+    sidecar,
+    store,
+    training,
+    versions,
+)
 from slipstream.cli.options import LogOptions
 from slipstream.errors import SlipstreamError
 from slipstream.output import ensure_open
@@ -22,11 +34,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (deployment, sidecar, store, training):
+for group in (deployment, sidecar, store, training, evaluation):
     app.add_typer(group.commands)
+app.add_typer(serving.kills)
+app.add_typer(serving.commands, name="serving")
 app.add_typer(model.commands, name="model")
 app.add_typer(key.commands, name="key")
 app.add_typer(quarantine.commands, name="quarantine")
+app.add_typer(rollout.commands, name="rollout")
+app.add_typer(versions.commands, name="versions")
 
 
 def main() -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.dialects import chat_stream
 from slipstream.dialects.body import Reason
 from slipstream.dialects.events import event
-from slipstream.dialects.form import ChatForm, Held, Problem
+from slipstream.dialects.form import ChatForm, Held, Problem, Unsayable
 from slipstream.errors import error_body
 
 _TEXT_PARTS = frozenset({"text", "refusal", "thinking", "reasoning"})
@@ -44,7 +44,9 @@ class ChatTranslator:
         return ChatForm(_dict(request), _dict(answer), _problem(request))
 
     def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
-        """The request itself, media included: an agent that sends them to a policy may know that it takes them."""
+        """The request itself."""
+        if (at := _media_at(request.get("messages"))) is not None:
+            raise Unsayable("media", at)
         return _dict(request)
 
     def answer(self, completion: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,17 @@ def _problem(request: Mapping[str, Any]) -> Problem | None:
             return "provider_tool"
     if any(request.get(field) is not None for field in _PROVIDER_FIELDS):
         return "provider_tool"
-    messages = request.get("messages")
-    for message in messages if isinstance(messages, list) else ():
+    return None if _media_at(request.get("messages")) is None else "media"
+
+
+def _media_at(messages: Any) -> str | None:
+    """The first part of a conversation that is no text, as the path of its field; None if all is text."""
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
         content = message.get("content")
-        if (type(content) is list and any(map(_is_media, content))) or message.get("audio"):
-            return "media"
+        if type(content) is list and any(map(_is_media, content)):
+            return f"messages[{place}].content[{[_is_media(part) for part in content].index(True)}]"
+        if message.get("audio"):
+            return f"messages[{place}].audio"
     return None
 
 

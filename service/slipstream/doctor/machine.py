@@ -17,9 +17,10 @@ from sqlalchemy.engine import make_url
 
 from slipstream.doctor.files import Files
 from slipstream.doctor.keys import KeysFile, locked_out, look_at_keys_file
-from slipstream.doctor.markers import RESUME_MARKER, VERSION_MARKER, Marker, read_marker
+from slipstream.doctor.markers import Marker, read_marker
 from slipstream.proxy import open_files
 from slipstream.store.claim import sqlite_file
+from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER
 
 PACKAGES = ("trinity-rft", "verl", "vllm", "trl", "sqlalchemy", "greenlet", "aiosqlite", "asyncpg")
 

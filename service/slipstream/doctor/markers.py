@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION_MARKER = "latest_state_dict_iteration.txt"
-RESUME_MARKER = "latest_checkpointed_iteration.txt"
 _FULL = ".full_checkpoint"
 
 

@@ -8,7 +8,8 @@
         .full_checkpoint                   present when the training state (float32 weights, optimizer) was saved
         actor/huggingface/                 an ordinary Hugging Face model directory
         actor/training_state.pt            with .full_checkpoint only
-        trained_on.json                    the experiences that this version has and the one before has not
+        trained_on.json                    the version before, the experiences that this one has and that one has
+                                           not, and metrics of the last step
 
 The weights are written once: Trinity loads `actor/huggingface/` where `actor/model.safetensors` is absent.
 A step exists from the moment the first marker names it. Everything before that moment may be cut off at any
@@ -18,8 +19,6 @@ instruction and is overwritten by the next attempt.
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,13 +28,20 @@ import torch
 from safetensors import safe_open
 
 from slipstream.errors import SlipstreamError
+from slipstream.trinity.checkpoint_files import (
+    META,
+    RESUME_MARKER,
+    TRAINED_ON,
+    VERSION_MARKER,
+    replace_text,
+    step_directory,
+    steps,
+    sync,
+    sync_tree,
+)
 
-VERSION_MARKER = "latest_state_dict_iteration.txt"
-FULL_MARKER = "latest_checkpointed_iteration.txt"
-META = "trainer_meta.json"
 _FULL_FLAG = ".full_checkpoint"
 _STATE = "training_state.pt"
-_TRAINED_ON = "trained_on.json"
 
 
 class CheckpointError(SlipstreamError):
@@ -57,7 +63,7 @@ def weights_path(job_dir: Path, version: int) -> Path:
     Raises:
         CheckpointError: there are no weights of that version (never written, or pruned since).
     """
-    path = _step_dir(job_dir, version) / "actor" / "huggingface"
+    path = step_directory(job_dir, version) / "actor" / "huggingface"
     if not any(path.glob("*.safetensors")):
         raise CheckpointError(f"{path}: no weights of version {version}")
     return path
@@ -88,7 +94,7 @@ def read_weights(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:
     """The training state saved with a version, or None when that version was saved without it."""
-    path = _step_dir(job_dir, version) / "actor" / _STATE
+    path = step_directory(job_dir, version) / "actor" / _STATE
     if not path.exists():
         return None
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -126,19 +132,19 @@ def publish(
     save(actor / "huggingface")
     for file in (actor / "huggingface").iterdir():
         file.chmod(0o644)  # safetensors writes for its own user alone; Explorer and Trainer may be two
-    (partial / _TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
+    (partial / TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
     if training_state is not None:
         torch.save(dict(training_state), actor / _STATE)
         (partial / _FULL_FLAG).touch()
-    _sync_tree(partial)
+    sync_tree(partial)
 
-    final = _step_dir(job_dir, version)
+    final = step_directory(job_dir, version)
     shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
     partial.rename(final)
-    _sync(job_dir)
+    sync(job_dir)
     replace_text(job_dir / META, json.dumps({"latest_iteration": version}))
     if training_state is not None:
-        replace_text(job_dir / FULL_MARKER, str(version))
+        replace_text(job_dir / RESUME_MARKER, str(version))
     replace_text(job_dir / VERSION_MARKER, str(version))
 
 
@@ -148,32 +154,13 @@ def prune(job_dir: Path, keep: int) -> list[int]:
     Returns:
         The versions that were deleted, oldest first.
     """
-    named = {_read_marker(job_dir / VERSION_MARKER), _read_marker(job_dir / FULL_MARKER)}
-    steps = sorted(versions(job_dir))
-    excess = steps[: max(len(steps) - keep, 0)] if keep > 0 else []
+    named = {_read_marker(job_dir / VERSION_MARKER), _read_marker(job_dir / RESUME_MARKER)}
+    there = sorted(steps(job_dir))
+    excess = there[: max(len(there) - keep, 0)] if keep > 0 else []
     doomed = [step for step in excess if step not in named]
     for step in doomed:
-        shutil.rmtree(_step_dir(job_dir, step), ignore_errors=True)
+        shutil.rmtree(step_directory(job_dir, step), ignore_errors=True)
     return doomed
-
-
-def versions(job_dir: Path) -> list[int]:
-    """The steps whose directories are there, in no order."""
-    names = (re.fullmatch(r"global_step_(\d+)", entry.name) for entry in job_dir.glob("global_step_*"))
-    return [int(name[1]) for name in names if name]
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Replace a file as one atomic, durable act: a reader sees the old text or the new one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    _sync(partial)
-    partial.replace(path)
-    _sync(path.parent)
-
-
-def _step_dir(job_dir: Path, version: int) -> Path:
-    return job_dir / f"global_step_{version}"
 
 
 def _read_marker(path: Path) -> int | None:
@@ -184,18 +171,3 @@ def _read_marker(path: Path) -> int | None:
     if not text.isdecimal():
         raise CheckpointError(f"{path}: expected a step number, found {text[:40]!r}")
     return int(text)
-
-
-def _sync_tree(root: Path) -> None:
-    for folder, _, files in os.walk(root):
-        for name in files:
-            _sync(Path(folder) / name)
-        _sync(Path(folder))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -135,11 +135,11 @@ class Algorithm(Section):
 
 
 class RolloutModel(Section):
-    """The last three are vLLM's, where it is the engine."""
+    """`dtype`: auto is bfloat16 where the CPU has it, else float32. The last three are for vLLM as the engine."""
 
     enable_auto_tool_choice: bool = False
     tool_call_parser: Literal["hermes"] | None = None
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Literal["auto", "bfloat16", "float32"] = "bfloat16"
     seed: Count = 42
     tensor_parallel_size: Positive = 1
     gpu_memory_utilization: Annotated[Number, Field(gt=0, le=1)] = 0.9
@@ -147,11 +147,16 @@ class RolloutModel(Section):
 
 
 class Explorer(Section):
-    """`service_status_check_interval` is the seconds between two looks for a new checkpoint."""
+    """`service_status_check_interval` is the seconds between two looks for a new checkpoint.
+
+    With `record_experiences: false` no answer is recorded, so that none can be rewarded: for a lane, which answers
+    users. Trinity-RFT has no such field.
+    """
 
     listen_address: str = "127.0.0.1"
     proxy_port: Annotated[Count, Field(le=65535)] = 8010
     service_status_check_interval: Annotated[Number, Field(gt=0)] = 60
+    record_experiences: bool = True
     rollout_model: RolloutModel = RolloutModel()
 
 

@@ -106,7 +106,7 @@ class Explorer:
         async with aclosing(completion.run(self.engine)) as entries:
             async for _ in entries:
                 pass
-        await asyncio.to_thread(self.store.record, completion.answers())
+        await self._record(completion)
         return completion.body()
 
     async def stream(self, completion: Completion) -> AsyncIterator[str]:
@@ -122,13 +122,17 @@ class Explorer:
         except EngineError as error:
             yield _event(error_body(str(error), kind="server_error"))
             return
-        await asyncio.to_thread(self.store.record, completion.answers())
+        await self._record(completion)
         for entry in ends:
             yield _event(completion.chunk(entry))
         options = completion.request.stream_options
         if options is not None and options.include_usage:
             yield _event(completion.chunk(None))
         yield "data: [DONE]\n\n"
+
+    async def _record(self, completion: Completion) -> None:
+        if self.config.explorer.record_experiences:
+            await asyncio.to_thread(self.store.record, completion.answers())
 
     def metrics(self) -> dict[str, int]:
         """Trinity's names. The counts of experiences and commits go on over restarts."""

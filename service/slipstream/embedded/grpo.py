@@ -25,11 +25,11 @@ from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.packing import pack
+from slipstream.embedded.precision import computes_in_bfloat16
 from slipstream.errors import ConfigError, SlipstreamError
 
 _LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo"}  # Trinity-RFT's names, and TRL's
 _SCORED_AT_ONCE = 128  # answer tokens: a float for each word of the vocabulary, in five copies at backward
-_BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")  # of x86 and ARM: without one, bfloat16 is slower than float32
 
 
 class TrainingError(SlipstreamError):
@@ -169,18 +169,12 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         max_grad_norm=optimizer.clip_grad,
         lr_scheduler_type=schedule,
         warmup_steps=max(optimizer.lr_warmup_steps, 0),
-        bf16=_computes_in_bf16(config.trainer.dtype),
+        bf16=computes_in_bfloat16(config.trainer.dtype),
         activation_checkpointing=False,  # TRL's own outer loop would turn it on: see `stored_samples_trainer`
         disable_dropout=True,
         report_to=[],
         use_cpu=True,
     )
-
-
-def _computes_in_bf16(dtype: str) -> bool:
-    if dtype == "auto":
-        return any(torch.cpu.get_capabilities().get(feature) for feature in _BF16_FEATURES)
-    return dtype == "bfloat16"
 
 
 def _lora_config(config: EngineConfig) -> LoraConfig | None:

@@ -63,6 +63,7 @@ class Trainer:
         self._job_dir = config.job_dir
         self._store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
         self._unpublished: list[Experience] = []
+        self._metrics: dict[str, float] = {}
         self._resume(checkpoints.latest_version(self._job_dir) or 0)
         self._board = SummaryWriter(self._job_dir / "monitor" / "tensorboard", purge_step=self._step + 1)
 
@@ -145,7 +146,8 @@ class Trainer:
         self._learner.update()
         self._step += 1
         self._unpublished += batch
-        for name, value in asdict(metrics).items():
+        self._metrics = asdict(metrics)
+        for name, value in self._metrics.items():
             self._board.add_scalar(f"train/{name}", value, self._step)
         self._board.add_scalar("train/experiences", len(batch), self._step)
         self._board.flush()
@@ -175,13 +177,18 @@ class Trainer:
         return interval > 0 and self._step % interval == 0
 
     def _publish(self) -> None:
-        trained_on = self._unpublished
+        msg_ids = [experience.msg_id for experience in self._unpublished]
         checkpoints.publish(
             self._job_dir,
             self._step,
             self._learner.save_model,
             training_state=self._learner.state() if self._is_full_step() else None,
-            trained_on={"experiences": len(trained_on), "msg_ids": [experience.msg_id for experience in trained_on]},
+            trained_on={
+                "parent": self._published,
+                "experiences": len(msg_ids),
+                "msg_ids": msg_ids,
+                "metrics": self._metrics,  # of the last step, which is the only one where each makes a version
+            },
         )
         self._published, self._unpublished = self._step, []
         checkpoints.prune(self._job_dir, self._config.trainer.max_checkpoints_to_keep)

@@ -117,6 +117,13 @@ def json_of(body: bytes) -> tuple[Any, bool]:
         raise RequestError(text, status=400, code="invalid_json") from error
 
 
+def error_message(said: Any) -> str:
+    """The message of an error of the Explorer, by its JSON value."""
+    error = said.get("error", said) if isinstance(said, dict) else None
+    text = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+    return text if isinstance(text, str) else "the Explorer refused it"
+
+
 class FacadeChat:
     """A chat of one of Trinity's own clients: asked as it is, and remembered for the feedback that will name it.
 

@@ -11,7 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from slipstream.dialects.body import Unreadable, parse_json
-from slipstream.facade.chat import Whole
+from slipstream.dialects.form import Dialect
+from slipstream.dialects.messages.models import model_list
+from slipstream.dialects.translators import TRANSLATORS
+from slipstream.facade.chat import Whole, error_message
 
 _MODEL = re.compile(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*+"')
 """The field; what looks like it inside of a text has its quotation marks escaped."""
@@ -54,16 +57,39 @@ def renamed_models(answer: Whole, name: str, model: str | None) -> Whole:
     Args:
         model: the policy's name at the Explorer; None for the first of the list.
     """
-    try:
-        listed = parse_json(answer.body)
-    except Unreadable:
+    listed = _listed(answer)
+    if listed is None:
         return answer
-    models: Any = listed.get("data") if isinstance(listed, dict) else None
-    if answer.status != 200 or not isinstance(models, list) or not all(isinstance(one, dict) for one in models):
-        return answer
+    models = listed["data"]
     at = next((index for index, one in enumerate(models) if one.get("id") == model), 0)
     policy = (
         {field: name if field in ("id", "root") else value for field, value in models[at].items()} if models else {}
     )
     data = [policy if index == at else one for index, one in enumerate(models)]
     return replace(answer, body=json.dumps({**listed, "data": data}).encode())
+
+
+def in_anthropics_form(answer: Whole) -> Whole:
+    """A list of models, or the error in its place, as Anthropic's API has it."""
+    listed = _listed(answer)
+    if listed is not None:
+        return replace(answer, body=json.dumps(model_list(listed["data"])).encode())
+    try:
+        said = parse_json(answer.body)
+    except Unreadable:
+        said = None
+    status = 502 if answer.status == 200 else answer.status
+    body = TRANSLATORS[Dialect.MESSAGES].error(status, error_message(said), None, None)
+    return Whole(status, [(b"content-type", b"application/json")], json.dumps(body).encode())
+
+
+def _listed(answer: Whole) -> dict[str, Any] | None:
+    """The list as OpenAI's API has it, `data` with an object for each model; None where the answer is none."""
+    try:
+        listed = parse_json(answer.body)
+    except Unreadable:
+        return None
+    models = listed.get("data") if isinstance(listed, dict) else None
+    if answer.status != 200 or not isinstance(models, list) or not all(isinstance(one, dict) for one in models):
+        return None
+    return dict(listed)

@@ -12,7 +12,7 @@ from slipstream.dialects.form import Held, Translator, Unsayable
 from slipstream.dialects.responses.references import answer_of, references, resolved
 from slipstream.errors import RequestError
 from slipstream.facade.answers import Answer
-from slipstream.facade.chat import Chat, Whole, aside, json_of
+from slipstream.facade.chat import Chat, Whole, aside, error_message, json_of
 from slipstream.jsontext import to_json
 from slipstream.memory.parsing import memory_of
 
@@ -46,6 +46,12 @@ _WHY = {
     "history_unseen": "it goes on from an answer that is not known here",
     "unsayable": "chat completions, which the policy answers, have no word for it",
 }
+
+
+def refusal_of(error: Unsayable) -> RequestError:
+    """The answer to an agent whose request the policy cannot be asked."""
+    text = f"{error.at}: the policy cannot be asked this ({error.problem}): {_WHY[error.problem]}"
+    return RequestError(text, param=error.at, code=error.problem)
 
 
 class TranslatedChat:
@@ -113,7 +119,7 @@ class TranslatedChat:
             said = None
         kind = b"application/json"
         if answer.status != 200 or not isinstance(said, dict):
-            body = to_json(self._translator.error(answer.status, _message(said), None, None))
+            body = to_json(self._translator.error(answer.status, error_message(said), None, None))
         else:
             asked = _read(self._body)
             given = self._translator.answer(said, asked)
@@ -138,9 +144,7 @@ class TranslatedChat:
         try:
             chat = self._translator.chat_request(asked, before)
         except Unsayable as error:
-            why = _WHY[error.problem]
-            text = f"{error.at}: the policy cannot be asked this ({error.problem}): {why}"
-            raise RequestError(text, param=error.at, code=error.problem) from error
+            raise refusal_of(error) from error
         return json.dumps(chat).encode()  # in ASCII: texts hold lone surrogates too
 
 
@@ -149,10 +153,3 @@ def _read(body: bytes) -> dict[str, Any]:
     if not isinstance(asked, dict):
         raise RequestError("the body: expected a JSON object", status=400, code="invalid_json")
     return asked
-
-
-def _message(said: Any) -> str:
-    """The message of an error of the Explorer."""
-    error = said.get("error", said) if isinstance(said, dict) else None
-    text = error.get("message") or error.get("detail") if isinstance(error, dict) else error
-    return text if isinstance(text, str) else "the Explorer refused it"

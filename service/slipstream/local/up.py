@@ -1,4 +1,4 @@
-"""The programs of `slipstream up`: Explorer, Trainer and sidecar of one machine, as children of the supervisor."""
+"""The programs of `slipstream up`: Explorer, Trainer, lane and sidecar of one machine, as children of a supervisor."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from slipstream.config.address import local_url
 from slipstream.embedded.config import EngineConfig, load_config
 from slipstream.embedded.model_directory import check_model_directory
 from slipstream.errors import ConfigError
+from slipstream.local.lane import lane
 from slipstream.local.supervisor import Child
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
@@ -57,6 +58,7 @@ def children(
             finished=partial(trained, training),
             vital=False,
         ),
+        *lane(settings.serving, explorer, command, overlays),
         Child(
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from slipstream.http.headers import UnknownCoding, content_length
-from slipstream.proxy.gateway import Gateway, Route
+from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import FREELY, Admitted
 from slipstream.proxy.refusal import CHUNKS_OF_OLD, TOO_MANY_STREAMS, UNKNOWN_CODING, Refusal, body_too_large
 from slipstream.proxy.request import Agent, Request
+from slipstream.proxy.route import Route
 from slipstream.proxy.upload import Upload
 
 

@@ -17,6 +17,7 @@ from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.reader import RequestReader
 from slipstream.proxy.refusal import REASONS, body_too_slow, head_too_slow
 from slipstream.proxy.request import Request
+from slipstream.proxy.routed_forward import RoutedForward
 
 _NEVER = float("inf")
 
@@ -195,7 +196,9 @@ class AgentConnection(RequestReader):
             request = self._requests.popleft()
             if not self._reading:  # because of the requests behind it, of which one may still be arriving
                 self.takes_request(True)
-            self._forward = forward = Forward(self, request, self._gateway)
+            gateway = self._gateway
+            made = Forward if gateway.routing is None else RoutedForward
+            self._forward = forward = made(self, request, gateway)
             forward.start()
             if not request.complete and self._forward is forward:
                 self._paused = not self._reading  # while production is being connected to

@@ -15,6 +15,7 @@ from slipstream.proxy.request import Request
 from slipstream.proxy.sample import Draw
 from slipstream.proxy.tap import ExchangeHead, Recording, Room, Tap
 from slipstream.proxy.uncaptured import UncapturedRoute, uncaptured_route
+from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT
 
 _LEFT_OUT = Draw.LEFT_OUT
@@ -59,6 +60,13 @@ class Copies:
         recording = Recording(head, self._max_body, self._room)
         recording.draw_at = ENOUGH if draw is Draw.LATER else 0
         return recording
+
+    def outcome(self, request: Request, admitted: Admitted, served: Served) -> Recording:
+        """A copy without bodies, of a call that `capture.rate` leaves out: it takes along how the call went alone."""
+        method, path = request.method.decode("ascii"), request.target.partition(b"?")[0].decode("latin-1")
+        tenant = admitted.scope.tenant or DEFAULT
+        head = ExchangeHead(method, path, [], time.time(), admitted.key, tenant, drawn=True, served=served)
+        return Recording(head, 0, self._room)
 
     def leaves_out(self, recording: Recording, *, whole: bool) -> bool:
         """Return whether no copy is to be made after all, now that more of the request's body is there.

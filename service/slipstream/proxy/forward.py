@@ -14,10 +14,12 @@ from slipstream.http.remainder import TAIL, has_ended, has_finished, tail_of
 from slipstream.http.writing import chunks
 from slipstream.proxy.admission import admit, departure
 from slipstream.proxy.answer_head import answer_head
-from slipstream.proxy.gateway import Gateway, Route
+from slipstream.proxy.gateway import Gateway
+from slipstream.proxy.guard import Admitted
 from slipstream.proxy.redirects import REDIRECTS, lures_away
 from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Agent, Request
+from slipstream.proxy.route import Route
 from slipstream.proxy.tap import Recording
 from slipstream.proxy.uncaptured import UncapturedRoute
 from slipstream.proxy.upload import Upload
@@ -96,20 +98,30 @@ class Forward:
             return
         self._request_head, self._chunked, self.upload = way
         route.metrics.begins()
-        if route.tapped:
-            copied = self._gateway.copies.begin(request, admitted)
-            if isinstance(copied, Recording):
-                self._recording = copied
-            else:
-                self._uncaptured = copied
-        connection = route.pool.kept()
+        self._depart(admitted)
+        if not request.complete and request.http11 and has(request.headers, b"expect"):
+            self._agent.send(b"HTTP/1.1 100 Continue\r\n\r\n", ())
+
+    def _depart(self, admitted: Admitted) -> None:
+        """Begin a copy, and send what there is of the request."""
+        if self._route.tapped:
+            self._copy(admitted)
+        self._connect()
+
+    def _copy(self, admitted: Admitted) -> None:
+        copied = self._gateway.copies.begin(self.request, admitted)
+        if isinstance(copied, Recording):
+            self._recording = copied
+        else:
+            self._uncaptured = copied
+
+    def _connect(self) -> None:
+        connection = self._route.pool.kept()
         if connection is None:
             self._open()
         else:
             self._kept = True
             self._begin(connection)
-        if not request.complete and request.http11 and has(request.headers, b"expect"):
-            self._agent.send(b"HTTP/1.1 100 Continue\r\n\r\n", ())
 
     def more(self) -> None:
         """More of the request is there."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Protocol
 
 import httptools
 
 from slipstream.dialects.form import dialect_of
-from slipstream.http.pool import Pool
 from slipstream.proxy.copies import Copies
 from slipstream.proxy.guard import Guard
 from slipstream.proxy.limits import AgentLimits, BodyLimit, Limit
 from slipstream.proxy.metrics import ProxyMetrics
 from slipstream.proxy.misdirected import doubled, misdirected
-from slipstream.proxy.paths import AllowedPaths
 from slipstream.proxy.refusal import NO_PATH
 from slipstream.proxy.request import Request
+from slipstream.proxy.route import Route
+from slipstream.proxy.routing import Routing
 from slipstream.proxy.tap import Tap
 
 _NEVER = float("inf")
@@ -43,42 +41,6 @@ PRODUCTIONS = (ROOT + b"/", ROOT + b"?")
 
 _DOUBLED = ROOT + ROOT + b"/"
 _ANTHROPIC_DOUBLED = _DOUBLED + b"messages"
-
-
-class Limits(Protocol):
-    """Seconds that an upstream has: `config.settings.Production` is one."""
-
-    @property
-    def first_byte_timeout(self) -> float: ...
-
-    @property
-    def idle_timeout(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """An upstream, and what is done for its exchanges.
-
-    Attributes:
-        name: for people, at the beginning of a sentence.
-        head: a request's head as it leaves; and whether its body leaves in chunks.
-        tapped: whether copies are taken.
-        own: what the worker answers itself, by target: JSON.
-        prefixes: how the targets begin that are its own; those of no other upstream are the control API's.
-        paths: what may be asked of it; None for everything.
-        versioned: its base URL ends with `/v1`, so that none of its paths begins with another one.
-    """
-
-    name: str
-    pool: Pool
-    limits: Limits
-    head: Callable[[Request], tuple[bytes, bool]]
-    metrics: ProxyMetrics
-    tapped: bool
-    own: Mapping[bytes, bytes]
-    prefixes: tuple[bytes, ...] = ()
-    versioned: bool = False
-    paths: AllowedPaths | None = None
 
 
 class OpenConnection(Protocol):
@@ -109,6 +71,7 @@ class Gateway:
         copies: what is copied of production's exchanges.
         limits: what agents may take of this worker.
         guard: says who may use it; None where everybody may.
+        routing: says which users a lane answers; None where production answers all of them.
         agents: the open connections.
         read_into: what comes on any of them, until the call that tells of it returns.
         draining: each answer from now on is the last one of its connection, and says so.
@@ -126,8 +89,10 @@ class Gateway:
         room: int,
         limits: AgentLimits,
         guard: Guard | None = None,
+        routing: Routing | None = None,
     ) -> None:
         self.guard = guard
+        self.routing = routing
         self.limits = limits
         self._full_until = 0.0
         self._production = production
@@ -219,6 +184,8 @@ class Gateway:
         """Close the idle connections to the upstreams."""
         for route in (self._production, self._control):
             route.pool.close()
+        if self.routing is not None:
+            self.routing.close()
 
 
 def _origin_form(target: bytes) -> bytes | None:

@@ -19,8 +19,10 @@ Limit = Literal[
     "answer_timeout",
     "address_requests",
     "address_failures",
+    "websocket",
 ]
-"""A key of `limits` that was reached; a label of the metrics."""
+"""A key of `limits` that was reached, or `websocket`, for which there is no key: none is carried. A label of the
+metrics."""
 
 PROGRESS = 16 * 1024
 """Bytes of a body that are to arrive within each `body_timeout`: some 270 a second at its default, less than the

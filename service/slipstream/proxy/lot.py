@@ -78,9 +78,11 @@ class Lots:
 
     Args:
         identity_headers: by which users are told apart, in lower case.
+        seed: another one gives lots that are independent of these.
     """
 
-    def __init__(self, identity_headers: Sequence[str] = ()) -> None:
+    def __init__(self, identity_headers: Sequence[str] = (), seed: int = _SEED) -> None:
+        self._seed = seed
         users = {name.encode(): _IDENTITY + place for place, name in enumerate(identity_headers)}
         self._kind_of = _KnownNames(_KINDS | users)
         self._owners: dict[tuple[str, str | None], int] = {}
@@ -96,6 +98,13 @@ class Lots:
             whole: nothing comes after it.
             tenant, key: whose call it is, and the name of its key of ours.
         """
+        number = self.number(dialect, headers, body, whole, tenant, key)
+        return (number >> 11) * _UNIT if isinstance(number, int) else number
+
+    def number(
+        self, dialect: Dialect, headers: Headers, body: bytes, whole: bool, tenant: str, key: str | None
+    ) -> int | NoLot:
+        """The 64 bits of hash from which `of` makes the lot."""
         kind_of = self._kind_of
         session = task = encoding = credentials = b""
         users: list[bytes] = []
@@ -118,25 +127,21 @@ class Lots:
                 users.append(b"%d %b" % (kind, value))
         if session or task or users:
             what = b"session" if session else b"task" if task else b"user"
-            return _lot(session or task or b"\n".join(sorted(users)), _digest(what, self._owner(tenant, None)))
+            return _digest(session or task or b"\n".join(sorted(users)), _digest(what, self._owner(tenant, None)))
         if encoding and encoding != b"identity":
             return NoLot.COMPRESSED
         words = beginning(dialect, body, whole=whole)
         if isinstance(words, bytes):
             owner = self._owners.get((tenant, key)) or self._owner(tenant, key)
-            return (_digest(words, _digest(credentials, owner)) >> 11) * _UNIT
+            return _digest(words, _digest(credentials, owner))
         if words is None:
             return NoLot.MORE
         if words.conversation is None:
             return NoLot.HELD
-        return _lot(words.conversation.encode(), _digest(b"conversation", self._owner(tenant, None)))
+        return _digest(words.conversation.encode(), _digest(b"conversation", self._owner(tenant, None)))
 
     def _owner(self, tenant: str, key: str | None) -> int:
         seed = self._owners.get((tenant, key))
         if seed is None:
-            seed = self._owners[tenant, key] = _digest(f"{tenant}\n{key or ''}".encode(), _SEED)
+            seed = self._owners[tenant, key] = _digest(f"{tenant}\n{key or ''}".encode(), self._seed)
         return seed
-
-
-def _lot(name: bytes, seed: int) -> float:
-    return (_digest(name, seed) >> 11) * _UNIT

@@ -16,7 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from slipstream.http.errors import Cause
+from slipstream.proxy import serving_metrics
 from slipstream.proxy.limits import Limit
+from slipstream.proxy.serving_metrics import ServingMetrics
 from slipstream.proxy.uncaptured import UncapturedRoute
 
 _ADDED = (50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0)
@@ -45,13 +47,14 @@ _REFUSED = _CONNECTIONS + 1
 _UNCAPTURED = _REFUSED + len(_LIMITS)
 _ADDED_CELLS = _UNCAPTURED + len(_ROUTES)
 _CONNECT_CELLS = _ADDED_CELLS + len(_ADDED) + 2
-_CELLS = _CONNECT_CELLS + len(_CONNECT) + 2
+_SERVING = _CONNECT_CELLS + len(_CONNECT) + 2
+_CELLS = _SERVING + serving_metrics.CELLS
 _ADDED_SUM = _CONNECT_CELLS - 1
-_CONNECT_SUM = _CELLS - 1
+_CONNECT_SUM = _SERVING - 1
 
 ROW_BYTES = _CELLS * 8
 
-LAYOUT = repr((_CELLS, _CLASSES, _CAUSES, _LIMITS, _ROUTES, _ADDED, _CONNECT))
+LAYOUT = repr((_CELLS, _CLASSES, _CAUSES, _LIMITS, _ROUTES, _ADDED, _CONNECT, serving_metrics.LAYOUT))
 """The same for all releases whose rows mean the same."""
 
 
@@ -60,12 +63,16 @@ class ProxyMetrics:
 
     Args:
         cells: its row of a `SharedCounters`.
+
+    Attributes:
+        serving: what it counts of users that a share is set for.
     """
 
-    __slots__ = ("_cells",)
+    __slots__ = ("_cells", "serving")
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
+        self.serving = ServingMetrics(cells[_SERVING:])
         self.rest()  # what a worker that died had under way is under way no more
 
     def rest(self) -> None:
@@ -176,6 +183,11 @@ class SharedCounters(Collector):
         return {route: int(self._sum(_UNCAPTURED + place)) for place, route in enumerate(_ROUTES)}
 
     @property
+    def kept_from_lane(self) -> int:
+        """Requests of users that a worker did not send to the lane because it had failed several times in a row."""
+        return serving_metrics.kept_from_lane([row[_SERVING:] for row in self._rows])
+
+    @property
     def waiting(self) -> int:
         """Exchanges that wait in the workers."""
         return int(self._sum(_WAITING))
@@ -219,7 +231,9 @@ class SharedCounters(Collector):
             "slipstream_proxy_connections", "Connections of agents that are open.", self._sum(_CONNECTIONS)
         )
         refused = CounterMetricFamily(
-            "slipstream_proxy_refused", "Requests and connections ended by a limit, by its key.", labels=["limit"]
+            "slipstream_proxy_refused",
+            "Requests and connections ended by a limit, by its key, and websockets.",
+            labels=["limit"],
         )
         for place, limit in enumerate(_LIMITS):
             refused.add_metric([limit], self._sum(_REFUSED + place))
@@ -238,6 +252,7 @@ class SharedCounters(Collector):
             _CONNECT_CELLS,
             _CONNECT,
         )
+        yield from serving_metrics.collected([row[_SERVING:] for row in self._rows])
 
     def _sum(self, cell: int) -> float:
         return float(sum(row[cell] for row in self._rows))

@@ -11,6 +11,7 @@ from slipstream.proxy.limits import PROGRESS, BodyLimit, Limit
 
 REASONS = {
     200: b"OK",
+    202: b"Accepted",
     400: b"Bad Request",
     401: b"Unauthorized",
     403: b"Forbidden",
@@ -18,6 +19,7 @@ REASONS = {
     405: b"Method Not Allowed",
     408: b"Request Timeout",
     413: b"Content Too Large",
+    426: b"Upgrade Required",
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
     501: b"Not Implemented",
@@ -36,7 +38,7 @@ class Refusal(NamedTuple):
     """An answer in the place of an upstream's: an error in OpenAI's format.
 
     Attributes:
-        limit: that was reached, if one was.
+        limit: as which it is counted, where it is.
         kind: the error's `type`.
         fields: further lines of the answer's head.
     """
@@ -59,10 +61,12 @@ OTHER_VERSION = Refusal(505, "invalid_request", "HTTP/1.1 and HTTP/1.0 are spoke
 NO_PATH = Refusal(400, "invalid_request", "The request's target is neither a path nor an http(s) URL.")
 CONNECT = Refusal(405, None, "This is no HTTP proxy.")
 WEBSOCKET = Refusal(
-    403,
+    426,  # at which clients of the Responses API go on over HTTP at once; a 403 they try again
     None,
-    "Websockets are not passed on; connect to the production model directly.",
+    "Slipstream carries HTTP and no websockets: use HTTP with streaming, or connect to the production model directly.",
+    "websocket",
     kind="websocket_unsupported",
+    fields=b"upgrade: HTTP/1.1\r\nconnection: upgrade\r\n",  # a 426 says what to use instead (RFC 9110, 15.5.22)
 )
 UPGRADE = Refusal(
     400,

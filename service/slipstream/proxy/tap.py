@@ -11,6 +11,7 @@ import msgspec
 
 from slipstream.http.headers import Headers
 from slipstream.proxy.sample import Draw
+from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT
 
 
@@ -25,12 +26,14 @@ class ExchangeHead(msgspec.Struct, array_like=True):
         started_at: Unix seconds.
         key: the name of the caller's key of ours; None where none was asked for.
         tenant: whose call it is.
-        status: of production's answer; None where there was none.
+        status: of the answer; None where there was none.
         first_byte_after: seconds from the start to the first byte of the answer's body; None where none came.
         duration: seconds from the start to the end.
         error: `caller_gone`, or a cause of `UpstreamError`; None exactly where the exchange is complete. The answer can
             be whole all the same, in ways that only its JSON tells.
         drawn: `capture.rate` takes this call. False leaves that to the training side.
+        served: who answered it; None where no share was set. The other half may be of a release that has no such
+            field: it reads what comes without it, and sends none.
     """
 
     method: str
@@ -45,10 +48,11 @@ class ExchangeHead(msgspec.Struct, array_like=True):
     duration: float = 0.0
     error: str | None = None
     drawn: bool = False
+    served: Served | None = None
 
     @property
     def complete(self) -> bool:
-        """True if the whole answer came from production and was handed to a caller who was still there, or who left
+        """True if the whole answer came and was handed to a caller who was still there, or who left
         with the last event of a stream."""
         return self.error is None
 

@@ -18,10 +18,11 @@ from slipstream.http.connect import Connector
 from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import request_fields
 from slipstream.http.pool import Pool
-from slipstream.proxy.gateway import PRODUCTIONS, ROOT, Route
+from slipstream.proxy.gateway import PRODUCTIONS, ROOT
 from slipstream.proxy.metrics import ProxyMetrics, SharedCounters
 from slipstream.proxy.paths import AllowedPaths
 from slipstream.proxy.request import Request
+from slipstream.proxy.route import Route
 from slipstream.settings.production import Production
 
 P = TypeVar("P", bound=asyncio.Protocol)

@@ -11,10 +11,13 @@ from typing import Any
 
 from slipstream.dialects.chat import is_conversation
 from slipstream.dialects.elements import Split, split
+from slipstream.dialects.form import Dialect, Unsayable
+from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient, agent_request
 from slipstream.facade.answers import Answer
 from slipstream.facade.chat import Whole, aside, json_of, under_name
+from slipstream.facade.translated import refusal_of
 from slipstream.jsontext import to_json
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
@@ -124,6 +127,10 @@ class ReplayChat:
         asked, plain = json_of(body)
         if not isinstance(asked, dict) or not is_conversation(asked.get("messages")):
             raise RequestError("messages: expected a list of at least one message", param="messages")
+        try:
+            TRANSLATORS[Dialect.CHAT].chat_request(asked)
+        except Unsayable as error:
+            raise refusal_of(error) from error
         try:
             request = agent_request(self._prompts.redact_json(asked, body if plain else None)[0])
         except RedactionFailed as error:

@@ -50,6 +50,7 @@ class ShadowCaller:
     429, 5xx and transport errors are tried again, up to `max_attempts` times, with exponential backoff and full
     jitter (M. Brooker, "Exponential Backoff And Jitter", 2015). While the breaker is open nothing is sent. What fails
     meanwhile, or because nobody was there, costs its run no attempt: the Explorer's absence is no property of a run.
+    To an Explorer that came just now, runs go one by one until it has answered one.
 
     What comes back is stored a batch at a time, in the transaction that claims the next runs: whatever came while the
     one before was written. Where this sidecar's lease was lost meanwhile, its runs are another's, and nothing of them
@@ -84,13 +85,15 @@ class ShadowCaller:
         self._active: dict[asyncio.Task[_Outcome], ClaimedRun] = {}
         self._back: deque[tuple[ClaimedRun, _Outcome]] = deque()
         self._first_failure = FirstOfGroup()
+        self._answered_since: float | None = None
+        """The `ExplorerWatch.since` of the Explorer that last answered a run."""
         self._unheard = False
         """Runs may have been claimed and this sidecar not have heard of it."""
 
     async def step(self) -> bool:
         """Store what came back, and start as many runs as there is room for. A run that comes back wakes the next
         step itself."""
-        room = self._concurrency - len(self._active)
+        room = (self._concurrency if self._proven else 1) - len(self._active)
         admitted = self._breaker.admits()
         take = max(0, room if admitted is None else min(room, admitted)) if self._budget.open else 0
         if not (take or self._back or self._unheard):
@@ -117,6 +120,12 @@ class ShadowCaller:
     @property
     def active(self) -> int:
         return len(self._active)
+
+    @property
+    def _proven(self) -> bool:
+        """Return whether a run was answered since the Explorer was last seen to come. Trinity makes the tables of its
+        history when it records the first answer, and where several are recorded at once they may never be made."""
+        return self._answered_since is not None and self._answered_since == self._watch.since
 
     def _came_back(self, task: asyncio.Task[_Outcome]) -> None:
         run = self._active.pop(task)
@@ -193,7 +202,7 @@ class ShadowCaller:
         with structlog.contextvars.bound_contextvars(task_id=run.task_id, group_id=run.group_id, run_id=run.run_id):
             async with AsyncExitStack() as memory:
                 started = time.monotonic()
-                version = self._watch.version
+                version, since = self._watch.version, self._watch.since
                 try:
                     content, request = await self._request(run, await self._explorer.model())
                     answer = await memory.enter_async_context(self._explorer.chat(content))
@@ -211,6 +220,7 @@ class ShadowCaller:
                     self._breaker.failed()
                     return self._fail(run, f"could not be sent: {type(error).__name__}")
                 self._breaker.succeeded()
+                self._answered_since = since
                 self._budget.used(answer)
                 latency = time.monotonic() - started
                 try:

@@ -53,11 +53,14 @@ class Selector:
     def decide(self, task: Task) -> Decision:
         """The decision on a task. A task decided on twice spends budgets twice.
 
-        One that the policy cannot be asked is never selected: what it is asked must be what production was asked.
+        One that the policy cannot be asked is never selected: what it is asked must be what production was asked. Nor
+        is one that a version of the policy answered: its answers would pass for production's.
         """
         problem = next((call.problem for call in task.calls if call.problem is not None), None)
         if problem is not None:
             return Decision(False, f"ineligible:{problem}")
+        if any(call.by_policy for call in task.calls):
+            return Decision(False, "answered_by_version")
         with self._deciding:
             verdict = self._root(task)
             if verdict.decision.selected:

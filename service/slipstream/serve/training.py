@@ -29,6 +29,7 @@ from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals
 from slipstream.serve.sockets import Sockets
 from slipstream.serve.starting import Start
+from slipstream.serving.page import ServingPage, close_page_of, page_in
 from slipstream.settings.sidecar import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ async def run_training(
     from slipstream.api.control import create_control
     from slipstream.sidecar import Sidecar
 
-    sidecar = Sidecar(settings, shared.counters, registration_in(sockets.folder, settings.store.url))
+    before = registration_in(sockets.folder, settings.store.url)
+    sidecar = Sidecar(settings, shared.counters, before, _page(settings, sockets.folder))
     sidecar.metrics.registry.register(KeyUse(shared.ledger))
     sidecar.metrics.registry.register(DroppedLines(output))
 
@@ -153,6 +155,15 @@ async def run_training(
         raise SlipstreamError("the training side did not start, see above") from error
     if start.failure is not None:
         raise start.failure
+
+
+def _page(settings: Settings, folder: Path) -> ServingPage | None:
+    """The page that workers go by; None where none is mapped. Workers that were started with other settings may have
+    one still, which is closed."""
+    if settings.serving.routed is not None:
+        return page_in(folder)
+    close_page_of(folder)
+    return None
 
 
 async def _until_gone(shared: Shared) -> None:

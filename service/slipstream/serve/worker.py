@@ -18,8 +18,10 @@ from slipstream.proxy import open_files
 from slipstream.proxy.capture_ipc import Sender
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import guard_for
+from slipstream.proxy.lane import Lane
 from slipstream.proxy.limits import AgentLimits
 from slipstream.proxy.metrics import ProxyMetrics
+from slipstream.proxy.routing import Routing
 from slipstream.proxy.sample import Sample
 from slipstream.proxy.server import Stop, serve_agents
 from slipstream.proxy.tls import certificates
@@ -29,6 +31,8 @@ from slipstream.serve.children import Flag, Pulse
 from slipstream.serve.shared import Shared
 from slipstream.serve.signals import stop_on_signals
 from slipstream.serve.sockets import CAPTURES, CONTROL, Sockets
+from slipstream.serving.breaker import LaneBreaker
+from slipstream.serving.page import page_in
 from slipstream.settings.sidecar import Settings
 
 _COLLECT_AFTER = 200_000
@@ -72,12 +76,29 @@ async def run_worker(
         room=capture.queue_bytes,
         guard=guard_for(settings, book),
         limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
+        routing=_routing(settings, folder, metrics),
     )
     keeping = asyncio.create_task(_keep(tap, metrics))
     await serve_agents(gateway, listeners, stop, serving, certificates(settings.listen))
     keeping.cancel()
     await tap.drain(shutdown.HAND_OVER if stop.now.is_set() else shutdown.REPLACED_HAND_OVER)
     metrics.rest()
+
+
+def _routing(settings: Settings, folder: Path, metrics: ProxyMetrics) -> Routing | None:
+    """The decision on who answers users; None where production answers all of them, and no page is mapped."""
+    serving = settings.serving
+    if serving.routed is None:
+        return None
+    return Routing(
+        page_in(folder),
+        Lane(serving.routed, serving.first_byte_timeout, metrics),
+        LaneBreaker(serving.breaker.failures, serving.breaker.pause),
+        settings.access.identity_headers,
+        max_body=serving.max_body,
+        max_context=serving.routed.max_context,
+        outcomes=settings.capture.rate > 0,
+    )
 
 
 async def _keep(tap: Sender, metrics: ProxyMetrics) -> None:

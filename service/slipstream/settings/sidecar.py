@@ -24,10 +24,13 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
+from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
 from slipstream.settings.section import Section
+from slipstream.settings.serving import Serving
 from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
@@ -250,8 +253,11 @@ class Settings(BaseSettings):
     runs: Runs = Runs()
     rewards: RewardsSettings = Field(default_factory=RewardsSettings)
     feedback: Feedback = Feedback()
+    preferences: Preferences = Preferences()
     commit: Commit = Commit()
     facade: Facade = Facade()
+    serving: Serving = Serving()
+    evaluation: Evaluation = Evaluation()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()

@@ -39,6 +39,10 @@ class Agenda:
         waits, now = self._waits, self._clock()
         if waits.undecided or (waits.called is not None and waits.called + self._task_idle <= now):
             self._stages.wake(Stage.PLANNER)
+        if waits.rollout:
+            self._stages.wake(Stage.ROLLOUTS)
+        if waits.evaluation:
+            self._stages.wake(Stage.EVALUATION)
         for at, stages in (
             (waits.pending, RUNNERS),
             (waits.answered, (Stage.SCORER,)),

@@ -34,8 +34,14 @@ class Stage(StrEnum):
     """Gives up agents' runs of which nothing is heard: `runs.replay.Replays`."""
     SCORER = "scorer"
     """Scores answered runs: `runs.scoring.Scorer`."""
+    SERVING = "serving"
+    """Writes the page that says which users the lane answers: `explorer.serving_writer.ServingWriter`."""
     COMMITTER = "committer"
     """Delivers ready groups: `delivery.triggers.CommitTriggers`."""
+    EVALUATION = "evaluation"
+    """Asks versions the cases of suites: `evaluation.stage.Evaluations`."""
+    ROLLOUTS = "rollouts"
+    """Decides about the current rollout: `rollouts.stage.Rollouts`."""
 
 
 RUNNERS = (Stage.SHADOW, Stage.WEBHOOK)

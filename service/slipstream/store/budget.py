@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.tables.sidecars import SpentRow
 
-Purpose = Literal["runs", "judge"]
+Purpose = Literal["runs", "judge", "live", "evaluation"]
 
 _MINUTE = 60.0
 _HOUR = 60

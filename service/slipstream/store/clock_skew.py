@@ -1,8 +1,8 @@
 """Rows that were written by a clock which was set back since.
 
 What waits for a time of that clock would wait for as long as it was ahead: a run for its next attempt, an answer for
-the end of its grace, a task for its idle time. Such rows are moved by as much as they are ahead. What was spent of a
-budget counts as spent now: else it would count for longer than an hour.
+the end of its grace, a task for its idle time, a rollout for the end of its step. Such rows are moved by as much as
+they are ahead. What was spent of a budget counts as spent now: else it would count for longer than an hour.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from slipstream.store import budget
 from slipstream.store.states import RUNS_UNDER_WAY, FacadeGroupState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
 
@@ -32,7 +33,8 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     groups = update(FacadeGroupRow).where(
         FacadeGroupRow.state == FacadeGroupState.OPEN, FacadeGroupRow.updated_at > latest
     )
+    steps = update(RolloutRow).where(RolloutRow.ended_at.is_(None), RolloutRow.step_at > latest).values(step_at=now)
     moved = 0
-    for statement in (runs, tasks, groups.values(updated_at=now)):
+    for statement in (runs, tasks, groups.values(updated_at=now), steps):
         moved += (await session.execute(statement)).rowcount  # type: ignore[attr-defined]
     return moved

@@ -7,8 +7,10 @@ from typing import NamedTuple
 from sqlalchemy import ScalarSelect, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store.states import RunState, TaskState
+from slipstream.store.states import OPEN_EVALUATIONS, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.evaluations import EvaluationRow
+from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
 
@@ -21,6 +23,8 @@ class Earliest(NamedTuple):
         pending: when the first pending run may be sent.
         answered: when the first answered run may be scored.
         open: when the first open run is given up.
+        evaluation: one is open: its server may have come back, or its budget have room.
+        rollout: there is one that something is decided about: its time goes on without a write.
     """
 
     undecided: bool = False
@@ -28,6 +32,8 @@ class Earliest(NamedTuple):
     pending: float | None = None
     answered: float | None = None
     open: float | None = None
+    rollout: bool = False
+    evaluation: bool = False
 
 
 def _of_runs(state: RunState) -> ScalarSelect[float | None]:
@@ -39,6 +45,8 @@ _QUERY = select(
     exists().where(TaskRow.state == TaskState.COMPLETE, _undecided),
     select(func.min(TaskRow.updated_at)).where(TaskRow.state == TaskState.OPEN, _undecided).scalar_subquery(),
     *map(_of_runs, (RunState.PENDING, RunState.ANSWERED, RunState.OPEN)),
+    exists().where(RolloutRow.ended_at.is_(None)),
+    exists().where(EvaluationRow.state.in_(OPEN_EVALUATIONS)),
 )
 """A few steps in indexes."""
 

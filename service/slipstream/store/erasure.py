@@ -14,15 +14,18 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Select, delete, func, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import preferences
 from slipstream.store.captured import NUMBERS
 from slipstream.store.replays import KIND
 from slipstream.store.states import UNDELIVERED_GROUPS, FacadeGroupState, FeedbackState, GroupState, MarkState
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
-from slipstream.store.tables.commits import VersionRow
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
 from slipstream.store.tables.privacy import ErasureRow
+from slipstream.store.tables.rollouts import RolloutUnitRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.store.tables.serving import UnitRow
+from slipstream.store.tables.versions import VersionRow
 from slipstream.store.tasks import delete_tasks
 from slipstream.tenants import name_of
 
@@ -133,6 +136,7 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
         given = select(FacadeGroupRow.task_id).where(clients, FacadeGroupRow.task_id.is_not(None))
         tasks = tasks.where(TaskRow.id.not_in(union_all(select(GroupRow.task_id).where(own), given)))
 
+    kind: Kind = "session_id" if row.kind == "session_id" else "task_id"
     row.told = await _with_what_was_told(session, row, tasks)
     undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(UNDELIVERED_GROUPS))
     lost = await _count(session, undelivered)
@@ -146,6 +150,10 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["marks"] = await _done(session, marks)
     facade = delete(FacadeGroupRow).where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), ~clients)
     counts["facade_groups"] = await _done(session, facade)
+    of_tasks = select(CallRow.unit).where(CallRow.task_id.in_(tasks), CallRow.unit.is_not(None))
+    await _done(session, delete(UnitRow).where(UnitRow.unit.in_(of_tasks)))
+    await _done(session, update(RolloutUnitRow).where(RolloutUnitRow.unit.in_(of_tasks)).values(unit=None))
+    counts["preferences"] = await preferences.erase(session, tasks, kind, row.ref, row.at)
     counts["tasks"] = await delete_tasks(session, tasks)
     row.pending = pending > 0
     return Erased(counts, pending, lost)

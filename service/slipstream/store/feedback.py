@@ -13,6 +13,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.serving.page import PRODUCTION
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.states import FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -126,7 +127,7 @@ async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, 
     for kind, ref in refs:
         due = FeedbackTargetRow.state == FeedbackState.WAITING
         if ended_at is not None and kind != "msg_id":
-            due |= (FeedbackTargetRow.matched_to == "production") & (FeedbackRow.created_at >= ended_at)
+            due |= FeedbackTargetRow.matched_to.in_(("production", "lane")) & (FeedbackRow.created_at >= ended_at)
         query = select(FeedbackTargetRow).join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
         query = query.where(FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, due)
         for target in (await session.scalars(query.order_by(FeedbackTargetRow.id))).all():
@@ -167,7 +168,8 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         runs += await _open_runs(session, target.call_pk)
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call_pk)
-    target.call_pk, target.matched_to = call_pk, "production"
+    variant = await session.scalar(select(CallRow.variant).where(CallRow.id == call_pk))
+    target.call_pk, target.matched_to = call_pk, "production" if variant in (None, PRODUCTION) else "lane"
     target.state = move(target.state, FeedbackState.MATCHED)
     return await _score_again(session, runs)
 

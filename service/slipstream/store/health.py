@@ -19,9 +19,10 @@ from slipstream.store.states import (
     GroupState,
     RunState,
 )
-from slipstream.store.tables.commits import CommitRow, VersionRow
+from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.store.tables.versions import VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ async def health(
     waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_((GroupState.READY, GroupState.COMMITTING)))
     return Health(
         served=None
-        if version is None
+        if version is None or version.seen_at is None
         else Served(
             version.version,
             version.seen_at,
@@ -126,7 +127,7 @@ async def health(
 
 async def _rolled_back_from(session: AsyncSession, version: int) -> int | None:
     """Version 0 is no rollback: an Explorer that was just started serves it until it has read a checkpoint."""
-    newest = await session.scalar(select(func.max(VersionRow.version)))
+    newest = await session.scalar(select(func.max(VersionRow.version)).where(VersionRow.seen_at.is_not(None)))
     return newest if version and newest is not None and newest > version else None
 
 

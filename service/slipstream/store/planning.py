@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.serving.page import PRODUCTION
 from slipstream.store.bulk import insert_rows
 from slipstream.store.lengths import ID_LENGTH
 from slipstream.store.states import GroupState, RunState
@@ -40,11 +41,13 @@ def suffixed(name: str, suffix: str) -> str:
 
 async def unplanned(session: AsyncSession, task_ids: Sequence[str]) -> list[CapturedCall]:
     """The captured calls of these tasks for which nothing is planned yet, in the order of the tasks. A task whose agent
-    is run again itself has none: it is run in one of the two ways. Nor has a call that the policy cannot be asked."""
+    is run again itself has none: it is run in one of the two ways. Nor has a call that the policy cannot be asked, or
+    that a version of it answered."""
     planned = exists().where(GroupRow.call_id == CallRow.id)
     replayed = exists().where(GroupRow.task_id == CallRow.task_id, GroupRow.kind == "agent_replay")
     query = select(CallRow.id, CallRow.task_id, CallRow.position)
     query = query.where(CallRow.task_id.in_(task_ids), CallRow.problem.is_(None), ~planned, ~replayed)
+    query = query.where(or_(CallRow.variant.is_(None), CallRow.variant == PRODUCTION))
     order = {task_id: place for place, task_id in enumerate(task_ids)}
     calls = [CapturedCall(*row) for row in await session.execute(query)]
     return sorted(calls, key=lambda call: (order[call.task_id], call.position))

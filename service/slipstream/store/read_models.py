@@ -200,4 +200,5 @@ def _production_call(row: CallRow, request: StoredRequest) -> Call:
         started_at=row.started_at,
         problem=row.problem,
         dialect=row.dialect,
+        variant=row.variant,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import facade, planning, webhook
+from slipstream.store import facade, planning, version_rewards, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
 from slipstream.store.replays import KIND
 from slipstream.store.states import GROUPS_UNDER_WAY, WAITING_FACADE_GROUPS, FacadeGroupState, GroupState, move
@@ -76,6 +76,7 @@ async def of_commit(session: AsyncSession, commit_id: int) -> list[ReadyGroup]:
 
 async def deliver(session: AsyncSession, commit_id: int, now: float) -> None:
     """Mark the groups that this commit still holds as delivered."""
+    await version_rewards.add_rewards(session, commit_id)
     own = update(GroupRow).where(GroupRow.commit_id == commit_id, GroupRow.state == GroupState.COMMITTING)
     delivered = move(GroupState.COMMITTING, GroupState.DELIVERED)
     await session.execute(own.values(state=delivered, updated_at=now))

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
+from slipstream.serving.served import Served
 from slipstream.store import erasure, feedback, segments
 from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.segments import NewRequest, Segment
@@ -33,6 +34,7 @@ class NewCall(NamedTuple):
         dialect: in which the agent asked.
         problem: the reason why the policy cannot be asked this.
         original: the request and the answer as they came; None where that is the chat form.
+        served: who answered it; None where no share was set.
     """
 
     session_id: str
@@ -51,6 +53,7 @@ class NewCall(NamedTuple):
     dialect: Dialect = Dialect.CHAT
     problem: str | None = None
     original: tuple[NewRequest, bytes] | None = None
+    served: Served | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,11 @@ _TASK_COLUMNS = ("id", "session_id", "tenant", "state", "revision", "marked", "l
                  "reason", "created_at", "updated_at")  # fmt: skip
 _CHANGING = ("session_id", "state", "revision", "marked", "labels", "meta", "decided", "updated_at")
 _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency", "started_at", "dialect", "problem",
-                 "original_request", "original_answer", "segment_id", "original_segment_id")  # fmt: skip
+                 "original_request", "original_answer", "segment_id", "original_segment_id", "variant", "arm", "unit",
+                 "fell_back", "opted_out")  # fmt: skip
+
+_UNSERVED = (None, None, None, False, False)
+"""Values of a call that was answered while no share was set."""
 
 _Columns = tuple[bytes | None, int | None]
 """A request as it is kept: of the call and of its last segment."""
@@ -211,7 +218,11 @@ def _call_row(call: NewCall, position: int, request: _Columns, original: _Column
     place = call.task_id, position, call.msg_id
     about = call.latency, call.started_at, call.dialect, call.problem
     originals = original[0], None if call.original is None else call.original[1]
-    return (*place, request[0], call.answer, *about, *originals, request[1], original[1])
+    served = call.served
+    who = _UNSERVED if served is None else (
+        served.variant, served.arm, served.unit_name, served.fell_back, served.opted_out
+    )  # fmt: skip
+    return (*place, request[0], call.answer, *about, *originals, request[1], original[1], *who)
 
 
 def _refs(call: NewCall, session_id: str) -> list[feedback.Ref]:

@@ -107,6 +107,58 @@ class MarkState(StrEnum):
     EXPIRED = "expired"
 
 
+class RolloutState(StrEnum):
+    """State of a rollout: a version on its way from candidate to live."""
+
+    PENDING = "pending"
+    """The lane is being given the version; no user is assigned yet."""
+    RUNNING = "running"
+    """A share of the users is assigned to the version, and the step's time is not over."""
+    HOLDING = "holding"
+    """The step's time is over, and something that the next step needs is missing."""
+    PAUSED = "paused"
+    """Stopped by hand at its share: it only goes back."""
+    PROMOTED = "promoted"
+    """The version answers most users, and is watched."""
+    ROLLED_BACK = "rolled_back"
+    """Harm was shown, or the lane failed: production answers all users."""
+    ABORTED = "aborted"
+    """Ended by hand."""
+
+
+class VersionState(StrEnum):
+    """State of a version of the policy."""
+
+    SEEN = "seen"
+    """Its checkpoint was found, or the Explorer served it."""
+    KEPT = "kept"
+    """Its weights are kept: the Trainer cannot delete them any more."""
+    TESTED = "tested"
+    """It was compared with production on the same prompts, and no user was answered by it."""
+    CANDIDATE = "candidate"
+    """A rollout has it: a share of the users is answered by it."""
+    LIVE = "live"
+    """It was promoted."""
+    RETIRED = "retired"
+    """It was live, until another was promoted or production took its place."""
+    REJECTED = "rejected"
+    """A rollout of it was rolled back."""
+
+
+class EvaluationState(StrEnum):
+    """State of an evaluation of a version."""
+
+    PENDING = "pending"
+    """It waits for those before it."""
+    RUNNING = "running"
+    """Its cases are fixed, and are asked."""
+    DONE = "done"
+    CHANGED = "changed"
+    """The version was not served any more before all cases were asked: what there is of it is not used."""
+    FAILED = "failed"
+    """There are no cases, or no calculators for them, or nearly nothing could be scored."""
+
+
 TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
     TaskState: {
         TaskState.OPEN: frozenset({TaskState.COMPLETE}),
@@ -169,6 +221,56 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
         MarkState.APPLIED: frozenset(),
         MarkState.EXPIRED: frozenset(),
     },
+    RolloutState: {
+        RolloutState.PENDING: frozenset({RolloutState.RUNNING, RolloutState.ROLLED_BACK, RolloutState.ABORTED}),
+        RolloutState.RUNNING: frozenset(
+            {
+                RolloutState.HOLDING,
+                RolloutState.PAUSED,
+                RolloutState.PROMOTED,
+                RolloutState.ROLLED_BACK,
+                RolloutState.ABORTED,
+            }
+        ),
+        RolloutState.HOLDING: frozenset(
+            {
+                RolloutState.RUNNING,
+                RolloutState.PAUSED,
+                RolloutState.PROMOTED,
+                RolloutState.ROLLED_BACK,
+                RolloutState.ABORTED,
+            }
+        ),
+        RolloutState.PAUSED: frozenset(
+            {RolloutState.RUNNING, RolloutState.PROMOTED, RolloutState.ROLLED_BACK, RolloutState.ABORTED}
+        ),
+        RolloutState.PROMOTED: frozenset({RolloutState.ROLLED_BACK, RolloutState.ABORTED}),
+        RolloutState.ROLLED_BACK: frozenset(),
+        RolloutState.ABORTED: frozenset(),
+    },
+    EvaluationState: {
+        EvaluationState.PENDING: frozenset({EvaluationState.RUNNING, EvaluationState.CHANGED, EvaluationState.FAILED}),
+        EvaluationState.RUNNING: frozenset({EvaluationState.DONE, EvaluationState.CHANGED, EvaluationState.FAILED}),
+        EvaluationState.DONE: frozenset(),
+        EvaluationState.CHANGED: frozenset(),
+        EvaluationState.FAILED: frozenset(),
+    },
+    VersionState: {
+        VersionState.SEEN: frozenset(
+            {VersionState.KEPT, VersionState.TESTED, VersionState.CANDIDATE, VersionState.REJECTED}
+        ),
+        VersionState.KEPT: frozenset(
+            {VersionState.SEEN, VersionState.TESTED, VersionState.CANDIDATE, VersionState.REJECTED}
+        ),
+        VersionState.TESTED: frozenset({VersionState.SEEN, VersionState.CANDIDATE, VersionState.REJECTED}),
+        # a rollout that is given up says nothing about its version
+        VersionState.CANDIDATE: frozenset(
+            {VersionState.SEEN, VersionState.KEPT, VersionState.TESTED, VersionState.LIVE, VersionState.REJECTED}
+        ),
+        VersionState.LIVE: frozenset({VersionState.RETIRED, VersionState.REJECTED}),
+        VersionState.RETIRED: frozenset({VersionState.SEEN, VersionState.CANDIDATE}),
+        VersionState.REJECTED: frozenset({VersionState.SEEN, VersionState.CANDIDATE}),
+    },
 }
 """From each state to those that may follow it. Staying in a state is no change."""
 
@@ -176,8 +278,11 @@ UNDELIVERED_GROUPS = (GroupState.RUNNING, GroupState.READY)
 GROUPS_UNDER_WAY = (*UNDELIVERED_GROUPS, GroupState.COMMITTING)
 RUNS_UNDER_WAY = (RunState.PENDING, RunState.RUNNING, RunState.OPEN, RunState.ANSWERED)
 UNFINISHED_COMMITS = (CommitState.SENDING, CommitState.ASKED)
+VERSIONS_IN_USE = (VersionState.CANDIDATE, VersionState.LIVE)
 LOST_COMMITS = (CommitState.LOST, CommitState.FAILED)
 WAITING_FACADE_GROUPS = (FacadeGroupState.OPEN, FacadeGroupState.READY)
+OPEN_EVALUATIONS = (EvaluationState.PENDING, EvaluationState.RUNNING)
+OPEN_ROLLOUTS = (RolloutState.PENDING, RolloutState.RUNNING, RolloutState.HOLDING, RolloutState.PAUSED)
 FAILED_FACADE_GROUPS = (FacadeGroupState.LOST, FacadeGroupState.DROPPED)
 
 _S = TypeVar("_S", bound=StrEnum)

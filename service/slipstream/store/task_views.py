@@ -14,6 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from slipstream.jsontext import from_json
 from slipstream.memory.parsing import kept_of, memory_of
+from slipstream.serving.page import PRODUCTION
 from slipstream.store import replays, segments, shadow_requests
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run
@@ -52,7 +53,8 @@ async def task_view(session: AsyncSession, ref: str, hold: Hold, *, content: boo
     if task is None:
         return None
     columns = select(
-        CallRow.id, CallRow.position, CallRow.msg_id, CallRow.latency, CallRow.dialect, CallRow.problem
+        CallRow.id, CallRow.position, CallRow.msg_id, CallRow.latency, CallRow.dialect, CallRow.problem,
+        CallRow.variant,
     )  # fmt: skip
     columns = columns.where(CallRow.task_id == ref)
     calls = (await session.execute(columns.order_by(CallRow.position))).all()
@@ -79,6 +81,7 @@ async def task_view(session: AsyncSession, ref: str, hold: Hold, *, content: boo
                 "latency": call.latency,
                 "dialect": call.dialect,
                 "problem": call.problem,
+                "answered_by": call.variant or PRODUCTION,
             }
             for call in calls
         ],
@@ -100,7 +103,7 @@ async def answer_view(session: AsyncSession, ref: str, hold: Hold, *, content: b
     if call is None:
         return None
     where = await _where(session, call.task_id)
-    view = {"msg_id": name_of(ref), "answered_by": "production", **where, "position": call.position}
+    view = {"msg_id": name_of(ref), "answered_by": call.variant or PRODUCTION, **where, "position": call.position}
     view |= {"latency": call.latency, "started_at": call.started_at, "run": None}
     view |= {"dialect": call.dialect, "problem": call.problem}
     if not content:

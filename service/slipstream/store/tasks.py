@@ -10,7 +10,7 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
-from slipstream.store import feedback, quarantine, segments
+from slipstream.store import feedback, preferences, quarantine, segments
 from slipstream.store.bulk import update_rows
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
@@ -180,6 +180,7 @@ async def delete_tasks(session: AsyncSession, tasks: Select[Any] | Sequence[str]
     """Delete tasks by their ids, with all that hangs on them, and what of their conversations no other task needs;
     returns how many. Tasks are deleted in no other way."""
     last = await segments.of_tasks(session, tasks)
+    await preferences.leave(session, tasks)
     gone = delete(TaskRow).where(TaskRow.id.in_(tasks)).execution_options(synchronize_session=False)
     done = await session.execute(gone)
     await segments.delete_unused(session, last)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from rich.console import Console
 from rich.table import Table
 
 from slipstream.terminal.sidecar_http import ask
 from slipstream.terminal.sidecar_http import client as open_client
+from slipstream.terminal.spans import moment
 
 
 def show(url: str, key: str | None) -> None:
@@ -24,8 +23,7 @@ def show(url: str, key: str | None) -> None:
         return
     table = Table("kind", "id", "task", "since", "reason")
     for one in found:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["since"]))
-        table.add_row(one["kind"], one["id"], one["task_id"] or "", since, one["reason"])
+        table.add_row(one["kind"], one["id"], one["task_id"] or "", moment(one["since"]), one["reason"])
     Console().print(table)
 
 

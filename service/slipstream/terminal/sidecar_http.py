@@ -48,20 +48,22 @@ def ask(
     roles: str,
     field: str,
     query: Mapping[str, str | int | float] | None = None,
-    body: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+    method: str | None = None,
 ) -> dict[str, Any]:
-    """The sidecar's answer to a GET, or to a POST of a body.
+    """The sidecar's answer to a GET, or to a POST of a body, or to another method.
 
     Args:
         roles: that a key needs for it, for the error.
         field: that the answer has; without it, it is another server's.
 
     Raises:
-        SlipstreamError: the sidecar cannot be reached, does not take the key, or refuses the query.
+        SlipstreamError: the sidecar cannot be reached, does not take the key, or refuses what was asked: then in its
+            own words.
     """
     url = str(client.base_url).rstrip("/")
     try:
-        response = client.request("GET" if body is None else "POST", path, params=query, json=body)
+        response = client.request(method or ("GET" if body is None else "POST"), path, params=query, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SlipstreamError(
             f"no sidecar answers at {url} ({type(error).__name__} {error}); is it running? --url names another"
@@ -75,8 +77,18 @@ def ask(
         found = response.json()
     except ValueError:
         found = None
-    if response.status_code != httpx.codes.OK or not isinstance(found, dict) or field not in found:
+    if response.is_client_error and (message := _refusal(found)) is not None:
+        raise SlipstreamError(message)
+    if not response.is_success or not isinstance(found, dict) or field not in found:
         raise SlipstreamError(
             f"{url}{path}: expected the answer of a sidecar, found {response.status_code} {response.text[:200]}"
         )
     return found
+
+
+def _refusal(found: Any) -> str | None:
+    """The sidecar's own words for a refusal; None where another server answered, or the route is not there."""
+    error = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(error, dict) or error.get("code") in (None, "http_error"):
+        return None
+    return str(error.get("message"))

@@ -1,6 +1,8 @@
-"""Spans of time as people say them."""
+"""Times and spans of time as people say them."""
 
 from __future__ import annotations
+
+import time
 
 
 def span(seconds: float) -> str:
@@ -9,3 +11,8 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def moment(at: float | None) -> str:
+    """Unix seconds as the local time, to the second; empty for None."""
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

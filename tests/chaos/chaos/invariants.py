@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from stores import stored_rows
 
@@ -15,6 +12,7 @@ from chaos import remains
 from chaos.endpoint import part_of
 from chaos.explorers import Effect
 from chaos.record import Answer
+from chaos.sent import Sent, answers_sent
 from chaos.settings import CALCULATED
 from chaos.world import World
 
@@ -49,19 +47,9 @@ _AFTER = 2.5
 """Seconds after a fault in which answers may still show it: the longest timeout, and a restart."""
 
 
-@dataclass(slots=True)
-class _Sent:
-    """What production's log says of one answer."""
-
-    prompt: str
-    status: int
-    body: bytearray
-    whole: bool = False
-
-
 async def violations(world: World) -> list[str]:
     """What does not hold; empty where all does."""
-    sent = _sent(world.production_log)
+    sent = answers_sent(world.production_log)
     found = list(world.record.wrong)
     found += _answers(world, sent)
     found += await _acknowledged(world)
@@ -74,20 +62,7 @@ async def violations(world: World) -> list[str]:
     return found
 
 
-def _sent(log: Path) -> dict[str, _Sent]:
-    sent: dict[str, _Sent] = {}
-    for line in log.read_bytes().split(b"\n")[:-1]:
-        step = json.loads(line)
-        if "prompt" in step:
-            sent[step["answer"]] = _Sent(step["prompt"], step["status"], bytearray())
-        elif "piece" in step:
-            sent[step["answer"]].body += step["piece"].encode("latin-1")
-        elif "whole" in step:
-            sent[step["answer"]].whole = True
-    return sent
-
-
-def _answers(world: World, sent: dict[str, _Sent]) -> Iterator[str]:
+def _answers(world: World, sent: dict[str, Sent]) -> Iterator[str]:
     """Production's bytes and nothing else, and only production's own faults are felt."""
     for answer in world.record.answers:
         who = f"answer {answer.number} to {answer.prompt!r}"
@@ -108,7 +83,7 @@ def _answers(world: World, sent: dict[str, _Sent]) -> Iterator[str]:
             yield f"{who}: production's was {original.status} to {original.prompt!r}"
         elif not original.body.startswith(answer.body):
             yield f"{who}: other bytes than production's"
-        elif answer.whole and not (original.whole and original.body == answer.body):
+        elif answer.whole and not (original.ended and original.body == answer.body):
             yield f"{who}: seems whole, and is cut"
         if not _well(answer) and not answer.left and not _excused(world, answer):
             yield f"{who}: failed while nothing of production's was broken: {answer.status} {answer.error}"
@@ -223,7 +198,7 @@ async def _expected(world: World) -> tuple[dict[str, dict[str, float]], dict[str
     return expected, states | dict(await stored_rows(url, "SELECT id, state FROM facade_groups"))
 
 
-async def _captured(world: World, sent: dict[str, _Sent]) -> list[str]:
+async def _captured(world: World, sent: dict[str, Sent]) -> list[str]:
     """No answer that was cut is stored as a call, from which experience would be made."""
     whole = {f"prod-{number}" for number, one in sent.items() if one.whole}
     rows = await stored_rows(world.store_url, "SELECT msg_id FROM calls")

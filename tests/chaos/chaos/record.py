@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+
+from chaos.sent import holds_an_answer
 
 CANARY = "kept-of-a-conversation"
 """What prompts, answers, and all that is said of them have, to be looked for where it must not be read."""
@@ -125,11 +128,18 @@ class _Recorded(httpx.AsyncByteStream):
                 yield piece
             self._answer.whole = True
         except BaseException as error:
-            self._answer.left = isinstance(error, GeneratorExit) or len(self._answer.body) > _LONGEST
+            self._answer.left = self._agent_left(error)
             self._answer.error = repr(error)
             raise
         finally:
             self._answer.ended = time.monotonic()
+
+    def _agent_left(self, error: BaseException) -> bool:
+        """Return whether the agent left on purpose, when this error ended its reading."""
+        if isinstance(error, GeneratorExit) or len(self._answer.body) > _LONGEST:
+            return True
+        # After the last event SDKs wait a moment for the end of the framing, to use the connection again.
+        return isinstance(error, asyncio.CancelledError) and holds_an_answer(bytes(self._answer.body))
 
     async def aclose(self) -> None:
         if not self._answer.whole and self._answer.error is None:

@@ -30,6 +30,7 @@ from slipstream.embedded.engines.engine import (
 )
 from slipstream.embedded.engines.sampling import sample
 from slipstream.embedded.engines.weights import checked_weights
+from slipstream.embedded.precision import computes_in_bfloat16
 
 log = structlog.get_logger(__name__)
 
@@ -221,6 +222,7 @@ class TransformersEngine(Engine):
 def load_transformers_engine(config: EngineConfig, directory: Path, eos_ids: Sequence[int]) -> TransformersEngine:
     """Load version 0, the configuration's base model."""
     rollout = config.explorer.rollout_model
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, rollout.dtype), local_files_only=True)
+    dtype = torch.bfloat16 if computes_in_bfloat16(rollout.dtype) else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     model.eval()  # type: ignore[no-untyped-call]
     return TransformersEngine(model, eos_ids, config.model.temperature, rollout.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, literal_column
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, literal_column
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.dialects.form import Dialect, Problem
@@ -94,7 +94,7 @@ class TaskRow(Base):
 
 
 class CallRow(Base):
-    """One captured call of production."""
+    """One captured call of a user's agent, which production answered, or a version of the policy."""
 
     __tablename__ = "calls"
 
@@ -119,9 +119,20 @@ class CallRow(Base):
     segment_id: Mapped[RowId | None] = mapped_column(ForeignKey("segments.id"))
     original_segment_id: Mapped[RowId | None] = mapped_column(ForeignKey("segments.id"))
     """The segments that the messages of `request` and of `original_request` end with; None where it has all of them."""
+    variant: Mapped[str | None] = mapped_column(String(32))
+    """The name of who answered, `production` or `version:N`. None: production did, and no share was set."""
+    arm: Mapped[str | None] = mapped_column(String(16))
+    """`control` or `treatment`; None where the call could not be assigned."""
+    unit: Mapped[str | None] = mapped_column(String(16))
+    """As in `units`."""
+    fell_back: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """It was assigned to the version, and production answered."""
+    opted_out: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """Its caller asked for production by a header."""
 
     __table_args__ = (
         UniqueConstraint("task_id", "position"),
+        Index("ix_calls_unit", "unit", sqlite_where=unit.is_not(None), postgresql_where=unit.is_not(None)),
         Index(
             "ix_calls_segment",
             "segment_id",

@@ -1,4 +1,4 @@
-"""Tables of deliveries to the Explorer, and of the versions that followed."""
+"""The table of deliveries to the Explorer."""
 
 from __future__ import annotations
 
@@ -32,15 +32,3 @@ class CommitRow(Base):
     reason: Mapped[str | None] = mapped_column(Text)
     started_at: Mapped[float]
     ended_at: Mapped[float | None]
-
-
-class VersionRow(Base):
-    """One policy version, when it was first seen, and the last commit it can have been trained on."""
-
-    __tablename__ = "versions"
-
-    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    seen_at: Mapped[float]
-    last_commit_id: Mapped[int | None]
-    experiences: Mapped[int] = mapped_column(default=0)
-    """Experiences delivered before it was seen, all together."""

@@ -28,7 +28,7 @@ class SpentRow(Base):
     __tablename__ = "spent"
 
     purpose: Mapped[str] = mapped_column(String(16), primary_key=True)
-    """runs or judge."""
+    """runs, judge or live."""
     minute: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     """Since 1970."""
     requests: Mapped[int] = mapped_column(BigInteger)
