@@ -1,7 +1,7 @@
 """The embedded Explorer's tokens a second, by how many requests come at once: SmolLM2-135M, over real HTTP.
 
-    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--source DIR ...]
-        [--vllm PYTHON]
+    python benchmarks/embedded_batching.py [--rounds 3] [--tokens 64] [--dtype bfloat16] [--at-once 1 8 64]
+        [--source DIR ...] [--vllm PYTHON]
 
 The Explorer is a process of its own (`slipstream explorer`). A round measures each number at once, so that the
 machine's drift falls on all alike; the best round counts. With several `--source` (checkouts of this repository) the
@@ -136,7 +136,9 @@ async def shared(explorer: Explorer, requests: int) -> None:
     explorer.keep(f"{requests} behind one system message, seconds", time.perf_counter() - begun, "less")
 
 
-async def measure(sources: Sequence[Path], rounds: int, tokens: int, dtype: str, vllm: Path | None) -> list[Explorer]:
+async def measure(
+    sources: Sequence[Path], rounds: int, tokens: int, dtype: str, vllm: Path | None, at_once: Sequence[int]
+) -> list[Explorer]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory = await asyncio.to_thread(model.fetch, "smollm2", ROOT / ".cache" / "models" / "smollm2")
@@ -147,8 +149,8 @@ async def measure(sources: Sequence[Path], rounds: int, tokens: int, dtype: str,
             await explorer.ask("Say hello.", 8, 0)  # the first one is slower
         for _ in range(rounds):
             for explorer in explorers:
-                for at_once in AT_ONCE:
-                    await equal(explorer, at_once, tokens)
+                for requests in at_once:
+                    await equal(explorer, requests, tokens)
                 await mixed(explorer, tokens)
                 await shared(explorer, 16)
         return explorers
@@ -160,24 +162,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument(
+        "--at-once", type=int, nargs="+", default=AT_ONCE, metavar="N", help="requests that come together"
+    )
     parser.add_argument("--source", type=Path, action="append", help="a checkout; by default this one")
     parser.add_argument(
         "--vllm", type=Path, metavar="PYTHON", help="of an environment with vLLM: measure that engine too"
     )
     options = parser.parse_args()
     sources = [source.resolve() for source in options.source or [ROOT]]
-    explorers = asyncio.run(measure(sources, options.rounds, options.tokens, options.dtype, options.vllm))
+    explorers = asyncio.run(
+        measure(sources, options.rounds, options.tokens, options.dtype, options.vllm, options.at_once)
+    )
+    gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     print(
-        f"{model.SMOLLM2}, {options.dtype}, {torch.get_num_threads()} threads of {os.cpu_count()} cores "
+        f"{model.SMOLLM2}, {options.dtype}, {gpu}{torch.get_num_threads()} threads of {os.cpu_count()} cores "
         f"({platform.machine()}), torch {torch.__version__}; {options.tokens} tokens an answer, "
         f"best of {options.rounds} rounds, tokens per second\n"
     )
     print("| |", " | ".join(each.name for each in explorers), "|\n|---|" + "---|" * len(explorers))
     for name in explorers[0].best:
         print(f"| {name} |", " | ".join(f"{explorer.best[name]:.2f}" for explorer in explorers), "|")
+    fewest, most = min(options.at_once), max(options.at_once)
     for unit in ("", ", per CPU second"):
-        ratios = (explorer.best[f"8 at once{unit}"] / explorer.best[f"1 at once{unit}"] for explorer in explorers)
-        print(f"| 8 at once against 1{unit} |", " | ".join(f"{ratio:.2f}" for ratio in ratios), "|")
+        ratios = (
+            explorer.best[f"{most} at once{unit}"] / explorer.best[f"{fewest} at once{unit}"] for explorer in explorers
+        )
+        print(f"| {most} at once against {fewest}{unit} |", " | ".join(f"{ratio:.2f}" for ratio in ratios), "|")
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ sys.path.insert(0, str(ROOT / "examples" / "demo"))  # before this folder, which
 
 from agent import Agent  # noqa: E402
 from calculator import reply_to_user  # noqa: E402
-from learning import TASKS_A_STEP, DemoError, ready  # noqa: E402
+from learning import DemoError, ready  # noqa: E402
 from reward import verify  # noqa: E402
 from services import Services, configured, run_beside  # noqa: E402
-from tasks import Task, training_tasks  # noqa: E402
+from tasks import TASKS_A_STEP, Task, training_tasks  # noqa: E402
 
 from slipstream.local import model as models  # noqa: E402
 from slipstream.trinity.checkpoint_files import TRAINED_ON, VERSION_MARKER, step_directory  # noqa: E402

@@ -13,9 +13,8 @@ import httpx
 from agent import Agent
 from reward import Score, mean, verify
 from services import Services
-from tasks import Task, held_out_tasks, training_tasks
+from tasks import TASKS_A_STEP, Task, held_out_tasks, training_tasks
 
-TASKS_A_STEP = 4  # with the eight runs of each task they are the Trainer's batch: see sidecar.yaml and trainer.yaml
 _POLL_SECONDS = 0.3
 
 
@@ -52,13 +51,19 @@ class History:
 
 @dataclass(frozen=True)
 class Plan:
-    """`step_seconds` is far above what each part of a step takes: after that, something is wrong."""
+    """What is run.
+
+    Attributes:
+        step_seconds: far above what each part of a step takes; after that, something is wrong.
+        tasks_a_step: with the eight runs of each they are the Trainer's batch.
+    """
 
     seed: int
     steps: int
     measure_every: int
     held_out: int
     step_seconds: float = 300.0
+    tasks_a_step: int = TASKS_A_STEP
 
 
 async def learn(plan: Plan, services: Services, model: str, history: History, say: Callable[[str], None]) -> None:
@@ -68,7 +73,7 @@ async def learn(plan: Plan, services: Services, model: str, history: History, sa
         DemoError: a step did not lead to a new version in time.
     """
     held_out = held_out_tasks(plan.held_out)
-    training = training_tasks(plan.seed, plan.steps * TASKS_A_STEP, held_out)
+    training = training_tasks(plan.seed, plan.steps * plan.tasks_a_step, held_out)
     agent = Agent(services.agent_url, model)
     on_policy = Agent(services.policy_url, model)
     async with httpx.AsyncClient(base_url=services.sidecar_url, timeout=30, trust_env=False) as sidecar:
@@ -81,7 +86,7 @@ async def learn(plan: Plan, services: Services, model: str, history: History, sa
         version = 0
         for number in range(1, plan.steps + 1):
             began = time.monotonic()
-            chosen = training[(number - 1) * TASKS_A_STEP : number * TASKS_A_STEP]
+            chosen = training[(number - 1) * plan.tasks_a_step : number * plan.tasks_a_step]
             names = [f"seed-{plan.seed}-step-{number}-task-{index}" for index in range(len(chosen))]
             await asyncio.gather(*map(_train_on, [agent] * len(chosen), names, chosen))
             delivered = await _delivered(sidecar, names, plan.step_seconds)

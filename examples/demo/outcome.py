@@ -12,19 +12,27 @@ from pathlib import Path
 from chart import draw
 from learning import History, Plan
 from reward import Score
+from tasks import TASKS_A_STEP
 
 
 def plan_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that make a `Plan`, as `plan_of` reads them."""
     parser.add_argument("--seed", type=int, default=1, help="of the training tasks and of the sampling")
-    parser.add_argument("--steps", type=int, default=8, help="training steps, each of 32 answers")
+    parser.add_argument("--steps", type=int, default=8, help="training steps")
+    parser.add_argument("--tasks-a-step", type=int, default=TASKS_A_STEP, help="the policy answers each eight times")
     parser.add_argument("--measure-every", type=int, default=2, help="steps between two measurements")
     parser.add_argument("--held-out", type=int, default=48, help="tasks that are measured on")
     parser.add_argument("--model", type=Path, help="where the model is, or is to be put (default: OUTPUT/model)")
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    return Plan(arguments.seed, arguments.steps, arguments.measure_every, arguments.held_out)
+    return Plan(
+        arguments.seed,
+        arguments.steps,
+        arguments.measure_every,
+        arguments.held_out,
+        tasks_a_step=arguments.tasks_a_step,
+    )
 
 
 def stopwatch(began: float) -> Callable[[str], None]:

@@ -41,7 +41,7 @@ def main() -> int:
     try:
         say(f"fetching the model: {models.SMOLLM2}")
         model = models.fetch("smollm2", arguments.model.absolute() if arguments.model else output / "model")
-        services = configured(model, run_dir, plan.seed)
+        services = configured(model, run_dir, plan.seed, tasks_a_step=plan.tasks_a_step)
         say(f"starting production, Explorer, Trainer and sidecar; their log is {services.log_path}")
         finished = asyncio.run(run_beside(services, learn(plan, services, str(model), history, say)))
     except (SlipstreamError, DemoError) as error:

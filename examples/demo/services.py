@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks import TASKS_A_STEP
+
 from slipstream.local.supervisor import Child, supervise
 from slipstream.local.up import children
 
@@ -35,7 +37,9 @@ class Services:
     log_path: Path
 
 
-def configured(model: Path, run_dir: Path, seed: int, sidecar_file: str = "sidecar.yaml") -> Services:
+def configured(
+    model: Path, run_dir: Path, seed: int, sidecar_file: str = "sidecar.yaml", tasks_a_step: int = TASKS_A_STEP
+) -> Services:
     """Takes free ports, puts what the four files ask for into the environment, and reads them.
 
     Args:
@@ -49,6 +53,7 @@ def configured(model: Path, run_dir: Path, seed: int, sidecar_file: str = "sidec
         "MODEL_PATH": str(model),
         "RUN_DIR": str(run_dir),
         "SEED": str(seed),
+        "BATCH": str(tasks_a_step * 8),  # answers a task: `runs.repeat_time`, `algorithm.repeat_times`
         "PRODUCTION_PORT": str(production),
         "EXPLORER_PORT": str(explorer),
         "LANE_PORT": str(lane),

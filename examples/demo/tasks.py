@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import reasoning_gym  # type: ignore[import-untyped]
 
+TASKS_A_STEP = 4
 _HELD_OUT_SEED = 20_000  # far from the seeds of training, and the same for all of them: what is compared is comparable
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 from serving import serving, until
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import limits
 from slipstream.embedded.engines import transformers_engine as engine_module
 from slipstream.embedded.engines.batch import Batch
 from slipstream.embedded.engines.engine import Sampling
@@ -15,10 +17,14 @@ from slipstream.embedded.engines.loading import load_engine
 from slipstream.embedded.serving import create_app
 
 
+def allowed(monkeypatch: pytest.MonkeyPatch, **fewer: int) -> None:
+    monkeypatch.setattr(engine_module, "limits", lambda device: replace(limits(device), **fewer))
+
+
 async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time(
     explorer_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_PROMPT_TOKENS", 100)
+    allowed(monkeypatch, prompt_tokens=100)
     read: list[int] = []
     join = Batch.join
 
@@ -48,7 +54,7 @@ async def test_prompts_are_read_a_bounded_number_of_tokens_at_a_time(
 async def test_one_answer_too_many_is_refused_and_a_place_left_is_free_again(
     explorer_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "MAX_ROWS", 1)
+    allowed(monkeypatch, rows=1)
     monkeypatch.setattr(engine_module, "MAX_WAITING", 2)
     app = create_app(explorer_config)
     engine = app.state.explorer.engine
@@ -85,7 +91,7 @@ async def test_a_request_that_would_not_fit_into_the_cache_waits_for_its_room(
 ) -> None:
     """Room is reserved for the longest that an answer may become; one alone is always taken."""
     engine, _ = load_engine(explorer_config)
-    monkeypatch.setattr(engine_module, "_CACHE_BYTES", 2 * 100 * engine._batch.token_bytes)
+    engine._limits = replace(engine._limits, cache_bytes=2 * 100 * engine._batch.token_bytes)
     rows: list[int] = []
     step = Batch.step
 

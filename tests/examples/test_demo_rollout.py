@@ -76,7 +76,7 @@ def test_the_sidecar_of_the_demo_can_carry_the_plan_out(monkeypatch: pytest.Monk
     monkeypatch.chdir(DEMO)
     monkeypatch.syspath_prepend(str(DEMO))
     ports = {f"{name}_PORT": "8123" for name in ("SIDECAR", "PRODUCTION", "EXPLORER", "LANE")}
-    settings = load_settings(Path("sidecar-rollout.yaml"), {**ports, "RUN_DIR": str(tmp_path)})
+    settings = load_settings(Path("sidecar-rollout.yaml"), {**ports, "RUN_DIR": str(tmp_path), "BATCH": "32"})
     plan = Plan.model_validate(PLAN)
     guardrails.check(plan, settings.rewards)
     assert settings.serving.routed is not None, "a lane answers users"

@@ -105,6 +105,7 @@ def _services(model: Path, run_dir: Path, seed: int) -> Services:
         "RUN_DIR": str(run_dir),
         "CHECKPOINT_ROOT_DIR": str(run_dir),
         "SEED": str(seed),
+        "BATCH": "32",
         "PRODUCTION_PORT": str(_PRODUCTION),
         "EXPLORER_PORT": str(_EXPLORER),
         "SIDECAR_PORT": str(_SIDECAR),

@@ -23,9 +23,9 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.packing import pack
-from slipstream.embedded.precision import computes_in_bfloat16
 from slipstream.errors import ConfigError, SlipstreamError
 
 _LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo"}  # Trinity-RFT's names, and TRL's
@@ -169,7 +169,7 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         max_grad_norm=optimizer.clip_grad,
         lr_scheduler_type=schedule,
         warmup_steps=max(optimizer.lr_warmup_steps, 0),
-        bf16=computes_in_bfloat16(config.trainer.dtype),
+        bf16=computes_in_bfloat16(config.trainer.dtype, torch.device("cpu")),
         activation_checkpointing=False,  # TRL's own outer loop would turn it on: see `stored_samples_trainer`
         disable_dropout=True,
         report_to=[],

@@ -55,9 +55,12 @@ class Batch:
         config = model.config.get_text_config()
         heads = config.num_key_value_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._device = model.device
         # layers, key and value, rows, heads, capacity, head size
-        self._state = torch.zeros(config.num_hidden_layers, 2, 0, heads, 0, size, dtype=model.dtype)
-        self._mask = torch.zeros(0, 0, dtype=torch.long)  # rows, columns in use; 0 where padded
+        self._state = torch.zeros(
+            config.num_hidden_layers, 2, 0, heads, 0, size, dtype=model.dtype, device=self._device
+        )
+        self._mask = torch.zeros(0, 0, dtype=torch.long, device=self._device)  # rows, columns in use; 0 where padded
         self._cache = Cache(layers=[])
         self._tokens: list[list[int]] = []  # of each row, as far as its keys and values go
         self._prefixes = PrefixCache(_PREFIX_BYTES)
@@ -82,7 +85,7 @@ class Batch:
         # pad with zeros: what lies under the padding is multiplied by an attention of 0, which must not meet a NaN
         states = [_padded(self._state[..., :held, :], length, _SPARE)]
         states += [_padded(state, length, _SPARE) for state, _ in rows]
-        masks = [_mask(prompt, length) for prompt in prompts]
+        masks = [self._padding(prompt, length) for prompt in prompts]
         self._settle(torch.cat(states, dim=2), torch.cat([pad(self._mask, (length - held, 0)), *masks]))
         self._tokens += map(list, prompts)
         return torch.cat([logits for _, logits in rows])
@@ -94,7 +97,7 @@ class Batch:
         self._mask = pad(self._mask, (0, 1), value=1)
         for row, token in zip(self._tokens, tokens, strict=True):
             row.append(token)
-        return self._forward(torch.tensor(tokens)[:, None], self._mask, self._cache)
+        return self._forward(torch.tensor(tokens, device=self._device)[:, None], self._mask, self._cache)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drops the other rows, and the columns that are padding in all that stay."""
@@ -120,9 +123,13 @@ class Batch:
         shared = known.shape[4]
         state = _padded(known, shared, len(prompt) - shared)
         cache = Cache(layers=[_Layer(layer, shared) for layer in state])
-        logits = self._forward(torch.tensor([prompt[shared:]]), torch.ones(1, len(prompt), dtype=torch.long), cache)
+        unread = torch.tensor([prompt[shared:]], device=self._device)
+        logits = self._forward(unread, self._padding(prompt, len(prompt)), cache)
         self._prefixes.add(prompt, state)
         return state, logits
+
+    def _padding(self, prompt: Sequence[int], length: int) -> Tensor:
+        return torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt)], device=self._device)
 
     def _settle(self, state: Tensor, mask: Tensor) -> None:
         self._state, self._mask = state, mask
@@ -143,7 +150,3 @@ class Batch:
 def _padded(state: Tensor, length: int, spare: int) -> Tensor:
     """Keys and values with zeros to the left, up to so many columns, and spare columns to the right."""
     return pad(state, (0, 0, length - state.shape[4], spare))
-
-
-def _mask(prompt: Sequence[int], length: int) -> Tensor:
-    return torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt)])

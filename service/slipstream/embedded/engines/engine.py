@@ -10,7 +10,6 @@ from typing import Literal
 
 from slipstream.errors import SlipstreamError
 
-MAX_ROWS = 64  # answers decoded at once: more still raise the tokens a second of a CPU, and each waits longer
 MAX_WAITING = 1024  # answers; at 8192 tokens a prompt they hold 300 MB, and the last of them waits for minutes
 
 

@@ -24,30 +24,51 @@ def sample(
     Args:
         logits: shape (rows, vocabulary).
     """
+    # On a GPU all rows together. On a CPU one at a time, which is as fast as memory: the intermediate results of all
+    # rows are so large that the allocator fetches them afresh from the kernel for each token, which takes longer than
+    # the arithmetic.
+    together = len(rows) if logits.is_cuda else 1
     return [
-        _sample(row_logits, temperature, row, source)
-        for row_logits, row, source in zip(logits, rows, sources, strict=True)
+        sampled
+        for start in range(0, len(rows), together)
+        for sampled in _sample(
+            logits[start : start + together],
+            temperature,
+            rows[start : start + together],
+            sources[start : start + together],
+        )
     ]
 
 
-def _sample(logits: Tensor, temperature: float, row: Sampling, source: random.Random) -> Sampled:
-    """One row at a time, because this is as fast as memory: the intermediate results of all rows together are so large
-    that the allocator fetches them afresh from the kernel for each token, which takes longer than the arithmetic."""
+def _sample(
+    logits: Tensor, temperature: float, rows: Sequence[Sampling], sources: Sequence[random.Random]
+) -> list[Sampled]:
     logprobs = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
-    token_id = int(logprobs.argmax()) if temperature == 0 else _draw(logprobs, row.top_p, source.random())
-    return Sampled(token_id, float(logprobs[token_id]), _top(logprobs, row.top_logprobs))
+    if temperature == 0:
+        tokens = logprobs.argmax(dim=-1)
+    else:
+        tokens = _draw(logprobs, [row.top_p for row in rows], [source.random() for source in sources])
+    chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
+    tops = _top(logprobs, [row.top_logprobs for row in rows])
+    return [Sampled(*each) for each in zip(tokens.tolist(), chosen, tops, strict=True)]
 
 
-def _draw(logprobs: Tensor, top_p: float, draw: float) -> int:
-    """The token at `draw` in [0, 1) of the cumulative distribution."""
+def _draw(logprobs: Tensor, top_p: Sequence[float], draws: Sequence[float]) -> Tensor:
+    """The token of each row at its draw in [0, 1) of the cumulative distribution, shape (rows,)."""
     # double precision: over 50,000 tokens the rounding of a float sum would be seen in the unlikely ones
     mass = logprobs.double().exp()
-    tokens = None
-    if top_p < 1:
-        mass, tokens = _nucleus(mass, top_p)
+    places = _place(mass, torch.tensor(draws, dtype=torch.double, device=mass.device))
+    for row, share in enumerate(top_p):
+        if share < 1:
+            kept, tokens = _nucleus(mass[row], share)
+            places[row] = tokens[_place(kept[None], kept.new_tensor([draws[row]]))[0]]
+    return places
+
+
+def _place(mass: Tensor, draws: Tensor) -> Tensor:
     cumulative = mass.cumsum(dim=-1)
-    place = torch.searchsorted(cumulative, draw * cumulative[-1:], right=True).clamp_(max=len(cumulative) - 1)
-    return int(place if tokens is None else tokens[place])
+    found = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)
+    return found[:, 0].clamp_(max=mass.shape[1] - 1)
 
 
 def _nucleus(mass: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
@@ -60,8 +81,10 @@ def _nucleus(mass: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
     return ordered[kept], order[kept]
 
 
-def _top(logprobs: Tensor, count: int) -> tuple[tuple[int, float], ...]:
-    if count == 0:
-        return ()
-    values, ids = logprobs.topk(count)
-    return tuple(zip(ids.tolist(), values.tolist(), strict=True))
+def _top(logprobs: Tensor, counts: Sequence[int]) -> list[tuple[tuple[int, float], ...]]:
+    most = max(counts)
+    if most == 0:
+        return [()] * len(counts)
+    values, ids = logprobs.topk(most)
+    rows = zip(ids.tolist(), values.tolist(), counts, strict=True)
+    return [tuple(zip(row_ids[:count], row_values[:count], strict=True)) for row_ids, row_values, count in rows]

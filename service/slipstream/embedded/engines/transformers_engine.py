@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import computes_in_bfloat16, device, limits
 from slipstream.embedded.engines.batch import Batch
 from slipstream.embedded.engines.engine import (
-    MAX_ROWS,
     MAX_WAITING,
     Engine,
     EngineBusy,
@@ -30,12 +30,8 @@ from slipstream.embedded.engines.engine import (
 )
 from slipstream.embedded.engines.sampling import sample
 from slipstream.embedded.engines.weights import checked_weights
-from slipstream.embedded.precision import computes_in_bfloat16
 
 log = structlog.get_logger(__name__)
-
-_PROMPT_TOKENS = 4096  # read at one time: about 5 s of a core for 135M parameters, while the other rows stand still
-_CACHE_BYTES = 2 * 1024**3  # keys and values of all rows at their longest; what would not fit waits
 
 
 @dataclass(eq=False)
@@ -64,6 +60,7 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], temperature: float, seed: int) -> None:
         self._model = model
+        self._limits = limits(model.device)
         self._eos_ids = frozenset(eos_ids)
         self._temperature = temperature
         self._seeds = random.Random(seed)  # noqa: S311 - sampling, not secrets
@@ -173,13 +170,13 @@ class TransformersEngine(Engine):
         reading: dict[tuple[int, ...], None] = {}  # equal prompts are read once
         longest = max((sequence.most_tokens for sequence in self._active), default=0)
         with self._changed:  # a caller who goes away takes his request out of the queue
-            while self._waiting and len(self._active) + len(joining) < MAX_ROWS:
+            while self._waiting and len(self._active) + len(joining) < self._limits.rows:
                 sequence = self._waiting[0]
                 longest = max(longest, sequence.most_tokens)
                 rows = len(self._active) + len(joining) + 1
                 reading[tuple(sequence.prompt_ids)] = None
-                too_large = rows * longest * self._batch.token_bytes > _CACHE_BYTES
-                if (too_large and rows > 1) or (joining and sum(map(len, reading)) > _PROMPT_TOKENS):
+                too_large = rows * longest * self._batch.token_bytes > self._limits.cache_bytes
+                if (too_large and rows > 1) or (joining and sum(map(len, reading)) > self._limits.prompt_tokens):
                     break
                 joining.append(self._waiting.popleft())
         if joining:
@@ -222,7 +219,9 @@ class TransformersEngine(Engine):
 def load_transformers_engine(config: EngineConfig, directory: Path, eos_ids: Sequence[int]) -> TransformersEngine:
     """Load version 0, the configuration's base model."""
     rollout = config.explorer.rollout_model
-    dtype = torch.bfloat16 if computes_in_bfloat16(rollout.dtype) else torch.float32
+    place = device()
+    dtype = torch.bfloat16 if computes_in_bfloat16(rollout.dtype, place) else torch.float32
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
+    model.to(place)  # type: ignore[arg-type]
     model.eval()  # type: ignore[no-untyped-call]
     return TransformersEngine(model, eos_ids, config.model.temperature, rollout.seed)

@@ -26,8 +26,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import device, limits
 from slipstream.embedded.engines.engine import (
-    MAX_ROWS,
     MAX_WAITING,
     Engine,
     EngineBusy,
@@ -98,8 +98,9 @@ class VllmEngine(Engine):
         except BaseException:
             self.stop()
             raise
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=MAX_ROWS)
-        transport = httpx.AsyncHTTPTransport(uds=path, limits=limits)
+        self._rows = limits(device()).rows
+        kept = httpx.Limits(max_connections=None, max_keepalive_connections=self._rows)
+        transport = httpx.AsyncHTTPTransport(uds=path, limits=kept)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://vllm", timeout=_ANSWER_SECONDS)
         self._running = 0
         self._waiting = 0
@@ -130,7 +131,7 @@ class VllmEngine(Engine):
             raise EngineError("vLLM ended the answer without a reason")
 
     def check_room(self, choices: int) -> None:
-        waiting = self._waiting + max(self._running - MAX_ROWS, 0)
+        waiting = self._waiting + max(self._running - self._rows, 0)
         if waiting + choices > MAX_WAITING:
             raise EngineBusy(waiting)
 
@@ -232,7 +233,7 @@ def load_vllm_engine(config: EngineConfig, directory: Path, eos_ids: Sequence[in
     command = [
         *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(directory)),
         *("--dtype", rollout.dtype, "--max-model-len", str(config.model.context_length)),
-        *("--max-num-seqs", str(MAX_ROWS), "--tensor-parallel-size", str(rollout.tensor_parallel_size)),
+        *("--max-num-seqs", str(limits(device()).rows), "--tensor-parallel-size", str(rollout.tensor_parallel_size)),
         *("--gpu-memory-utilization", str(rollout.gpu_memory_utilization)),
         *("--generation-config", "vllm", "--logprobs-mode", "processed_logprobs", "--max-logprobs", "20"),
         *("--disable-log-stats", "--disable-uvicorn-access-log"),

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.embedded.engines.transformers_engine import load_transformers_engine
-from slipstream.embedded.precision import computes_in_bfloat16
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_the_explorer_computes_in_what_the_cpu_has(
     config = explorer_config.model_copy(update={"explorer": explorer})
     engine = load_transformers_engine(config, Path(config.model.model_path), eos_ids=[0])
     assert engine._model.dtype == dtype
-    assert computes_in_bfloat16("bfloat16"), "as configured, on any CPU"
-    assert not computes_in_bfloat16("float32")
+    assert computes_in_bfloat16("bfloat16", torch.device("cpu")), "as configured, on any CPU"
+    assert not computes_in_bfloat16("float32", torch.device("cpu"))
