@@ -28,6 +28,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import uvloop
@@ -183,7 +184,7 @@ class Agents:
 class Deployment:
     """The sidecar, as one program or two, or below a socket that is held for it."""
 
-    def __init__(self, folder: Path, production_port: int, workers: int, store: str) -> None:
+    def __init__(self, folder: Path, production_port: int, workers: int, store: str, **sections: Any) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._folder = folder
@@ -197,6 +198,7 @@ class Deployment:
                     "explorer": {"base_url": "http://127.0.0.1:9"},
                     "store": {"url": store},
                     "log": {"level": "warning"},
+                    **sections,
                 }
             )
         )
