@@ -15,7 +15,7 @@ Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.
 Key = Annotated[
     str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
 ]
-Name = Annotated[str, typer.Argument(help="A name for it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name for it.")]
 Arm = Annotated[str, typer.Argument(help="Arm b: version:NUMBER, or an alias of a version. Arm a is production.")]
 Number = Annotated[int, typer.Argument(help="The number of the experiment, as `list` shows it.")]
 Plan = Annotated[

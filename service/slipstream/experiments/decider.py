@@ -90,7 +90,7 @@ def harmed_by_b(plan: ExperimentPlan, comparison: Comparison) -> list[str]:
 
 
 def what_is_missing(plan: ExperimentPlan, comparison: Comparison) -> list[str]:
-    """What a decision by evidence lacks, in words; nothing once there is one."""
+    """The things that a decision by evidence lacks, in words; nothing once it has all."""
     found = [
         f"{plan.min_units - units} more units of {arm}"
         for arm, units in zip("ab", comparison.units, strict=True)

@@ -152,19 +152,17 @@ class Experiments:
         for state, count in counts.items():
             metrics.experiments.labels(state).set(count)
         metrics.experiment_share.set(0.0 if experiment is None else experiment.share)
-        metrics.experiment_mean.clear()
-        mine = experiment is not None and experiment.owner == self._context.membership.id
         comparison = None
-        if mine and experiment is not None:
+        if experiment is not None and experiment.owner == self._context.membership.id:
             comparison = await self.comparison(experiment, ExperimentPlan.model_validate(experiment.plan))
-            for name, metric in comparison.metrics.items():
-                for arm, values_of_arm in zip("ab", metric.arms, strict=True):
-                    if values_of_arm.mean is not None:
-                        metrics.experiment_mean.labels(arm, name).set(values_of_arm.mean)
+        metrics.experiment_mean.clear()
+        measured = {} if comparison is None else {**comparison.metrics, "primary": comparison.primary}
         for place, arm in enumerate("ab"):
             metrics.experiment_units.labels(arm).set(0 if comparison is None else comparison.units[place])
-            log_e = 0.0 if comparison is None else _log_e(comparison, arm)
-            metrics.experiment_evidence.labels(arm).set(log_e)
+            metrics.experiment_evidence.labels(arm).set(0.0 if comparison is None else _log_e(comparison, arm))
+            metrics.experiment_mean.labels(arm, "primary").set(0.0)
+            for name, metric in measured.items():
+                metrics.experiment_mean.labels(arm, name).set(metric.arms[place].mean or 0.0)
 
     async def _is_mine(self, experiment: Experiment) -> bool:
         mine = self._context.membership.id

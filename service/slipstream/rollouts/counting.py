@@ -28,7 +28,7 @@ _PAGE = 250
 
 
 class UnitOutcome(NamedTuple):
-    """What is known of a unit whose value is final.
+    """A unit whose value is final, with all that its value is made of.
 
     Attributes:
         scores: of its answers; None if they are not scored.

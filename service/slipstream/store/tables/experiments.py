@@ -22,7 +22,7 @@ class ExperimentRow(Base):
     id: Mapped[RowId] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(64))
     version: Mapped[int]
-    """Of arm `b`."""
+    """The version that is arm `b`."""
     state: Mapped[ExperimentState] = mapped_column(state_type(ExperimentState), default=ExperimentState.PENDING)
     plan: Mapped[dict[str, Any]]
     """As it was started: see `experiments.plan`."""
