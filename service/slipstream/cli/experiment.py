@@ -16,7 +16,9 @@ Key = Annotated[
     str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name for it.")]
-Arm = Annotated[str, typer.Argument(help="Arm b: version:NUMBER, or an alias of a version. Arm a is production.")]
+Arm = Annotated[
+    str, typer.Argument(metavar="B", help="Arm b: version:NUMBER, or an alias of a version. Arm a is production.")
+]
 Number = Annotated[int, typer.Argument(help="The number of the experiment, as `list` shows it.")]
 Plan = Annotated[
     Path | None,
