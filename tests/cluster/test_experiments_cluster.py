@@ -1,4 +1,4 @@
-"""Several sidecars on one store: a session has the same arm at each of them, and one decides, also after a `kill -9`."""
+"""Several sidecars on one store: a session has one arm at all of them, and one decides, also after a `kill -9`."""
 
 from __future__ import annotations
 

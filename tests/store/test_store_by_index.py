@@ -28,9 +28,9 @@ _SMALL = {
     "alembic_version", "versions", "sidecars", "store_keys", "quarantined_exchanges", "sqlite_sequence", "rollouts",
     "experiments", "evaluations", "preference_pairs", "preference_offers",
 }  # fmt: skip
-"""A version comes with a training step, a rollout, an experiment or an evaluation with a version, a sidecar or a key with a start, an
-exchange is set apart after three deaths of the training side, a pair is judged by a person; none comes with a call.
-SQLite's own table of sequences has a row for each table."""
+"""A version comes with a training step, a rollout, an experiment or an evaluation with a version, a sidecar or a key
+with a start, an exchange is set apart after three deaths of the training side, a pair is judged by a person; none comes
+with a call. SQLite's own table of sequences has a row for each table."""
 
 
 class Asked:
