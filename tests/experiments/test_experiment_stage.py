@@ -219,14 +219,17 @@ async def test_a_version_whose_checkpoint_is_gone_fails_it_and_leaves_the_lane_t
 
 
 async def test_a_kill_ends_it_in_its_own_transaction_and_a_revival_does_not_bring_it_back(tried: Tried) -> None:
-    await tried.try_()
+    await tried.try_(min_units=100)
     await tried.pass_(0)
+    await tried.users(4, feedback=LIKED)
+    await tried.pass_(120)
     async with tried.database.write() as session:
         await serving.kill(session, tried.now)
         await experiments.killed(session, OPERATOR, tried.now)
         await serving.revive(session, tried.now)
-    assert (await tried.experiment()).state is ExperimentState.STOPPED
     await tried.pass_(10)
+    found = await tried.shown()
+    assert (found["state"], found["report"]["arms"]["b"]["units"]) == ("stopped", 2)
     assert await tried.served() == (None, 0)
 
 

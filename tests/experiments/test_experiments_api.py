@@ -62,6 +62,12 @@ async def shown(loop: Loop, number: int = 1) -> dict[str, Any]:
     return found
 
 
+async def state(loop: Loop) -> str:
+    """The state of the newest experiment, without the report."""
+    [newest] = (await loop.client.get("/experiments?limit=1")).json()["experiments"]
+    return str(newest["state"])
+
+
 async def started(loop: Loop, **fields: Any) -> dict[str, Any]:
     body = {"name": "eight", "b": "version:8", **fields}
     response = await loop.client.post("/experiments", json=body)
@@ -125,11 +131,11 @@ async def test_users_are_split_by_session_compared_and_one_arm_gets_all(
             liked = answer["choices"][0]["message"]["content"].startswith(LANE)
             said = {"msg_id": answer["id"], "thumbs": "up" if liked else "down"}
             assert (await loop.client.post("/feedback", json=said)).status_code == 202
-            if (await shown(loop, 2))["state"] != "running":
+            if await state(loop) != "running":
                 break
 
         async def decided() -> bool:
-            return (await shown(loop, 2))["state"] == "decided"
+            return await state(loop) == "decided"
 
         await until(decided)
         found = await shown(loop, 2)

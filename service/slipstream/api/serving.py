@@ -95,7 +95,9 @@ async def post_kill(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     async with sidecar.database.write() as session:
         now = await serving.kill(session, time.time())
         await audit.note(session, Write(Action.SERVING_KILL, str(now.epoch)), author(scope), time.time())
-        await experiments.killed(session, author(scope), time.time())
+        stopped = await experiments.killed(session, author(scope), time.time())
+    if stopped is not None:
+        sidecar.experiments.told(stopped, experiments.Verdict.STOP)
     return await _held(sidecar)
 
 

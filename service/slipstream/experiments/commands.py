@@ -11,7 +11,6 @@ from slipstream.errors import RequestError, SlipstreamError
 from slipstream.evaluation.verdicts import Verdicts
 from slipstream.experiments.comparison import Comparison
 from slipstream.experiments.decider import what_is_missing
-from slipstream.experiments.findings import report
 from slipstream.experiments.plan import ExperimentPlan, component_of, is_reward
 from slipstream.experiments.stage import Experiments
 from slipstream.experiments.switching import switch
@@ -98,7 +97,7 @@ async def stop(
         if experiment.state in OPEN_EXPERIMENTS:
             comparison = await stage.comparison(experiment, plan)
             words = "" if decision is None else f", for {decision}"
-            found = report(experiment, plan, comparison, stage.within)
+            found = await stage.report(experiment, plan, comparison)
             made = Change(Verdict.STOP, ExperimentState.STOPPED, 0.0, f"{note}{words}", found, decision)
             after = await stage.carry_out(experiment, made, by, switches=plan if decision == "b" else None)
         else:
@@ -126,7 +125,7 @@ async def shown(context: Context, stage: Experiments, experiment_id: int) -> dic
     return {
         **summary(experiment),
         "plan": plan.model_dump(mode="json"),
-        "report": found or report(experiment, plan, comparison, stage.within),
+        "report": found or await stage.report(experiment, plan, comparison),
         "missing": {
             "seconds": left,
             "reasons": what_is_missing(plan, comparison) if goes_on and begun is not None else [],
@@ -223,7 +222,7 @@ async def _switch_after_the_end(
         lane_step = await stage.lane.place(experiment.version)
     except (SlipstreamError, OSError) as error:
         raise _refusal(experiment, f"version {experiment.version} does not come into the lane: {error}") from error
-    evidence = report(experiment, plan, await stage.comparison(experiment, plan), stage.within)
+    evidence = await stage.report(experiment, plan, await stage.comparison(experiment, plan))
     async with context.database.write() as session:
         await _check_free(session)
         now = await experiments.get(session, experiment.id)

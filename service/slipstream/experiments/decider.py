@@ -12,10 +12,8 @@ No data is not success: without units nothing is proven, and the traffic stays w
 from __future__ import annotations
 
 from slipstream.experiments.comparison import Comparison
-from slipstream.experiments.findings import report
 from slipstream.experiments.plan import ExperimentPlan
 from slipstream.rollouts.decider import LaneSight
-from slipstream.rollouts.values import Range
 from slipstream.store.experiments import Change, Experiment, Verdict, Winner
 from slipstream.store.states import ExperimentState
 
@@ -33,20 +31,18 @@ def decide(
     lane: LaneSight,
     now: float,
     *,
-    within: Range,
     settled: bool,
 ) -> Change | None:
-    """Return the decision that is due, or None if none is.
+    """Return the decision that is due, without its evidence; None if none is.
 
     Args:
         comparison: of the units that are counted.
         now: Unix seconds.
-        within: the range of rewards.
         settled: no unit's value is open any more.
     """
 
     def change(verdict: Verdict, state: ExperimentState, reason: str, winner: Winner | None = None) -> Change:
-        return Change(verdict, state, 0.0, reason, report(experiment, plan, comparison, within), winner)
+        return Change(verdict, state, 0.0, reason, {}, winner)
 
     winner = proven(plan, comparison)
     if experiment.state is ExperimentState.RUNNING:

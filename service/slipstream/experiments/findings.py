@@ -15,6 +15,10 @@ from slipstream.serving.page import PRODUCTION, variant_of
 from slipstream.store.experiments import Experiment
 
 _DIGITS = 6
+
+_GRID = 200
+"""Intervals are wider by one part of this at most. With a finer grid a report takes seconds."""
+
 _CLAIMS = {"b": "b_better", "a": "a_better", "equal": "equal"}
 
 
@@ -42,7 +46,7 @@ def report(experiment: Experiment, plan: ExperimentPlan, comparison: Comparison,
 
 def _metric(plan: ExperimentPlan, metric: Metric, scale: tuple[float, float, str]) -> dict[str, Any]:
     low, width, unit = scale
-    ends = interval_of(metric.differences, plan.level)
+    ends = interval_of(metric.differences, plan.level, _GRID)
     mean = metric.difference
     return {
         "primary": metric.measure.name == plan.decided_by,
@@ -62,7 +66,7 @@ def _metric(plan: ExperimentPlan, metric: Metric, scale: tuple[float, float, str
 
 def _arm(arm: Arm, level: float, low: float, width: float) -> dict[str, Any]:
     mean, deviation = arm.mean, arm.deviation
-    ends = interval_of(_stretched(arm.counts), level)  # of 2 v - 1: in [-1, 1], as differences are
+    ends = interval_of(_stretched(arm.counts), level, _GRID)  # of 2 v - 1: in [-1, 1], as differences are
     return {
         "count": arm.units,
         "without": arm.without,

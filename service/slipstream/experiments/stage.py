@@ -6,7 +6,9 @@ and each decision is one transaction. So whoever goes on after a crash comes to 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,6 +98,10 @@ class Experiments:
         if experiment.ended_at is None:
             return await self._evidences.of(experiment.id, (experiment.id,), lambda: Comparison(plan))
         return await up_to_date(self._database, OF_EXPERIMENTS, experiment.id, Comparison(plan))
+
+    async def report(self, experiment: Experiment, plan: ExperimentPlan, comparison: Comparison) -> dict[str, Any]:
+        """The report on an experiment. Intervals take a second, so it is made in a thread, of a copy."""
+        return await asyncio.to_thread(report, experiment, plan, deepcopy(comparison), self.within)
 
     async def carry_out(
         self, experiment: Experiment, change: Change, by: Author, *, switches: ExperimentPlan | None = None
@@ -190,7 +196,7 @@ class Experiments:
             ExperimentState.RUNNING,
             plan.share,
             f"users are assigned: a share of {plan.share:g} to b",
-            report(experiment, plan, Comparison(plan), self.within),
+            {},
             lane_step=lane_step,
             lane=self.lane_url,
         )
@@ -207,9 +213,10 @@ class Experiments:
             served = await serving.current(session)
         sight = self.lane.seen(experiment, served)
         now = self._context.clock()
-        made = decide(experiment, plan, comparison, sight, now, within=self.within, settled=settled)
+        made = decide(experiment, plan, comparison, sight, now, settled=settled)
         if made is None:
             return False
+        made = replace(made, evidence=await self.report(experiment, plan, comparison))
         switches = None
         if made.winner == "b" and plan.decision == "switch_traffic":
             why_not = await self._why_not_switch(experiment, plan, comparison, served.killed)
@@ -254,8 +261,9 @@ class Experiments:
             return
         comparison = await self.comparison(experiment, plan)
         failed, now = LaneSight(failed=sight.failed), self._context.clock()
-        made = decide(experiment, plan, comparison, failed, now, within=self.within, settled=False)
+        made = decide(experiment, plan, comparison, failed, now, settled=False)
         if made is not None and made.verdict is Verdict.FAIL:
+            made = replace(made, evidence=await self.report(experiment, plan, comparison))
             await self.carry_out(experiment, made, DECIDER)
 
     def _counting(self, experiment: Experiment, plan: ExperimentPlan) -> Counting:
