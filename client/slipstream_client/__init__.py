@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from slipstream_client.errors import SidecarAway as SidecarAway
     from slipstream_client.errors import SidecarRefused as SidecarRefused
     from slipstream_client.errors import SlipstreamError as SlipstreamError
+    from slipstream_client.experiments import ABTestFramework as ABTestFramework
     from slipstream_client.http import async_http_client as async_http_client
     from slipstream_client.http import http_client as http_client
     from slipstream_client.marks import mark as mark
@@ -78,6 +79,7 @@ _WHERE: dict[str, str] = {
     "SlipstreamError": "errors",
     "SidecarAway": "errors",
     "SidecarRefused": "errors",
+    "ABTestFramework": "experiments",
     "http_client": "http",
     "async_http_client": "http",
     "openai": "sdks",

@@ -166,6 +166,21 @@ def post_preference(body: Mapping[str, Any]) -> Request[str]:
     return Request("POST", "/preferences", body, lambda answer: str(answer["choice"]))
 
 
+def post_experiment(body: Mapping[str, Any]) -> Request[dict[str, Any]]:
+    """Start an experiment; its answer is that."""
+    return Request("POST", "/experiments", body, dict)
+
+
+def get_experiment(number: int) -> Request[dict[str, Any]]:
+    """An experiment with its report."""
+    return Request("GET", f"/experiments/{number}", None, dict)
+
+
+def post_experiment_stop(number: int, body: Mapping[str, Any]) -> Request[dict[str, Any]]:
+    """End an experiment, and say who answers the users; its answer is the experiment."""
+    return Request("POST", f"/experiments/{number}/stop", body, dict)
+
+
 def post_commit(timeout: float) -> Request[Committed]:
     """Deliver now what the commit timer would deliver."""
 

@@ -144,6 +144,27 @@ class Metrics:
         actions = "open", "begin", "advance", "hold", "pause", "resume", "promote", "roll_back", "abort", "replace"
         for action in actions:
             self.rollout_decisions.labels(action)
+        self.experiments = Gauge("slipstream_experiments", "Experiments in each state", ["state"], registry=registry)
+        self.experiment_share = Gauge(
+            "slipstream_experiment_share", "Share of the units that is assigned to arm b", registry=registry
+        )
+        self.experiment_units = Gauge(
+            "slipstream_experiment_units", "Counted units of each arm", ["arm"], registry=registry
+        )
+        self.experiment_mean = Gauge(
+            "slipstream_experiment_mean", "Mean of a metric, in parts of its range", ["arm", "metric"],
+            registry=registry,
+        )  # fmt: skip
+        self.experiment_evidence = Gauge(
+            "slipstream_experiment_log_e", "Logarithm of the evidence that this arm is better", ["arm"],
+            registry=registry,
+        )  # fmt: skip
+        self.experiment_decisions = Counter(
+            "slipstream_experiment_decisions", "Decisions that this sidecar made or carried out", ["action"],
+            registry=registry,
+        )  # fmt: skip
+        for action in ("start", "begin", "settle", "decide", "inconclude", "stop", "fail", "switch"):
+            self.experiment_decisions.labels(action)
         self.live_scores = Counter(
             "slipstream_live_scores", "Live answers by how their score went", ["outcome"], registry=registry
         )

@@ -39,6 +39,7 @@ from slipstream.evaluation.servers import PolicyServers
 from slipstream.evaluation.stage import Evaluations
 from slipstream.evaluation.statistics import Judgement
 from slipstream.evaluation.verdicts import Verdicts
+from slipstream.experiments.stage import Experiments
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.serving_writer import ServingWriter
 from slipstream.explorer.watch import ExplorerWatch
@@ -154,6 +155,8 @@ class Sidecar:
         put = None if lane is None or lane.directory is None else self.versions.put_in_lane
         self.rollouts = Rollouts(context, ServedLane(self.serving, counters, put), isolation, self.judging)
         self.verdicts = Verdicts(settings.evaluation, self.rollouts)
+        compared = ServedLane(self.serving, counters, put)
+        self.experiments = Experiments(context, compared, isolation, self.judging, self.verdicts)
         servers = PolicyServers(settings, self.explorer, self.versions.in_lane, context.parsing)
         self.evaluations = Evaluations(context, isolation, self.judging, servers)
         retention = Retention(
@@ -176,6 +179,7 @@ class Sidecar:
             self.deliveries.worker,
             *self.serving.workers,
             self.rollouts.worker,
+            self.experiments.worker,
             self.evaluations.worker,
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
@@ -259,6 +263,7 @@ class Sidecar:
                 self._renewing.stop,
                 self._rewards.aclose,
                 self.rollouts.aclose,
+                self.experiments.aclose,
                 self.evaluations.aclose,
                 self.runs.aclose,
             ):
@@ -313,6 +318,7 @@ class Sidecar:
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
             await self._refresh_verdicts(session)
         await self.rollouts.refresh_gauges()
+        await self.experiments.refresh_gauges()
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)

@@ -27,11 +27,30 @@ RUNS = {
 COMMIT = {("POST", "/commit")}
 BOTH = {("POST", "/runs/{task_id}/{run_id}/finish")}
 FEEDBACK = {("POST", "/feedback"), ("GET", "/feedback/{feedback_id}"), ("POST", "/marks")}
-READ = ("metrics", "status", "tasks", "serving", "rollouts", "versions", "aliases", "preferences", "evaluations")
+READ = (
+    "metrics",
+    "status",
+    "tasks",
+    "serving",
+    "rollouts",
+    "experiments",
+    "versions",
+    "aliases",
+    "preferences",
+    "evaluations",
+)
 METRICS = {
     *(("GET", f"/{name}") for name in READ),
     ("GET", "/evaluations/{evaluation_id}"),
-    *(("GET", path) for path in ("/rollouts/{rollout_id}", "/versions/{version}", "/aliases/{name}/history")),
+    *(
+        ("GET", path)
+        for path in (
+            "/rollouts/{rollout_id}",
+            "/experiments/{experiment_id}",
+            "/versions/{version}",
+            "/aliases/{name}/history",
+        )
+    ),
 }
 ANNOTATOR = {("GET", "/preferences/next"), ("POST", "/preferences")}
 LOOKED_UP = {("GET", "/tasks/{task_id}"), ("GET", "/calls/{msg_id}")}
@@ -74,6 +93,7 @@ async def test_each_role_may_do_what_is_its_own_and_nothing_else(run_guarded: Ru
                 feedback_id="f",
                 msg_id="m",
                 rollout_id=1,
+                experiment_id=1,
                 path="p",
                 version=0,
                 name="n",

@@ -206,6 +206,7 @@ async def test_an_id_that_looks_like_another_tenants_is_not(run_shared: RunShare
 
 SHARED = {
     "get /readyz", "get /metrics", "get /serving", "get /rollouts", "get /rollouts/{rollout_id}",
+    "get /experiments", "get /experiments/{experiment_id}",
     "get /explorer/health", "get /explorer/metrics", "get /explorer/v1/models",
     "get /versions", "get /versions/{version}", "get /aliases",
     "get /aliases/{name}/history", "get /evaluations", "get /evaluations/{evaluation_id}",

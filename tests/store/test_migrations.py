@@ -35,6 +35,7 @@ from slipstream.store.audit import Author
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.database import Database
 from slipstream.store.preferences import NewPair, PairKind
+from slipstream.store.rollout_units import OF_ROLLOUTS
 from slipstream.store.states import VersionState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeAnswerRow
@@ -274,11 +275,11 @@ async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
     )
     async with _of_before(store_url, "0019", unit) as (database, engine):
         async with database.write() as session:
-            [found] = await rollout_units.uncounted(session, 1, 8, 0.0, 10)
+            [found] = await rollout_units.uncounted(session, OF_ROLLOUTS, 1, 8, 0.0, 10)
             assert (found.unit, found.treated, found.failures) == ("u", False, 1)
             opened = await rollouts.open_(session, 8, {}, 0.01, Author(None, None), 1.0)
             values = rollout_units.UnitValues(1.0, 0.0, None, None, 0.5, None)
-            assert await rollout_units.count(session, opened.id, [(found, values)])
+            assert await rollout_units.count(session, OF_ROLLOUTS, opened.id, [(found, values._asdict())])
         await database.close()
         for _ in range(2):
             async with engine.begin() as connection:

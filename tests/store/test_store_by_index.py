@@ -26,11 +26,11 @@ _STEPS, _STEPS_EACH = 45_000, 500
 thousand, a task that retention deletes some hundred. To go through a table of this store takes more."""
 _SMALL = {
     "alembic_version", "versions", "sidecars", "store_keys", "quarantined_exchanges", "sqlite_sequence", "rollouts",
-    "evaluations", "preference_pairs", "preference_offers",
+    "experiments", "evaluations", "preference_pairs", "preference_offers",
 }  # fmt: skip
-"""A version comes with a training step, a rollout or an evaluation with a version, a sidecar or a key with a start, an
-exchange is set apart after three deaths of the training side, a pair is judged by a person; none comes with a call.
-SQLite's own table of sequences has a row for each table."""
+"""A version comes with a training step, a rollout, an experiment or an evaluation with a version, a sidecar or a key
+with a start, an exchange is set apart after three deaths of the training side, a pair is judged by a person; none comes
+with a call. SQLite's own table of sequences has a row for each table."""
 
 
 class Asked:

@@ -99,14 +99,27 @@ class Decided:
 
     async def assign(self, unit: str, treated: bool, **fields: Any) -> None:
         """Have a unit assigned, one second after the last, as the Recorder writes it."""
+        async with self.database.write() as session:
+            session.add(self.unit_row(unit, treated, **fields))
+
+    def unit_row(self, unit: str, treated: bool, **fields: Any) -> UnitRow:
+        """A unit that is assigned one second after the last."""
         self.now += 1
         row = {"failures": 0, "fallbacks": 0, "slowest": 0.2, "epoch": 1, "calls": 1, "last_at": self.now, **fields}
         arm = "treatment" if treated else "control"
-        async with self.database.write() as session:
-            session.add(UnitRow(version=VERSION, unit=unit, arm=arm, first_at=self.now, **row))
+        return UnitRow(version=VERSION, unit=unit, arm=arm, first_at=self.now, **row)
 
     async def call(self, unit: str, treated: bool, text: str = "well", **fields: Any) -> str:
         """Have a unit make a call; returns the id of its answer."""
+        name, task, made = self.call_rows(unit, treated, text, **fields)
+        async with self.database.write() as session:
+            session.add(task)
+            await session.flush()
+            session.add(made)
+        return name
+
+    def call_rows(self, unit: str, treated: bool, text: str = "well", **fields: Any) -> tuple[str, TaskRow, CallRow]:
+        """A call of a unit: the id of its answer, its task, and itself."""
         self._calls += 1
         name = f"{unit}-{self._calls}"
         task_id = qualified(DEFAULT, name)
@@ -118,21 +131,15 @@ class Decided:
         }
         answer = {"id": name, "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
         request = {"model": "prod", "messages": [{"role": "user", "content": "hello"}]}
-        async with self.database.write() as session:
-            session.add(
-                TaskRow(
-                    id=task_id, session_id=task_id, decided=True, created_at=self.now, updated_at=self.now,
-                    meta={"reference": "well"},
-                )
-            )  # fmt: skip
-            await session.flush()
-            session.add(
-                CallRow(
-                    task_id=task_id, position=0, msg_id=task_id, request=pack(request), answer=pack(answer),
-                    latency=0.5, unit=unit, **row,
-                )
-            )  # fmt: skip
-        return name
+        task = TaskRow(
+            id=task_id, session_id=task_id, decided=True, created_at=self.now, updated_at=self.now,
+            meta={"reference": "well"},
+        )  # fmt: skip
+        call = CallRow(
+            task_id=task_id, position=0, msg_id=task_id, request=pack(request), answer=pack(answer), latency=0.5,
+            unit=unit, **row,
+        )  # fmt: skip
+        return name, task, call
 
     async def say(self, msg_id: str, reward: float) -> None:
         """Have a user say what an answer was worth."""

@@ -34,8 +34,8 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return "metrics", "admin"
     if method == b"GET" and (
-        path in ("/tasks", "/rollouts", "/versions", "/aliases", "/evaluations")
-        or path.startswith(("/rollouts/", "/versions/", "/aliases/", "/evaluations/"))
+        path in ("/tasks", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")
+        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/"))
     ):
         return "metrics", "admin"
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):

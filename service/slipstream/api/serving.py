@@ -14,7 +14,7 @@ from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.errors import RequestError
 from slipstream.http.body import Body
 from slipstream.sidecar import Sidecar
-from slipstream.store import audit, rollouts, serving, units
+from slipstream.store import audit, experiments, rollouts, serving, units
 from slipstream.store.audit import Action, Write
 
 router = APIRouter(tags=["serving"], route_class=BodyRoute)
@@ -70,6 +70,11 @@ async def post_share(body: ShareBody, sidecar: SidecarDep, scope: ScopeDep) -> d
         if (rollout := await rollouts.current(session)) is not None:
             text = f"share: rollout {rollout.id} of version {rollout.version} decides about it; abort that first"
             raise RequestError(text, param="share", status=409, code="rollout_open")
+        if (experiment := await experiments.current(session)) is not None:
+            text = (
+                f"share: experiment {experiment.id} of version {experiment.version} decides about it; stop that first"
+            )
+            raise RequestError(text, param="share", status=409, code="experiment_open")
         before = await serving.current(session)
         if before.killed and body.share > 0:
             text = "share: production answers everybody since a kill; take it back first (POST /serving/revive)"
@@ -90,6 +95,9 @@ async def post_kill(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     async with sidecar.database.write() as session:
         now = await serving.kill(session, time.time())
         await audit.note(session, Write(Action.SERVING_KILL, str(now.epoch)), author(scope), time.time())
+        stopped = await experiments.killed(session, author(scope), time.time())
+    if stopped is not None:
+        sidecar.experiments.told(stopped, experiments.Verdict.STOP)
     return await _held(sidecar)
 
 

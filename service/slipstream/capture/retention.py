@@ -9,6 +9,7 @@ import structlog
 from slipstream.metrics import Metrics
 from slipstream.store import audit, erasure, facade, feedback, preferences, quarantine, rollout_units, tasks, units
 from slipstream.store.database import Database
+from slipstream.store.rollout_units import OF_EXPERIMENTS, OF_ROLLOUTS
 
 _log = structlog.get_logger(__name__)
 
@@ -18,7 +19,7 @@ that streams may send feedback before that; no stream lasts an hour."""
 
 UNITS_KEPT = 90 * 86400.0
 """Seconds that the outcomes of a unit are kept after its last request, longer than a comparison of versions takes, and
-its values after the end of the rollout that counted it."""
+its values after the end of the rollout or experiment that counted it."""
 
 PREFERENCES_KEPT = 90 * 86400.0
 """Seconds that what annotators chose is kept after the last judgement of a pair, as numbers; the answers that they saw
@@ -63,7 +64,8 @@ class Retention:
             passed, dropped = await facade.delete_older(session, now - self._retention, _BATCH, now)
             entries = await audit.prune(session, now - self._audit_retention, now, _BATCH)
             outcomes = await units.delete_older(session, now - UNITS_KEPT, _BATCH)
-            counted = await rollout_units.delete_older(session, now - UNITS_KEPT, _BATCH)
+            counted = await rollout_units.delete_older(session, OF_ROLLOUTS, now - UNITS_KEPT, _BATCH)
+            compared = await rollout_units.delete_older(session, OF_EXPERIMENTS, now - UNITS_KEPT, _BATCH)
             pairs = await preferences.delete_older(session, now - PREFERENCES_KEPT, _BATCH)
         self._metrics.groups.labels("dropped").inc(dropped)
         self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
@@ -74,7 +76,7 @@ class Retention:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, pairs)
+        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, compared, pairs)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

@@ -14,6 +14,7 @@ from slipstream import __version__, logs
 from slipstream.cli import (
     deployment,
     evaluation,
+    experiment,
     key,
     model,
     quarantine,
@@ -42,6 +43,7 @@ app.add_typer(model.commands, name="model")
 app.add_typer(key.commands, name="key")
 app.add_typer(quarantine.commands, name="quarantine")
 app.add_typer(rollout.commands, name="rollout")
+app.add_typer(experiment.commands, name="experiment")
 app.add_typer(versions.commands, name="versions")
 
 

@@ -8,7 +8,7 @@ from slipstream.evidence.betting import EProcess
 from slipstream.evidence.claims import Claim, Evidence
 from slipstream.evidence.detection import Detector
 from slipstream.evidence.forecast import differences_missing
-from slipstream.evidence.intervals import interval
+from slipstream.evidence.intervals import interval, interval_of
 from slipstream.evidence.levels import guardrail_level, version_level
 from slipstream.evidence.sessions import Session, differences, sessions_per_difference
 
@@ -22,6 +22,7 @@ __all__ = [
     "differences_missing",
     "guardrail_level",
     "interval",
+    "interval_of",
     "sessions_per_difference",
     "version_level",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slipstream.evidence.betting import log_e_of
 from slipstream.evidence.checks import between, within
@@ -37,12 +37,25 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float]:
     Raises:
         ValueError: an argument is outside of its bounds.
     """
+    return interval_of(Counter(differences), level)
+
+
+def interval_of(counted: Mapping[float, int], level: float, grid: int = _GRID) -> tuple[float, float]:
+    """As `interval`, from each difference with the number of times that it was found.
+
+    Args:
+        grid: differences are rounded to parts of this, away from the interval's middle. A smaller one takes less time,
+            and makes the interval wider by one part of it at each end at most.
+    """
     threshold = -math.log(between("level", level, 0, 1) / 2)
-    return _lower(differences, threshold), -_lower([-each for each in differences], threshold)
+    below = _lower({-each: count for each, count in counted.items()}, threshold, grid)
+    return _lower(counted, threshold, grid), -below
 
 
-def _lower(differences: Sequence[float], threshold: float) -> float:
-    counts = Counter(math.floor(within("difference", each, -1, 1) * _GRID) / _GRID for each in differences)
+def _lower(counted: Mapping[float, int], threshold: float, grid: int) -> float:
+    counts: Counter[float] = Counter()
+    for each, count in counted.items():
+        counts[math.floor(within("difference", each, -1, 1) * grid) / grid] += count
     refuted, open_end = -1.0, 1.0
     for _ in range(_STEPS):
         middle = (refuted + open_end) / 2

@@ -11,7 +11,7 @@ from slipstream.explorer.lane import LaneClient, LaneState
 from slipstream.serving.page import ServingPage, Split
 from slipstream.stages.context import Context, Stage
 from slipstream.stages.worker import Worker
-from slipstream.store import audit, serving
+from slipstream.store import audit, experiments, serving
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.serving import Serving
 
@@ -146,6 +146,8 @@ class ServingWriter:
                     now = await serving.kill(session, self._clock())
                     write = Write(Action.SERVING_KILL, str(now.epoch))
                     await audit.note(session, write, Author(None, None), self._clock())
+                    await experiments.killed(session, Author(None, None), self._clock())
+                    now = await serving.current(session)
             self.now = now
 
     def _write(self) -> None:

@@ -14,9 +14,10 @@ from slipstream.rollouts.decider import advanced, change, is_proven, units_until
 from slipstream.rollouts.findings import evidence
 from slipstream.rollouts.plan import LARGEST_SHARE, Plan
 from slipstream.rollouts.stage import Rollouts
+from slipstream.rollouts.values import Waits
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import Context, Stage
-from slipstream.store import rollout_units, rollouts
+from slipstream.store import experiments, rollout_units, rollouts
 from slipstream.store.audit import Author
 from slipstream.store.rollouts import Change, Rollout, Verdict
 from slipstream.store.states import TRANSITIONS, RolloutState
@@ -31,15 +32,22 @@ async def open_rollout(
         replace: a version that is live goes back first.
 
     Raises:
-        RequestError: 404, there is no such version; 409, nothing is served or captured, or another rollout is open, or
-            another version is live; 422, the plan cannot be carried out with this configuration.
+        RequestError: 404, there is no such version; 409, nothing is served or captured, or another rollout or an
+            experiment is open, or another version is live; 422, the plan cannot be carried out with this configuration.
     """
-    _check_settings(context.settings, plan)
+    check_settings(context.settings, plan, "a rollout")
     guardrails.check(plan, context.settings.rewards)
     now = context.clock()
     async with context.database.write() as session:
         if not await rollouts.known_version(session, version):
             raise RequestError(f"version: there is no version {version}", param="version", status=404, code="not_found")
+        if (experiment := await experiments.current(session)) is not None:
+            raise RequestError(
+                f"experiment {experiment.id} of version {experiment.version} is {experiment.state}, and the lane "
+                "serves one version; stop it first",
+                status=409,
+                code="experiment_open",
+            )
         before = await rollouts.current(session)
         if before is not None and rollouts.is_open(before):
             raise RequestError(
@@ -149,7 +157,15 @@ def can_be_promoted(rollout: Rollout) -> bool:
     return rollout.ended_at is None and RolloutState.PROMOTED in TRANSITIONS[RolloutState][rollout.state]
 
 
-def _check_settings(settings: Settings, plan: Plan) -> None:
+def check_settings(settings: Settings, plan: Waits, kind: str) -> None:
+    """Make sure that a version can be compared on users with these settings.
+
+    Args:
+        kind: of the comparison, for the messages.
+
+    Raises:
+        RequestError: 409, nothing is served or captured; 422, calls are not kept for as long as the plan waits.
+    """
     if settings.serving.mode != "on" or settings.serving.lane is None:
         raise RequestError(
             "there is nothing to serve a version from: expected serving.mode: on and serving.lane in sidecar.yaml",
@@ -158,7 +174,7 @@ def _check_settings(settings: Settings, plan: Plan) -> None:
         )
     if settings.capture.rate == 0:
         raise RequestError(
-            "capture.rate: expected above 0, because a rollout counts calls by way of capture; found 0",
+            f"capture.rate: expected above 0, because {kind} counts calls by way of capture; found 0",
             status=409,
             code="nothing_captured",
         )

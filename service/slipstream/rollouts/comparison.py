@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from slipstream.evidence import Claim, Detector, Evidence, Session, differences, guardrail_level
 from slipstream.rollouts.guardrails import Measure, measures, objective
 from slipstream.rollouts.plan import Plan
-from slipstream.store.rollout_units import CountedUnit
+from slipstream.store.rollout_units import CountedUnit, UnitValues
 
 RUN_LENGTH = 10_000.0
 """Differences until the detectors of a promoted version give one false alarm, all together, in the mean at least."""
@@ -101,7 +101,7 @@ class Comparison:
         self.harm_level = guardrail_level(plan.level, len(guarded))
         self._begun: tuple[list[float], list[float]] = ([], [])
 
-    def add(self, units: Iterable[CountedUnit]) -> None:
+    def add(self, units: Iterable[CountedUnit[UnitValues]]) -> None:
         """Take the next units into account, in their order."""
         for unit in units:
             self.last = unit.id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,29 @@ def check(plan: Plan, rewards: RewardsSettings) -> None:
     Raises:
         RequestError: 422, they cannot; names the field of the plan and the calculator.
     """
-    for place, specs in _used(plan, rewards):
+    check_values(_used(plan, rewards), rewards, references=plan.scoring.references)
+
+
+def of_component(component: str | None, rewards: RewardsSettings) -> list[CalculatorSpec]:
+    """The calculators that give a component of the reward; for None, those of the whole reward."""
+    if component is None:
+        return list(rewards.calculators)
+    return [spec for spec in rewards.calculators if spec.component in (component, component.partition(".")[0])]
+
+
+def check_values(
+    used: Iterable[tuple[str, list[CalculatorSpec]]], rewards: RewardsSettings, *, references: bool
+) -> None:
+    """Make sure that calculators can compare production with a version.
+
+    Args:
+        used: the calculators of each value, with the field that names it.
+        references: the tasks have their references.
+
+    Raises:
+        RequestError: 422, they cannot; names the field and the calculator.
+    """
+    for place, specs in used:
         if not specs:
             raise RequestError(
                 f"{place}: expected a value that rewards.calculators give, found none: they are "
@@ -66,7 +88,7 @@ def check(plan: Plan, rewards: RewardsSettings) -> None:
                 param=place,
             )
         for spec in specs:
-            if why := _refused(spec, plan.scoring.references):
+            if why := _refused(spec, references):
                 raise RequestError(
                     f"{place}: expected calculators that judge each answer by itself, found {spec.name}, which {why}",
                     param=place,
@@ -104,11 +126,8 @@ def format_component(rewards: RewardsSettings) -> str | None:
 def _used(plan: Plan, rewards: RewardsSettings) -> Iterator[tuple[str, list[CalculatorSpec]]]:
     """The calculators of each value that the plan takes from rewards, with its field."""
     everything = list(rewards.calculators)
-    if plan.component is not None:
-        first = plan.component.partition(".")[0]
-        yield "objective", [spec for spec in everything if spec.component in (plan.component, first)]
-    elif plan.objective != FEEDBACK:
-        yield "objective", everything
+    if plan.objective != FEEDBACK:
+        yield "objective", of_component(plan.component, rewards)
     if plan.guardrails.reward is not None:
         yield "guardrails.reward", everything
     if plan.guardrails.format is not None:

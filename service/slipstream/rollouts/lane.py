@@ -9,11 +9,26 @@ from slipstream.errors import SlipstreamError
 from slipstream.explorer.serving_writer import ServingWriter
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.rollouts.decider import LaneSight
-from slipstream.store.rollouts import Rollout
 from slipstream.store.serving import Serving
 
 Put = Callable[[int], Awaitable[int]]
 """Puts a version into the lane's directory, and returns the step that the lane shows once it has loaded it."""
+
+
+class Served(Protocol):
+    """A comparison that has a version served: a rollout, or an experiment."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def share(self) -> float: ...
+
+    @property
+    def lane_step(self) -> int | None: ...
 
 
 class Lane(Protocol):
@@ -29,7 +44,7 @@ class Lane(Protocol):
             SlipstreamError, OSError: it could not; this is tried again.
         """
 
-    def seen(self, rollout: Rollout, served: Serving) -> LaneSight:
+    def seen(self, of: Served, served: Serving) -> LaneSight:
         """Return what is known of it now."""
 
 
@@ -59,21 +74,21 @@ class ServedLane:
             raise SlipstreamError(f"the lane is not ready: {lane.error}")
         return lane.step
 
-    def seen(self, rollout: Rollout, served: Serving) -> LaneSight:
-        if self._of != rollout.id:  # this process sees it for the first time
-            self._of, self._kept_before, self._shown = rollout.id, self._counters.kept_from_lane, False
-        return LaneSight(self._failed(), self._changed(rollout, served), served.killed)
+    def seen(self, of: Served, served: Serving) -> LaneSight:
+        if self._of != of.id:  # this process sees it for the first time
+            self._of, self._kept_before, self._shown = of.id, self._counters.kept_from_lane, False
+        return LaneSight(self._failed(), self._changed(of, served), served.killed)
 
     def _failed(self) -> str | None:
         kept = self._counters.kept_from_lane - self._kept_before
         return None if kept <= 0 else "its breaker opened, after several failures in a row"
 
-    def _changed(self, rollout: Rollout, served: Serving) -> str | None:
-        expected = rollout.version, rollout.lane_step, rollout.share
-        if rollout.share > 0 and (served.version, served.lane_step, served.share) != expected:
+    def _changed(self, of: Served, served: Serving) -> str | None:
+        expected = of.version, of.lane_step, of.share
+        if of.share > 0 and (served.version, served.lane_step, served.share) != expected:
             return f"version {served.version}, step {served.lane_step}, for a share of {served.share:g}"
         step = None if self._writer.lane is None else self._writer.lane.step
-        if rollout.lane_step is None or step is None:
+        if of.lane_step is None or step is None:
             return None
-        self._shown |= step == rollout.lane_step  # before that it may still be loading the version
-        return f"its step {step}" if self._shown and step != rollout.lane_step else None
+        self._shown |= step == of.lane_step  # before that it may still be loading the version
+        return f"its step {step}" if self._shown and step != of.lane_step else None

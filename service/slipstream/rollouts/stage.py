@@ -8,6 +8,7 @@ so that whoever goes on after a crash, at any point, comes to the same decision 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -16,16 +17,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.errors import SlipstreamError
 from slipstream.isolation import Isolation
 from slipstream.rollouts.comparison import Comparison
-from slipstream.rollouts.counting import Evidences, UnitCounter, comparison_of
+from slipstream.rollouts.counting import Counting, Evidences, UnitCounter, UnitOutcome, up_to_date
 from slipstream.rollouts.decider import LaneSight, decide
 from slipstream.rollouts.findings import evidence
+from slipstream.rollouts.guardrails import format_component
 from slipstream.rollouts.lane import Lane
 from slipstream.rollouts.plan import Plan
 from slipstream.rollouts.scoring import LiveScorer
+from slipstream.rollouts.values import Range, values
 from slipstream.runs.budget import Budget
 from slipstream.stages.context import Context, Stage
 from slipstream.store import rollouts, serving, sidecars
 from slipstream.store.audit import Author
+from slipstream.store.rollout_units import OF_ROLLOUTS
 from slipstream.store.rollouts import DECIDER, Change, Rollout, Verdict
 from slipstream.store.states import RolloutState
 
@@ -46,7 +50,7 @@ class Rollouts:
         self._lane = lane
         self._scorer = LiveScorer(context, isolation, judging)
         self._counter = UnitCounter(context, self._scorer)
-        self._evidences = Evidences(context.database)
+        self._evidences: Evidences[Comparison] = Evidences(context.database, OF_ROLLOUTS)
         self.waits: str | None = None
         self.worker = context.stages.add(Stage.ROLLOUTS, self.step)
 
@@ -70,7 +74,7 @@ class Rollouts:
             return await self._begin(rollout, plan)
         if await self._decide(rollout, plan):  # first what is known: scores may take their time
             return True
-        more = await self._counter.step(rollout, plan)
+        more = await self._counter.step(self._counting(rollout, plan))
         return await self._decide(rollout, plan) or more
 
     async def _is_mine(self, rollout: Rollout) -> bool:
@@ -90,7 +94,7 @@ class Rollouts:
             self.waits = str(error)
             return False
         self.waits = None
-        comparison = await self._evidences.of(rollout, plan)
+        comparison = await self._current(rollout, plan)
         begun = Change(
             Verdict.BEGIN,
             RolloutState.RUNNING,
@@ -106,7 +110,7 @@ class Rollouts:
 
     async def _decide(self, rollout: Rollout, plan: Plan) -> bool:
         """Make the decision that is due. Returns whether there was one."""
-        comparison = await self._evidences.of(rollout, plan)
+        comparison = await self._current(rollout, plan)
         async with self._database.read() as session:
             served = await serving.current(session)
         made = decide(rollout, plan, comparison, self._lane.seen(rollout, served), self._context.clock())
@@ -130,15 +134,25 @@ class Rollouts:
     async def comparison(self, rollout: Rollout, plan: Plan) -> Comparison:
         """The evidence about a rollout with all units that are counted. Of the current one it is kept."""
         if rollout.ended_at is None:
-            return await self._evidences.of(rollout, plan)
-        return await comparison_of(self._database, rollout, plan)
+            return await self._current(rollout, plan)
+        return await up_to_date(self._database, OF_ROLLOUTS, rollout.id, Comparison(plan, rollout.promoted_at))
+
+    async def _current(self, rollout: Rollout, plan: Plan) -> Comparison:
+        name = rollout.id, rollout.promoted_at
+        return await self._evidences.of(rollout.id, name, lambda: Comparison(plan, rollout.promoted_at))
+
+    def _counting(self, rollout: Rollout, plan: Plan) -> Counting:
+        assert rollout.begun_at is not None, "it has begun"
+        rewards = self._context.settings.rewards
+        of_unit = partial(_values, plan, Range(*rewards.clip), format_component(rewards))
+        return Counting(OF_ROLLOUTS, rollout.id, rollout.version, rollout.begun_at, plan, of_unit)
 
     async def evidence_of(self, session: AsyncSession, rollout: Rollout) -> Mapping[str, Any]:
         """The evidence about a rollout now; about one that has ended, as of its last decision."""
         if rollout.ended_at is not None:
             return await rollouts.last_evidence(session, rollout.id)
         plan = Plan.model_validate(rollout.plan)
-        return evidence(rollout, plan, await self._evidences.of(rollout, plan))
+        return evidence(rollout, plan, await self._current(rollout, plan))
 
     async def carry_out(self, rollout: Rollout, change: Change, by: Author) -> Rollout | None:
         """Carry out a decision, in one transaction.
@@ -185,3 +199,8 @@ class Rollouts:
         metrics.rollout_evidence.labels("objective").set(comparison.objective.better.log_e)
         for name, track in comparison.tracks.items():
             metrics.rollout_evidence.labels(name).set(track.harm.log_e)
+
+
+def _values(plan: Plan, within: Range, form: str | None, outcome: UnitOutcome) -> Mapping[str, Any]:
+    found = values(plan, within, outcome.unit, scores=outcome.scores, feedback=outcome.feedback, format_component=form)
+    return found._asdict()

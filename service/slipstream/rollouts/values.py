@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from slipstream.rollouts.plan import Plan
 from slipstream.store.live_scores import LiveScore
@@ -38,12 +39,22 @@ class Range:
         return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
 
 
-def ends_at(plan: Plan, unit: AssignedUnit) -> float:
+class Waits(Protocol):
+    """A plan, as far as it says when the value of a unit is final."""
+
+    @property
+    def grace(self) -> float: ...
+
+    @property
+    def longest_wait(self) -> float: ...
+
+
+def ends_at(plan: Waits, unit: AssignedUnit) -> float:
     """Return the time at which the value of a unit is final, in Unix seconds."""
     return min(unit.last_at + plan.grace, unit.first_at + plan.longest_wait)
 
 
-def ended(plan: Plan, units: Sequence[AssignedUnit], now: float) -> list[AssignedUnit]:
+def ended(plan: Waits, units: Sequence[AssignedUnit], now: float) -> list[AssignedUnit]:
     """The units whose values are final, up to the first of which it is not: that one holds back those after it."""
     found = []
     for unit in units:
@@ -78,19 +89,29 @@ def values(
     """
     bound = None if plan.guardrails.latency is None else plan.guardrails.latency.bound
     late = bound is not None and unit.first_byte > bound
-    of_scores = _Scored(within, scores, sampled=unit.sampled)
+    of_scores = Scored(within, scores, sampled=unit.sampled)
     return UnitValues(
         failure=float(unit.failures > 0),
         latency=float(late),
         format=of_scores.mean(format_component) if format_component else None,
         reward=of_scores.mean(None),
-        feedback=sum(map(within.part, feedback)) / len(feedback) if feedback else NEUTRAL,
+        feedback=said(within, feedback),
         component=of_scores.mean(plan.component) if plan.component else None,
     )
 
 
-class _Scored:
-    """The scores of one unit."""
+def said(within: Range, feedback: Sequence[float]) -> float:
+    """The value of what was said about the answers of a unit."""
+    return sum(map(within.part, feedback)) / len(feedback) if feedback else NEUTRAL
+
+
+class Scored:
+    """The scores of one unit.
+
+    Args:
+        scores: of its answers; None if they are not scored.
+        sampled: `capture.rate` takes its calls.
+    """
 
     def __init__(self, within: Range, scores: Sequence[LiveScore] | None, *, sampled: bool) -> None:
         self._within = within

@@ -41,6 +41,8 @@ class Agenda:
             self._stages.wake(Stage.PLANNER)
         if waits.rollout:
             self._stages.wake(Stage.ROLLOUTS)
+        if waits.experiment:
+            self._stages.wake(Stage.EXPERIMENTS)
         if waits.evaluation:
             self._stages.wake(Stage.EVALUATION)
         for at, stages in (

@@ -42,6 +42,8 @@ class Stage(StrEnum):
     """Asks versions the cases of suites: `evaluation.stage.Evaluations`."""
     ROLLOUTS = "rollouts"
     """Decides about the current rollout: `rollouts.stage.Rollouts`."""
+    EXPERIMENTS = "experiments"
+    """Decides about the current experiment: `experiments.stage.Experiments`."""
 
 
 RUNNERS = (Stage.SHADOW, Stage.WEBHOOK)

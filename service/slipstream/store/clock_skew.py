@@ -1,7 +1,8 @@
 """Rows that were written by a clock which was set back since.
 
 What waits for a time of that clock would wait for as long as it was ahead: a run for its next attempt, an answer for
-the end of its grace, a task for its idle time, a rollout for the end of its step. Such rows are moved by as much as
+the end of its grace, a task for its idle time, a rollout for the end of its step, an
+experiment for its own end. Such rows are moved by as much as
 they are ahead. What was spent of a budget counts as spent now: else it would count for longer than an hour.
 """
 
@@ -13,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store import budget
 from slipstream.store.states import RUNS_UNDER_WAY, FacadeGroupState, TaskState
 from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.experiments import ExperimentRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
@@ -34,7 +36,10 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
         FacadeGroupRow.state == FacadeGroupState.OPEN, FacadeGroupRow.updated_at > latest
     )
     steps = update(RolloutRow).where(RolloutRow.ended_at.is_(None), RolloutRow.step_at > latest).values(step_at=now)
+    under_way = update(ExperimentRow).where(ExperimentRow.ended_at.is_(None))
+    begun = under_way.where(ExperimentRow.begun_at > latest).values(begun_at=now)
+    settling = under_way.where(ExperimentRow.settling_at > latest).values(settling_at=now)
     moved = 0
-    for statement in (runs, tasks, groups.values(updated_at=now), steps):
+    for statement in (runs, tasks, groups.values(updated_at=now), steps, begun, settling):
         moved += (await session.execute(statement)).rowcount  # type: ignore[attr-defined]
     return moved

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.store.states import OPEN_EVALUATIONS, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.evaluations import EvaluationRow
+from slipstream.store.tables.experiments import ExperimentRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
@@ -25,6 +26,7 @@ class Earliest(NamedTuple):
         open: when the first open run is given up.
         evaluation: one is open: its server may have come back, or its budget have room.
         rollout: there is one that something is decided about: its time goes on without a write.
+        experiment: the same.
     """
 
     undecided: bool = False
@@ -34,6 +36,7 @@ class Earliest(NamedTuple):
     open: float | None = None
     rollout: bool = False
     evaluation: bool = False
+    experiment: bool = False
 
 
 def _of_runs(state: RunState) -> ScalarSelect[float | None]:
@@ -47,6 +50,7 @@ _QUERY = select(
     *map(_of_runs, (RunState.PENDING, RunState.ANSWERED, RunState.OPEN)),
     exists().where(RolloutRow.ended_at.is_(None)),
     exists().where(EvaluationRow.state.in_(OPEN_EVALUATIONS)),
+    exists().where(ExperimentRow.ended_at.is_(None)),
 )
 """A few steps in indexes."""
 

@@ -19,6 +19,7 @@ from slipstream.store.captured import NUMBERS
 from slipstream.store.replays import KIND
 from slipstream.store.states import UNDELIVERED_GROUPS, FacadeGroupState, FeedbackState, GroupState, MarkState
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.experiments import ExperimentUnitRow
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
 from slipstream.store.tables.privacy import ErasureRow
@@ -152,7 +153,8 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["facade_groups"] = await _done(session, facade)
     of_tasks = select(CallRow.unit).where(CallRow.task_id.in_(tasks), CallRow.unit.is_not(None))
     await _done(session, delete(UnitRow).where(UnitRow.unit.in_(of_tasks)))
-    await _done(session, update(RolloutUnitRow).where(RolloutUnitRow.unit.in_(of_tasks)).values(unit=None))
+    for counted in (RolloutUnitRow, ExperimentUnitRow):
+        await _done(session, update(counted).where(counted.unit.in_(of_tasks)).values(unit=None))
     counts["preferences"] = await preferences.erase(session, tasks, kind, row.ref, row.at)
     counts["tasks"] = await delete_tasks(session, tasks)
     row.pending = pending > 0

@@ -10,7 +10,8 @@ group is run again. That leaves these:
   as a whole, or, where a client of the facade runs it, goes out as it is.
 - Groups of clients: as of deliveries, their answers are never made new again in the Explorer's history.
 - Sidecars of then: none of them runs.
-- A rollout, and a share of the users: a kill may have come since, and what the lane serves by now is not known.
+- A rollout, an experiment, and a share of the users: a kill may have come since, and what the lane serves by now is
+  not known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from sqlalchemy import exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from slipstream.store import audit, commits, facade, planning, ready_groups, rollouts, serving, sidecars, webhook
+from slipstream.store import (
+    audit,
+    commits,
+    experiments,
+    facade,
+    planning,
+    ready_groups,
+    rollouts,
+    serving,
+    sidecars,
+    webhook,
+)
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.replays import KIND
 from slipstream.store.states import RUNS_UNDER_WAY, GroupState, RunState, move
@@ -39,6 +51,7 @@ async def settle(session: AsyncSession, group_size: int, now: float) -> None:
     """
     await sidecars.end_all(session, now)
     await rollouts.end_all(session, now)
+    await experiments.end_all(session, now)
     if (await serving.current(session)).share > 0:
         none = await serving.serve(session, None, 0.0, None, now)
         await audit.note(session, Write(Action.SERVING_SHARE, str(none.epoch)), Author(None, None), now)

@@ -1,16 +1,21 @@
-"""Units of a rollout: those whose value is still open, and those that are counted, in the order of assignment."""
+"""Units of a rollout or an experiment: those whose value is still open, and those that are counted, in the order of
+assignment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import delete, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.experiments import ExperimentRow, ExperimentUnitRow
 from slipstream.store.tables.rollouts import RolloutRow, RolloutUnitRow
 from slipstream.store.tables.serving import UnitRow
+
+V = TypeVar("V")
 
 TREATMENT = "treatment"
 
@@ -59,13 +64,42 @@ class StoredCall(NamedTuple):
     position: int
 
 
-class CountedUnit(NamedTuple):
+class CountedUnit(NamedTuple, Generic[V]):
     """A unit whose value is final."""
 
     id: int
     treated: bool
     first_at: float
-    values: UnitValues
+    values: V
+
+
+@dataclass(frozen=True)
+class UnitLedger(Generic[V]):
+    """The counted units of one kind of comparison.
+
+    Attributes:
+        rows: the table of the units.
+        of: its column that names the comparison.
+        comparisons: the table of the comparisons.
+        read: makes the values of a row.
+    """
+
+    rows: Any
+    of: Any
+    comparisons: Any
+    read: Callable[[Any], V]
+
+
+def _rollout_values(row: RolloutUnitRow) -> UnitValues:
+    return UnitValues(row.failure, row.latency, row.format, row.reward, row.feedback, row.component)
+
+
+def _measured(row: ExperimentUnitRow) -> Mapping[str, float | None]:
+    return row.measured
+
+
+OF_ROLLOUTS = UnitLedger(RolloutUnitRow, RolloutUnitRow.rollout_id, RolloutRow, _rollout_values)
+OF_EXPERIMENTS = UnitLedger(ExperimentUnitRow, ExperimentUnitRow.experiment_id, ExperimentRow, _measured)
 
 
 async def begin_anew(session: AsyncSession, version: int) -> None:
@@ -75,70 +109,69 @@ async def begin_anew(session: AsyncSession, version: int) -> None:
 
 
 async def uncounted(
-    session: AsyncSession, rollout_id: int, version: int, since: float, limit: int
+    session: AsyncSession, ledger: UnitLedger[Any], comparison: int, version: int, since: float, limit: int
 ) -> list[AssignedUnit]:
     """Units that are not counted yet, in the order of assignment.
 
     Args:
-        since: when the first users of the rollout were assigned, Unix seconds.
+        comparison: the id of the rollout or the experiment.
+        since: when its first users were assigned, Unix seconds.
     """
-    newest = select(RolloutUnitRow.first_at).where(RolloutUnitRow.rollout_id == rollout_id)
-    last = await session.scalar(newest.order_by(RolloutUnitRow.id.desc()).limit(1))
-    counted = exists().where(RolloutUnitRow.rollout_id == rollout_id, RolloutUnitRow.unit == UnitRow.unit)
+    rows = ledger.rows
+    newest = select(rows.first_at).where(ledger.of == comparison)
+    last = await session.scalar(newest.order_by(rows.id.desc()).limit(1))
+    counted = exists().where(ledger.of == comparison, rows.unit == UnitRow.unit)
     query = select(
         UnitRow.unit, UnitRow.arm, UnitRow.first_at, UnitRow.last_at, UnitRow.failures, UnitRow.fallbacks,
         UnitRow.slowest, UnitRow.sampled,
     )  # fmt: skip
     query = query.where(UnitRow.version == version, UnitRow.first_at >= max(since, (last or 0.0) - _LATE), ~counted)
-    rows = await session.execute(query.order_by(UnitRow.first_at, UnitRow.id).limit(limit))
+    found = await session.execute(query.order_by(UnitRow.first_at, UnitRow.id).limit(limit))
     return [
         AssignedUnit(unit, arm == TREATMENT, first_at, last_at, failures + fallbacks, slowest, sampled)
-        for unit, arm, first_at, last_at, failures, fallbacks, slowest, sampled in rows
+        for unit, arm, first_at, last_at, failures, fallbacks, slowest, sampled in found
     ]
 
 
-async def count(session: AsyncSession, rollout_id: int, units: Sequence[tuple[AssignedUnit, UnitValues]]) -> bool:
-    """Write the final values of units, in their order. Returns False if the rollout has ended meanwhile."""
-    if await session.scalar(select(RolloutRow.ended_at).where(RolloutRow.id == rollout_id)) is not None:
+async def count(
+    session: AsyncSession,
+    ledger: UnitLedger[Any],
+    comparison: int,
+    units: Sequence[tuple[AssignedUnit, Mapping[str, Any]]],
+) -> bool:
+    """Write the final values of units, in their order. Returns False if the comparison has ended meanwhile.
+
+    Args:
+        units: each with its values by the ledger's columns.
+    """
+    whole = ledger.comparisons
+    if await session.scalar(select(whole.ended_at).where(whole.id == comparison)) is not None:
         return False
     for unit, values in units:
-        session.add(
-            RolloutUnitRow(
-                rollout_id=rollout_id,
-                unit=unit.unit,
-                treated=unit.treated,
-                first_at=unit.first_at,
-                **values._asdict(),
-            )
-        )
+        row = ledger.rows(unit=unit.unit, treated=unit.treated, first_at=unit.first_at, **values)
+        setattr(row, ledger.of.key, comparison)
+        session.add(row)
         await session.flush()  # one after the other: their numbers are their order
     return True
 
 
-async def counted_after(session: AsyncSession, rollout_id: int, last: int, limit: int) -> list[CountedUnit]:
+async def counted_after(
+    session: AsyncSession, ledger: UnitLedger[V], comparison: int, last: int, limit: int
+) -> list[CountedUnit[V]]:
     """Counted units in their order, from the one after this number on."""
-    query = select(RolloutUnitRow).where(RolloutUnitRow.rollout_id == rollout_id, RolloutUnitRow.id > last)
-    rows = await session.scalars(query.order_by(RolloutUnitRow.id).limit(limit))
-    return [
-        CountedUnit(
-            row.id,
-            row.treated,
-            row.first_at,
-            UnitValues(row.failure, row.latency, row.format, row.reward, row.feedback, row.component),
-        )
-        for row in rows
-    ]
+    query = select(ledger.rows).where(ledger.of == comparison, ledger.rows.id > last)
+    rows = await session.scalars(query.order_by(ledger.rows.id).limit(limit))
+    return [CountedUnit(row.id, row.treated, row.first_at, ledger.read(row)) for row in rows]
 
 
-async def delete_older(session: AsyncSession, before: float, limit: int) -> int:
-    """Delete counted units of rollouts that ended before this time; returns how many. What they proved stays with the
-    decisions."""
-    ended = select(RolloutRow.id).where(RolloutRow.ended_at < before)
-    old = (
-        await session.scalars(select(RolloutUnitRow.id).where(RolloutUnitRow.rollout_id.in_(ended)).limit(limit))
-    ).all()
+async def delete_older(session: AsyncSession, ledger: UnitLedger[Any], before: float, limit: int) -> int:
+    """Delete counted units of comparisons that ended before this time; returns how many. What they proved stays with
+    the decisions."""
+    ended = select(ledger.comparisons.id).where(ledger.comparisons.ended_at < before)
+    due = select(ledger.rows.id).where(ledger.of.in_(ended)).limit(limit)
+    old = (await session.scalars(due)).all()
     if old:
-        gone = delete(RolloutUnitRow).where(RolloutUnitRow.id.in_(old))
+        gone = delete(ledger.rows).where(ledger.rows.id.in_(old))
         await session.execute(gone.execution_options(synchronize_session=False))
     return len(old)
 

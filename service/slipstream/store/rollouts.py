@@ -294,13 +294,18 @@ async def _state_of_version(session: AsyncSession, version: int, verdict: Verdic
         case Verdict.REPLACE:
             return VersionState.RETIRED
         case Verdict.ABORT:
-            row = await session.get(VersionRow, version)
-            if row is not None and row.state is VersionState.LIVE:
-                return VersionState.RETIRED
-            if await evaluations.compared(session, version):
-                return VersionState.TESTED
-            return VersionState.SEEN if row is None or row.kept_path is None else VersionState.KEPT
+            return await state_of_one_given_up(session, version)
     return None
+
+
+async def state_of_one_given_up(session: AsyncSession, version: int) -> VersionState:
+    """The state of a version after a comparison that ended without saying anything about it."""
+    row = await session.get(VersionRow, version)
+    if row is not None and row.state is VersionState.LIVE:
+        return VersionState.RETIRED
+    if await evaluations.compared(session, version):
+        return VersionState.TESTED
+    return VersionState.SEEN if row is None or row.kept_path is None else VersionState.KEPT
 
 
 def is_open(rollout: Rollout) -> bool:

@@ -126,6 +126,25 @@ class RolloutState(StrEnum):
     """Ended by hand."""
 
 
+class ExperimentState(StrEnum):
+    """State of an experiment: two arms that are compared on users until it ends."""
+
+    PENDING = "pending"
+    """The lane is being given the version; no user is assigned yet."""
+    RUNNING = "running"
+    """Users are assigned to both arms."""
+    SETTLING = "settling"
+    """Its time is over: production answers all users, and the values of the last units become final."""
+    DECIDED = "decided"
+    """One arm was proven better, or both equal."""
+    INCONCLUSIVE = "inconclusive"
+    """Its time was over, and nothing was proven."""
+    STOPPED = "stopped"
+    """Ended by hand, or by the kill switch."""
+    FAILED = "failed"
+    """The version did not come into the lane, the lane failed, or it serves another version."""
+
+
 class VersionState(StrEnum):
     """State of a version of the policy."""
 
@@ -248,6 +267,19 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
         RolloutState.ROLLED_BACK: frozenset(),
         RolloutState.ABORTED: frozenset(),
     },
+    ExperimentState: {
+        ExperimentState.PENDING: frozenset({ExperimentState.RUNNING, ExperimentState.STOPPED, ExperimentState.FAILED}),
+        ExperimentState.RUNNING: frozenset(
+            {ExperimentState.SETTLING, ExperimentState.DECIDED, ExperimentState.STOPPED, ExperimentState.FAILED}
+        ),
+        ExperimentState.SETTLING: frozenset(
+            {ExperimentState.DECIDED, ExperimentState.INCONCLUSIVE, ExperimentState.STOPPED}
+        ),
+        ExperimentState.DECIDED: frozenset(),
+        ExperimentState.INCONCLUSIVE: frozenset(),
+        ExperimentState.STOPPED: frozenset(),
+        ExperimentState.FAILED: frozenset(),
+    },
     EvaluationState: {
         EvaluationState.PENDING: frozenset({EvaluationState.RUNNING, EvaluationState.CHANGED, EvaluationState.FAILED}),
         EvaluationState.RUNNING: frozenset({EvaluationState.DONE, EvaluationState.CHANGED, EvaluationState.FAILED}),
@@ -283,6 +315,7 @@ LOST_COMMITS = (CommitState.LOST, CommitState.FAILED)
 WAITING_FACADE_GROUPS = (FacadeGroupState.OPEN, FacadeGroupState.READY)
 OPEN_EVALUATIONS = (EvaluationState.PENDING, EvaluationState.RUNNING)
 OPEN_ROLLOUTS = (RolloutState.PENDING, RolloutState.RUNNING, RolloutState.HOLDING, RolloutState.PAUSED)
+OPEN_EXPERIMENTS = (ExperimentState.PENDING, ExperimentState.RUNNING, ExperimentState.SETTLING)
 FAILED_FACADE_GROUPS = (FacadeGroupState.LOST, FacadeGroupState.DROPPED)
 
 _S = TypeVar("_S", bound=StrEnum)

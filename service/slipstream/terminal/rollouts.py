@@ -25,7 +25,7 @@ def start(url: str, key: str | None, version: int, plan: Path | None, *, replace
     Raises:
         SlipstreamError: the file cannot be read, the sidecar cannot be reached, or it refuses the rollout.
     """
-    body: dict[str, Any] = {**({} if plan is None else _read(plan)), "version": version}
+    body: dict[str, Any] = {**({} if plan is None else read_plan(plan)), "version": version}
     if replace:
         body["replace"] = True
     with open_client(url, key) as client:
@@ -117,7 +117,12 @@ def _claims(**claims: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(words[name] for name, claim in claims.items() if claim["proven"])
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_plan(path: Path) -> dict[str, Any]:
+    """The fields of a plan.
+
+    Raises:
+        SlipstreamError: it cannot be read.
+    """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -37,6 +37,7 @@ from slipstream.store.tables import (  # noqa: F401 - there to be defined
     capture,
     commits,
     evaluations,
+    experiments,
     facade,
     feedback,
     preferences,

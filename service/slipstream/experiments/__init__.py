@@ -1,0 +1,1 @@
+"""Experiments: production and a version compared on users, for as long as wanted, and what follows from it."""

@@ -1,0 +1,57 @@
+"""Tokens of stored answers, as those who gave them counted them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.bodies import unpacked_text
+from slipstream.store.tables.capture import CallRow
+
+_ROWS = 16
+"""Rows whose bodies are in memory at once."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+"""Skips everything else of an answer without making objects of it."""
+
+
+async def of_calls(session: AsyncSession, calls: Collection[int]) -> dict[int, int | None]:
+    """The tokens of each of these calls, of its prompt and its answer; None where the answer does not say, as a stream
+    without `usage`."""
+    found: dict[int, int | None] = {}
+    ids = sorted(calls)
+    for at in range(0, len(ids), _ROWS):
+        some = select(CallRow.id, CallRow.answer).where(CallRow.id.in_(ids[at : at + _ROWS]))
+        rows = (await session.execute(some)).all()
+        counts = await asyncio.to_thread(lambda bodies: list(map(tokens, bodies)), [row.answer for row in rows])
+        found.update(zip((row.id for row in rows), counts, strict=True))
+    return found
+
+
+def tokens(packed: bytes) -> int | None:
+    """The tokens that a packed answer says it took; None if it does not say."""
+    try:
+        usage = _decoder.decode(unpacked_text(packed)).usage
+    except msgspec.MsgspecError:  # a server's usage may have any form
+        return None
+    if usage is None:
+        return None
+    total = usage.total_tokens
+    if total is None and usage.prompt_tokens is not None and usage.completion_tokens is not None:
+        total = usage.prompt_tokens + usage.completion_tokens
+    return None if total is None or total < 0 else total
