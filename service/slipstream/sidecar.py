@@ -49,6 +49,7 @@ from slipstream.facade.translated import TranslatedChat, unknown
 from slipstream.isolation import Isolation
 from slipstream.memory import trim
 from slipstream.metrics import Metrics
+from slipstream.notifications.stage import Notifier
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
 from slipstream.rewards import RewardModel
@@ -156,6 +157,7 @@ class Sidecar:
         self.verdicts = Verdicts(settings.evaluation, self.rollouts)
         servers = PolicyServers(settings, self.explorer, self.versions.in_lane, context.parsing)
         self.evaluations = Evaluations(context, isolation, self.judging, servers)
+        self.notifier = Notifier(context)
         retention = Retention(
             self.database,
             self.metrics,
@@ -177,6 +179,7 @@ class Sidecar:
             *self.serving.workers,
             self.rollouts.worker,
             self.evaluations.worker,
+            *((self.notifier.worker,) if self.notifier.worker is not None else ()),
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
             Agenda(context).worker,
@@ -260,6 +263,7 @@ class Sidecar:
                 self._rewards.aclose,
                 self.rollouts.aclose,
                 self.evaluations.aclose,
+                self.notifier.aclose,
                 self.runs.aclose,
             ):
                 closing.push_async_callback(close)
@@ -313,6 +317,7 @@ class Sidecar:
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
             await self._refresh_verdicts(session)
         await self.rollouts.refresh_gauges()
+        await self.notifier.refresh_gauges()
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 from sqlalchemy import ScalarSelect, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import outbox
 from slipstream.store.states import OPEN_EVALUATIONS, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.evaluations import EvaluationRow
+from slipstream.store.tables.outbox import WebhookDeliveryRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
@@ -25,6 +27,8 @@ class Earliest(NamedTuple):
         open: when the first open run is given up.
         evaluation: one is open: its server may have come back, or its budget have room.
         rollout: there is one that something is decided about: its time goes on without a write.
+        event: one was written that receivers of webhooks were not given yet.
+        delivery: when a receiver may first be told of one.
     """
 
     undecided: bool = False
@@ -34,6 +38,8 @@ class Earliest(NamedTuple):
     open: float | None = None
     rollout: bool = False
     evaluation: bool = False
+    event: bool = False
+    delivery: float | None = None
 
 
 def _of_runs(state: RunState) -> ScalarSelect[float | None]:
@@ -47,6 +53,8 @@ _QUERY = select(
     *map(_of_runs, (RunState.PENDING, RunState.ANSWERED, RunState.OPEN)),
     exists().where(RolloutRow.ended_at.is_(None)),
     exists().where(EvaluationRow.state.in_(OPEN_EVALUATIONS)),
+    outbox.new().exists(),
+    select(func.min(WebhookDeliveryRow.due_at)).scalar_subquery(),
 )
 """A few steps in indexes."""
 

@@ -39,6 +39,7 @@ from slipstream.store.tables import (  # noqa: F401 - there to be defined
     evaluations,
     facade,
     feedback,
+    outbox,
     preferences,
     privacy,
     rollouts,
