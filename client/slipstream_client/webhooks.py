@@ -83,7 +83,7 @@ def verify_webhook(
         _key(secret), f"{identity}.{sent}.".encode("utf-8", "surrogateescape") + raw, hashlib.sha256
     ).digest()
     if not any(hmac.compare_digest(expected, found) for found in _signatures(signatures)):
-        raise WebhookError("webhook-signature: no signature is right; is the secret that of the sidecar's configuration?")
+        raise WebhookError("webhook-signature: no signature is right; is the secret the sidecar's own?")
     try:
         age = clock() - int(sent)
     except ValueError:
@@ -103,7 +103,7 @@ def verify_webhook(
 
 def _key(secret: str) -> bytes:
     if not secret:
-        raise ValueError("secret: expected that of the sidecar's configuration, found nothing, which anybody could sign with")
+        raise ValueError("secret: expected the sidecar's own, found nothing, which anybody could sign with")
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:

@@ -90,9 +90,13 @@ async def test_one_that_fails_redirects_or_is_away_is_told_again_and_holds_no_ot
     async with AsyncExitStack() as stack:
         good_url, bad_url = [await stack.enter_async_context(serving(each.app())) for each in (good, bad)]
         away = f"http://127.0.0.1:{free_port()}"
-        made = await stack.enter_async_context(
-            told(database, to("good", good_url), to("bad", bad_url), to("away", away), to("inner", bad_url, allow_private=False))
-        )  # fmt: skip
+        receivers = (
+            to("good", good_url),
+            to("bad", bad_url),
+            to("away", away),
+            to("inner", bad_url, allow_private=False),
+        )
+        made = await stack.enter_async_context(told(database, *receivers))
         await made.kill()
         await made.settled()
         assert good.types == ["serving.killed", "serving.revived"]
@@ -160,9 +164,7 @@ async def test_after_a_day_an_event_is_dropped_and_counted(database: Database) -
         made.now = NOW + DAY
         await made.settled()
         assert made.count("away", "failed") == 6, "it is too old to be told"
-        retention = Retention(
-            database, made.metrics, retention=DAY, audit_retention=DAY, clock=lambda: made.now
-        )  # fmt: skip
+        retention = Retention(database, made.metrics, retention=DAY, audit_retention=DAY, clock=lambda: made.now)
         await retention.step()
         assert made.count("away", "dropped") == 2
         assert await made.waiting("away") == 0

@@ -116,7 +116,8 @@ async def _feedback_by_key(sidecar: Sidecar, session: AsyncSession) -> list[KeyF
 
 
 async def _receivers(sidecar: Sidecar, session: AsyncSession, tenant: str | None) -> list[Waiting]:
-    """What each receiver of webhooks waits for. They are told of all tenants', so that keys of one see none."""
+    """Find what receivers of webhooks wait for. They are told of versions, which are of all tenants: a key of one sees
+    none."""
     return [] if tenant is not None else await outbox.waiting(session, sidecar.notifier.receivers)
 
 

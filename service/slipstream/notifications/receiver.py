@@ -54,7 +54,7 @@ class ReceiverClient:
             return f"no answer within {self._timeout:g} s (webhooks.timeout)"
         except TargetRefused as error:
             return f"{error} (allow_private of this receiver)"
-        except Exception as error:  # whatever it is, it must not be tried again at once
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"[:_MOST_ERROR]
         return None if 200 <= status < 300 else f"HTTP {status}"
 

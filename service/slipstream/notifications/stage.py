@@ -1,7 +1,7 @@
 """The stage that tells receivers of webhooks what was decided about versions.
 
-Each receiver is told of one event at a time, in a task of its own: one that hangs holds up nobody but itself. What is on
-its way is claimed in the store, so that of several sidecars one tells it; after the claimant's death another does.
+Each receiver is told of one event at a time, in a task of its own: one that hangs holds up no other. What is on its way
+is claimed in the store, so that of several sidecars one tells it; after the claimant's death another does.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Notifier:
         self._receivers = {each.name: ReceiverClient(each, settings.timeout) for each in settings.receivers}
         self._wanted = {name: receiver.events for name, receiver in self._receivers.items()}
         self._active: dict[str, asyncio.Task[None]] = {}
-        """What is on its way, by the receiver's name."""
+        """Tries on their way, by the receiver's name."""
         self._answered: set[str] = set()
-        """Those of them that have answered: what they said is being stored."""
+        """Receivers of these that have answered: the outcome is being stored."""
         self.worker = context.stages.add(Stage.NOTIFIER, self.step) if self._receivers else None
         for name in self._receivers:
             for outcome in OUTCOMES:
@@ -105,8 +105,8 @@ class Notifier:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # What became of it was not stored: it is claimed still, and told again when the agenda wakes this next.
-            _log.error("webhook_outcome_not_stored", receiver=receiver, error=repr(error))
+            # It is claimed still, and told again when the agenda wakes this next: within a second, and not at once.
+            _log.error("webhook_interrupted", receiver=receiver, error=repr(error))
             return
         self._context.stages.wake(Stage.NOTIFIER)
 

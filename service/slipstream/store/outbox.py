@@ -1,5 +1,7 @@
-"""The outbox of webhooks: an event is written in the transaction of the decision that it tells of, given to the receivers
-that are configured when it is taken up, and deleted once each of them has it, or when it is too old.
+"""The outbox of webhooks: events, from the decision that each tells of until its receivers have it.
+
+An event is written in the transaction of its decision, given to the receivers that are configured when it is taken up,
+and deleted once each of them has it, or when it is too old.
 
 A receiver gets one event at a time, of all sidecars together: the oldest that is due.
 """
@@ -93,7 +95,8 @@ async def give(session: AsyncSession, receivers: Mapping[str, Collection[EventTy
         for name in wanted:
             session.add(WebhookDeliveryRow(event_id=event, receiver=name, due_at=now, attempts=0))
         if not wanted:
-            await session.execute(delete(WebhookEventRow).where(WebhookEventRow.id == event).execution_options(**_QUICK))
+            unwanted = delete(WebhookEventRow).where(WebhookEventRow.id == event)
+            await session.execute(unwanted.execution_options(**_QUICK))
     await session.flush()
     return len(found) == _AT_ONCE
 
@@ -162,7 +165,7 @@ async def drop(session: AsyncSession, now: float, limit: int) -> tuple[int, dict
 
 
 async def waiting(session: AsyncSession, receivers: Sequence[str]) -> list[Waiting]:
-    """What each of these receivers waits for."""
+    """Find the events that each of these receivers has not got yet."""
     found = []
     for receiver in receivers:
         mine = WebhookDeliveryRow.receiver == receiver
@@ -175,7 +178,7 @@ async def waiting(session: AsyncSession, receivers: Sequence[str]) -> list[Waiti
     return found
 
 
-def new() -> Select[tuple[int]]:
+def new() -> Select[int]:
     """The numbers of events that were given to no receiver yet."""
     return select(WebhookEventRow.id).where(_is_new())
 

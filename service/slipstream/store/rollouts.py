@@ -1,7 +1,8 @@
 """Rollouts and the decisions about them.
 
 A decision is one transaction: it changes the rollout, is added to `rollout_decisions` with its evidence, noted in the
-audit, told to receivers of webhooks by the outbox, and carried out on the `serving` row. One that was made on an older picture of the rollout is not carried out.
+audit, written to the outbox of webhooks, and carried out on the `serving` row. One that was made on an older picture of
+the rollout is not carried out.
 """
 
 from __future__ import annotations

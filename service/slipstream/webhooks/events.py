@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     VERSION_CANDIDATE = "version.candidate"
     """A rollout of a version was opened."""

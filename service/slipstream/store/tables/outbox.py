@@ -44,4 +44,4 @@ class WebhookDeliveryRow(Base):
     owner: Mapped[RowId | None]
     """The sidecar that tries it at the moment."""
     error: Mapped[str | None] = mapped_column(Text)
-    """Why the last try failed."""
+    """Reason for which the last try failed."""
