@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from slipstream_client.errors import SlipstreamError
 from slipstream_client.service import Service
 from slipstream_client.version_requests import (
+    MOST_VERSIONS,
     Rollout,
     get_evaluation,
     get_newest_rollout,
@@ -39,7 +40,7 @@ class UpdateConfig(TypedDict, total=False):
         strategy: `rolling` goes through the sidecar's default steps; `canary` begins at `canary_ratio`. By default
             `rolling`.
         canary_ratio: share of the users in the first step, above 0 and up to 0.95. By default 0.1.
-        check_after_updates: versions that must have come before there is a new model. By default 1.
+        check_after_updates: versions that must have come before there is a new model, from 1 to 200. By default 1.
     """
 
     strategy: Literal["rolling", "canary"]
@@ -85,9 +86,11 @@ class HotUpdater:
             raise ValueError(f"update_config.strategy: expected rolling or canary, found {self._strategy!r}")
         self._ratio = _share("update_config.canary_ratio", config.get("canary_ratio", 0.1))
         after = config.get("check_after_updates", 1)
-        if isinstance(after, bool) or not isinstance(after, int) or after < 1:
-            raise ValueError(f"update_config.check_after_updates: expected a number from 1, found {after!r}")
+        if isinstance(after, bool) or not isinstance(after, int) or not 1 <= after <= MOST_VERSIONS:
+            expected = f"a number from 1 to {MOST_VERSIONS}"
+            raise ValueError(f"update_config.check_after_updates: expected {expected}, found {after!r}")
         self._after: int = after
+        self._tested: int | None = None
 
     def has_new_model(self) -> bool:
         """Return whether `check_after_updates` versions or more came since the last rollout was opened.
@@ -128,6 +131,7 @@ class HotUpdater:
                 found = service.send(get_evaluation(found.id))
         if found.state != "done" or found.result is None:
             raise SlipstreamError(f"evaluation {found.id} of version {version} is {found.state}: {found.reason}")
+        self._tested = version
         own, compared = found.result["version"], found.result["against_production"]
         return {
             "evaluation": found.id,
@@ -138,8 +142,9 @@ class HotUpdater:
         }
 
     def rollout_update(self, **plan: Any) -> Rollout:
-        """Open a rollout of that version. The sidecar takes it from step to step, and promotes it or takes it back, by
-        what is proven. A version that is live goes back to production first.
+        """Open a rollout of the version that this updater tested last; without one, of the newest. The sidecar takes it
+        from step to step, and promotes it or takes it back, by what is proven. Users of a version that is live go back
+        to production first.
 
         Args:
             plan: further fields of `POST /rollouts`, such as `objective` or `min_units`.
@@ -150,11 +155,17 @@ class HotUpdater:
         steps: tuple[float, ...] = _STEPS
         if self._strategy == "canary":
             steps = self._ratio, *(step for step in _STEPS if step > self._ratio)
+        version = self._newest() if self._tested is None else self._tested
         with Service() as service:
-            return service.send(post_rollout({"version": self._newest(), "replace": True, "steps": steps, **plan}))
+            opened = service.send(post_rollout({"version": version, "replace": True, "steps": steps, **plan}))
+        self._tested = None
+        return opened
 
     def rollback(self) -> Rollout | None:
-        """Send all users back to production. Returns the rollout that was ended; None if there was none.
+        """Send all users back to production, those of a live version too. A version that was only tested has none.
+
+        Returns:
+            The rollout that was ended; None if there was none.
 
         Raises:
             SidecarAway, SidecarRefused: it was not done.

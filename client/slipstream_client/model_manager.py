@@ -59,15 +59,17 @@ class ModelManager:
             plan: further fields of `POST /rollouts`, such as `steps`.
 
         Raises:
-            SidecarAway, SidecarRefused: it was not done. 404: there is no such version, and nothing was changed.
+            SidecarAway, SidecarRefused: it was not opened. 404: there is no such version, and nothing was changed.
         """
         with Service() as service:
             number = service.send(get_version(name))
             current = service.send(get_newest_rollout())
-            if current is not None and not current.ended and current.version == number:
+            current = None if current is None or current.ended else current
+            if current is not None and current.version == number:
                 return current
-            send_back(service)
-            return service.send(post_rollout({"version": number, **plan}))
+            if current is None or current.state != "promoted":  # a live one is replaced in one step with the opening
+                send_back(service)
+            return service.send(post_rollout({"version": number, "replace": True, **plan}))
 
     def create_ab_test(
         self, version_a: str, version_b: str, traffic_ratio: Mapping[str, float], **plan: Any

@@ -12,7 +12,7 @@ from slipstream_client.service import Request
 _KEEPING = 60.0
 """Seconds for a name: the sidecar may copy the version's weights for it."""
 
-_MOST = 200
+MOST_VERSIONS = 200
 """Versions that are looked at."""
 
 
@@ -56,7 +56,7 @@ class Evaluation:
 
 def get_versions() -> Request[list[dict[str, Any]]]:
     """The newest versions, the newest first."""
-    return Request("GET", f"/versions?limit={_MOST}", None, lambda answer: list(answer["versions"]))
+    return Request("GET", f"/versions?limit={MOST_VERSIONS}", None, lambda answer: list(answer["versions"]))
 
 
 def get_version(name: str | int) -> Request[int]:

@@ -48,11 +48,13 @@ async def test_new_versions_are_seen_tested_rolled_out_taken_back_named_and_comp
             assert await asyncio.to_thread(updater.has_new_model) is True
 
             await _tested(updater)
+            await serves(loop, 3)
             opened = await asyncio.to_thread(updater.rollout_update, min_units=5)
-            assert (opened.version, opened.state, opened.ended) == (2, "pending", False)
+            assert (opened.version, opened.state, opened.ended) == (2, "pending", False), "the tested one"
             found = await running(loop, opened.id)
             assert (found["plan"]["steps"], found["plan"]["min_units"]) == ([0.1, 0.2, 0.5, 0.95], 5)
-            assert await asyncio.to_thread(HotUpdater().has_new_model) is False
+            assert await asyncio.to_thread(HotUpdater().has_new_model) is True, "version 3"
+            assert await asyncio.to_thread(updater.has_new_model) is False, "one of two"
             with pytest.raises(slipstream.SidecarRefused) as again:
                 await asyncio.to_thread(updater.rollout_update)
             assert again.value.code == "rollout_open"
@@ -84,7 +86,7 @@ async def _by_hand(loop: Loop, updater: HotUpdater) -> None:
 
 async def _named(loop: Loop, manager: ModelManager) -> None:
     assert await asyncio.to_thread(manager.create_version, "v1.0", 1) == 1
-    assert await asyncio.to_thread(manager.create_version, "v1.1") == 2, "the newest"
+    assert await asyncio.to_thread(manager.create_version, "v1.1") == 3, "the newest"
     assert await asyncio.to_thread(manager.create_version, "v1.0", 1) == 1, "the same again"
     with pytest.raises(ValueError, match=r"name: 'v1\.0' means version 1 already"):
         await asyncio.to_thread(manager.create_version, "v1.0")
@@ -96,7 +98,7 @@ async def _named(loop: Loop, manager: ModelManager) -> None:
         manager.create_ab_test("v1.0", "v1.1", ratio)
     test = await asyncio.to_thread(manager.create_ab_test, "production", "v1.1", ratio)
     found = await running(loop, test.id)
-    assert (found["version"], found["share"], found["plan"]["approval"]) == (2, 0.3, "by_hand")
+    assert (found["version"], found["share"], found["plan"]["approval"]) == (3, 0.3, "by_hand")
     with pytest.raises(slipstream.SidecarRefused, match="no version has the number or alias 'v9'"):
         await asyncio.to_thread(manager.rollback, "v9")
     assert (await loop.client.get("/serving")).json()["share"] == 0.3, "as it was"
@@ -104,6 +106,15 @@ async def _named(loop: Loop, manager: ModelManager) -> None:
     assert (back.version, back.state) == (1, "pending")
     assert (await loop.client.get(f"/rollouts/{test.id}")).json()["state"] == "aborted"
     assert (await asyncio.to_thread(manager.rollback, "v1.0")).id == back.id, "it is on its way already"
+    await running(loop, back.id)
+    promoted = await loop.client.post(f"/rollouts/{back.id}/promote", json={"force": True})
+    assert promoted.status_code == 200, promoted.text
+    with pytest.raises(slipstream.SidecarRefused, match="min_units"):
+        await asyncio.to_thread(manager.rollback, "v1.1", min_units=0)
+    assert (await loop.client.get(f"/rollouts/{back.id}")).json()["ended_at"] is None, "nothing was changed"
+    again = await asyncio.to_thread(manager.rollback, "v1.1")
+    assert (again.version, again.state) == (3, "pending")
+    assert (await loop.client.get(f"/rollouts/{back.id}")).json()["reason"] == "version 3 takes its place"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +122,7 @@ async def _named(loop: Loop, manager: ModelManager) -> None:
     [
         ({"strategy": "blue_green"}, "update_config.strategy: expected rolling or canary, found 'blue_green'"),
         ({"canary_ratio": 0}, "update_config.canary_ratio: expected a share above 0 and up to 0.95, found 0"),
-        ({"check_after_updates": 0.5}, "update_config.check_after_updates: expected a number from 1, found 0.5"),
+        ({"check_after_updates": 0.5}, "update_config.check_after_updates: expected a number from 1 to 200, found 0.5"),
         ({"ratio": 1}, "update_config: expected strategy, canary_ratio, check_after_updates, found ratio"),
     ],
 )

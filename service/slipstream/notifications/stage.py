@@ -26,6 +26,9 @@ all within that time."""
 
 _JITTER = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
+_LAST = 2.0
+"""Seconds that an orderly end waits for outcomes to be stored."""
+
 OUTCOMES = ("delivered", "failed", "dropped")
 
 
@@ -76,11 +79,15 @@ class Notifier:
         return more
 
     async def aclose(self) -> None:
-        """Break off what is on its way: it is told again after the next start, or by another sidecar."""
-        for name, task in self._active.items():
-            if name not in self._answered:
-                task.cancel()
-        await asyncio.gather(*self._active.values(), return_exceptions=True)
+        """Break off what is on its way: it is told again after the next start, or by another sidecar. What was answered
+        is stored first."""
+        answered = [task for name, task in self._active.items() if name in self._answered]
+        if answered:
+            await asyncio.wait(answered, timeout=_LAST)
+        left = list(self._active.values())
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         for receiver in self._receivers.values():
             await receiver.aclose()
 

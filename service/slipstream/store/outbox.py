@@ -13,9 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, exists, func, or_, select, update
+from sqlalchemy import Select, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import aliased
 
 from slipstream.store.tables.outbox import WebhookDeliveryRow, WebhookEventRow
 from slipstream.store.tables.sidecars import SidecarRow
@@ -24,7 +23,7 @@ from slipstream.webhooks.events import EventType
 KEPT = 86400.0
 """Seconds for which an event is tried."""
 
-MOST = 10_000
+MOST = 1_000
 """Events that wait at most: decisions that a program makes in a loop must not fill the store."""
 
 _AT_ONCE = 100
@@ -88,15 +87,15 @@ async def give(session: AsyncSession, receivers: Mapping[str, Collection[EventTy
     Args:
         receivers: the types that each wants, by its name.
     """
-    query = new().add_columns(WebhookEventRow.type).order_by(WebhookEventRow.id)
-    found = (await session.execute(query.limit(_AT_ONCE))).all()
-    for event, kind in found:
-        wanted = [name for name, types in receivers.items() if kind in types]
+    query = select(WebhookEventRow).where(WebhookEventRow.given.is_(False)).order_by(WebhookEventRow.id)
+    found = (await session.scalars(query.limit(_AT_ONCE))).all()
+    for event in found:
+        event.given = True
+        wanted = [name for name, types in receivers.items() if event.type in types]
         for name in wanted:
-            session.add(WebhookDeliveryRow(event_id=event, receiver=name, due_at=now, attempts=0))
+            session.add(WebhookDeliveryRow(event_id=event.id, receiver=name, due_at=now, attempts=0))
         if not wanted:
-            unwanted = delete(WebhookEventRow).where(WebhookEventRow.id == event)
-            await session.execute(unwanted.execution_options(**_QUICK))
+            await session.delete(event)
     await session.flush()
     return len(found) == _AT_ONCE
 
@@ -135,7 +134,8 @@ async def delivered(session: AsyncSession, told: Delivery) -> None:
     await session.execute(
         delete(WebhookDeliveryRow).where(mine, WebhookDeliveryRow.receiver == told.receiver).execution_options(**_QUICK)
     )
-    done = delete(WebhookEventRow).where(WebhookEventRow.id == told.event, _is_new())
+    left = exists().where(mine).correlate(WebhookEventRow)
+    done = delete(WebhookEventRow).where(WebhookEventRow.id == told.event, ~left)
     await session.execute(done.execution_options(**_QUICK))
 
 
@@ -179,14 +179,8 @@ async def waiting(session: AsyncSession, receivers: Sequence[str]) -> list[Waiti
 
 
 def new() -> Select[int]:
-    """The numbers of events that were given to no receiver yet."""
-    return select(WebhookEventRow.id).where(_is_new())
-
-
-def _is_new() -> ColumnElement[bool]:
-    """Return the condition that an event has no deliveries."""
-    given = aliased(WebhookDeliveryRow)
-    return ~exists().where(given.event_id == WebhookEventRow.id).correlate(WebhookEventRow)
+    """The numbers of events that were not given to receivers yet."""
+    return select(WebhookEventRow.id).where(WebhookEventRow.given.is_(False))
 
 
 def _waiting(*columns: Any) -> Select[Any]:

@@ -11,13 +11,15 @@ from slipstream.store.tables.base import NEVER_AGAIN, Base, RowId
 
 
 class WebhookEventRow(Base):
-    """One event, written with the decision that it tells of. Without deliveries it was not given to receivers yet."""
+    """One event, written with the decision that it tells of."""
 
     __tablename__ = "webhook_events"
-    __table_args__ = (Index("ix_webhook_events_at", "at"), NEVER_AGAIN)
+    __table_args__ = (Index("ix_webhook_events_at", "at"), Index("ix_webhook_events_given", "given"), NEVER_AGAIN)
 
     id: Mapped[RowId] = mapped_column(primary_key=True)
     """In the order in which they happened."""
+    given: Mapped[bool] = mapped_column(default=False)
+    """It has a delivery for each receiver that wants it."""
     name: Mapped[str] = mapped_column(String(64))
     """Its id for receivers, the same in each try."""
     type: Mapped[str] = mapped_column(String(64))
@@ -32,11 +34,11 @@ class WebhookDeliveryRow(Base):
     __tablename__ = "webhook_deliveries"
     __table_args__ = (Index("ix_webhook_deliveries_due", "due_at"),)
 
-    event_id: Mapped[RowId] = mapped_column(
-        ForeignKey("webhook_events.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
-    )
     receiver: Mapped[str] = mapped_column(String(64), primary_key=True)
     """Its name in the configuration."""
+    event_id: Mapped[RowId] = mapped_column(
+        ForeignKey("webhook_events.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, index=True
+    )
     due_at: Mapped[float]
     """Time from which it is tried, or tried again."""
     attempts: Mapped[int]
