@@ -181,7 +181,8 @@ def _limits(field: Any) -> Iterator[str]:
 async def test_every_metric_and_label_is_documented_and_no_other(run_loop: RunLoop) -> None:
     limits = {"budget": {"requests_per_hour": 1000, "tokens_per_hour": 10**6}}
     rewards = {"calculators": [{"constant": {"value": 0.5}}], "judge_calls_per_hour": 1000}
-    async with run_loop(runs={"queue": 1, **limits}, rewards=rewards) as loop:
+    webhooks = {"receivers": [{"name": "ops", "url": "http://127.0.0.1:9", "secret": "s"}]}
+    async with run_loop(runs={"queue": 1, **limits}, rewards=rewards, webhooks=webhooks) as loop:
         await played(loop)
         text = (await loop.client.get("/metrics")).text
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from slipstream_client.errors import SidecarRefused as SidecarRefused
     from slipstream_client.errors import SlipstreamError as SlipstreamError
     from slipstream_client.experiments import ABTestFramework as ABTestFramework
+    from slipstream_client.hot_updater import CanaryResult as CanaryResult
+    from slipstream_client.hot_updater import HotUpdater as HotUpdater
+    from slipstream_client.hot_updater import UpdateConfig as UpdateConfig
     from slipstream_client.http import async_http_client as async_http_client
     from slipstream_client.http import http_client as http_client
     from slipstream_client.marks import mark as mark
     from slipstream_client.marks import mark_answer as mark_answer
     from slipstream_client.marks import never as never
+    from slipstream_client.model_manager import ModelManager as ModelManager
     from slipstream_client.outbox import OutboxCounts as OutboxCounts
     from slipstream_client.outbox import flush as flush
     from slipstream_client.outbox import outbox_counts as outbox_counts
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from slipstream_client.tuner.selection import select_model as select_model
     from slipstream_client.tuner.tuning import TuneResult as TuneResult
     from slipstream_client.tuner.tuning import tune as tune
+    from slipstream_client.version_requests import Rollout as Rollout
     from slipstream_client.webhooks import WebhookError as WebhookError
     from slipstream_client.webhooks import replay as replay
     from slipstream_client.webhooks import verify_webhook as verify_webhook
@@ -92,6 +97,11 @@ _WHERE: dict[str, str] = {
     "HumanPreferenceCollector": "preferences",
     "Preference": "preferences",
     "PreferencePair": "preferences",
+    "HotUpdater": "hot_updater",
+    "UpdateConfig": "hot_updater",
+    "CanaryResult": "hot_updater",
+    "ModelManager": "model_manager",
+    "Rollout": "version_requests",
     "feedback": "rewarding",
     "commit": "rewarding",
     "async_commit": "rewarding",

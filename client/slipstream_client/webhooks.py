@@ -1,4 +1,4 @@
-"""For agents that the sidecar calls by HTTP (`runs.mode: webhook`): its request verified, and the replay entered."""
+"""Requests of the sidecar, verified: events, and those by which it has an agent run again (`runs.mode: webhook`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def verify_webhook(
     Args:
         body: as it came, not parsed.
         headers: `webhook-id`, `webhook-timestamp` and `webhook-signature`, in any case.
-        secret: `runs.webhook.secret`.
+        secret: of the sidecar's configuration: `runs.webhook.secret`, or that of a receiver in `webhooks.receivers`.
         tolerance: seconds that the request may be old, or ahead.
         clock: Unix seconds.
 
@@ -83,7 +83,7 @@ def verify_webhook(
         _key(secret), f"{identity}.{sent}.".encode("utf-8", "surrogateescape") + raw, hashlib.sha256
     ).digest()
     if not any(hmac.compare_digest(expected, found) for found in _signatures(signatures)):
-        raise WebhookError("webhook-signature: no signature is right; is the secret that of runs.webhook.secret?")
+        raise WebhookError("webhook-signature: no signature is right; is the secret the sidecar's own?")
     try:
         age = clock() - int(sent)
     except ValueError:
@@ -103,7 +103,7 @@ def verify_webhook(
 
 def _key(secret: str) -> bytes:
     if not secret:
-        raise ValueError("secret: expected runs.webhook.secret, found nothing, which anybody could sign with")
+        raise ValueError("secret: expected the sidecar's own, found nothing, which anybody could sign with")
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:

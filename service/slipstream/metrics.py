@@ -185,6 +185,16 @@ class Metrics:
             "slipstream_version_verdict", "1 for the verdict of the version that serves there", ["place", "verdict"],
             registry=registry,
         )  # fmt: skip
+        self.webhook_deliveries = Counter(
+            "slipstream_webhook_deliveries", "Events by how telling a receiver of them went", ["receiver", "outcome"],
+            registry=registry,
+        )  # fmt: skip
+        self.webhook_waiting = Gauge(
+            "slipstream_webhook_waiting", "Events that a receiver has not got yet", ["receiver"], registry=registry
+        )
+        self.webhook_oldest = Gauge(
+            "slipstream_webhook_oldest_seconds", "Age of the oldest of them", ["receiver"], registry=registry
+        )
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )

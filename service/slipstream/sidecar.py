@@ -50,6 +50,7 @@ from slipstream.facade.translated import TranslatedChat, unknown
 from slipstream.isolation import Isolation
 from slipstream.memory import trim
 from slipstream.metrics import Metrics
+from slipstream.notifications.stage import Notifier
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.redaction.redactor import Redactor
 from slipstream.rewards import RewardModel
@@ -159,6 +160,7 @@ class Sidecar:
         self.experiments = Experiments(context, compared, isolation, self.judging, self.verdicts)
         servers = PolicyServers(settings, self.explorer, self.versions.in_lane, context.parsing)
         self.evaluations = Evaluations(context, isolation, self.judging, servers)
+        self.notifier = Notifier(context)
         retention = Retention(
             self.database,
             self.metrics,
@@ -181,6 +183,7 @@ class Sidecar:
             self.rollouts.worker,
             self.experiments.worker,
             self.evaluations.worker,
+            *((self.notifier.worker,) if self.notifier.worker is not None else ()),
             Worker("successor", self.membership.take_over, renewals),
             Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
             Agenda(context).worker,
@@ -265,6 +268,7 @@ class Sidecar:
                 self.rollouts.aclose,
                 self.experiments.aclose,
                 self.evaluations.aclose,
+                self.notifier.aclose,
                 self.runs.aclose,
             ):
                 closing.push_async_callback(close)
@@ -319,6 +323,7 @@ class Sidecar:
             await self._refresh_verdicts(session)
         await self.rollouts.refresh_gauges()
         await self.experiments.refresh_gauges()
+        await self.notifier.refresh_gauges()
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)
         self.metrics.runs_active.set(self.runs.shadow.active)

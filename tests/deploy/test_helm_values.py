@@ -70,6 +70,10 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
         ({"sidecar": {"replicas": 2}}, "sidecar.replicas: the store is SQLite"),
         ({"explorer": {"enabled": False}}, "sidecar.config.explorer.base_url"),
         ({"sidecar": {"config": {"runs": {"webhook": {"secret": "sk-secret"}}}}}, "sidecar.config.runs.webhook.secret"),
+        (
+            {"sidecar": {"config": {"webhooks": {"receivers": [{"name": "ops", "secret": "whsec_secret"}]}}}},
+            "sidecar.config.webhooks.receivers: the secret of ops",
+        ),
         ({"sidecar": {"config": {"store": {"encryption_key": "c2VjcmV0"}}}}, "sidecar.config.store.encryption_key"),
         (
             {"sidecar": {"config": {"store": {"encryption_key": ["${A}", "c2Vj"]}}}},

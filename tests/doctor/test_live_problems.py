@@ -25,6 +25,7 @@ from slipstream.settings.sidecar import Settings
 from slipstream.store.commits import end
 from slipstream.store.database import Database
 from slipstream.store.health import Health, Served, health
+from slipstream.store.outbox import Waiting
 from slipstream.store.outcomes import Outcomes
 from slipstream.store.states import CommitState
 from slipstream.store.tables.commits import CommitRow
@@ -102,6 +103,14 @@ def test_an_endpoint_of_replays_that_is_away(fine: Moment) -> None:
     [found] = problems(replace(fine, webhook="open", webhook_error="ConnectError: refused"))
     assert (found.code, found.where) == ("live.webhook_away", "runs.webhook.url")
     assert found.found == "the circuit breaker is open; the last try: ConnectError: refused"
+
+
+def test_a_receiver_of_webhooks_has_ten_minutes_to_take_an_event(fine: Moment) -> None:
+    behind = Waiting("ops", 3, NOW - 900, NOW - 599, "HTTP 500")
+    assert problems(replace(fine, receivers=[Waiting("away", 9, NOW - 900), behind])) == []
+    [found] = problems(replace(fine, receivers=[replace(behind, failing_since=NOW - 720)]))
+    assert (found.code, found.where) == ("live.webhook_receiver_fails", "webhooks.receivers")
+    assert found.found == "ops: 3 events wait, one for 12 min; its last try: HTTP 500"
 
 
 def test_engines_have_time_to_meet(fine: Moment) -> None:

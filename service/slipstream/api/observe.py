@@ -21,9 +21,10 @@ from slipstream.doctor.findings import Finding
 from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
-from slipstream.store import feedback_keys
+from slipstream.store import feedback_keys, outbox
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health, health
+from slipstream.store.outbox import Waiting
 from slipstream.store.overview import overview
 
 router = APIRouter(tags=["operations"])
@@ -65,6 +66,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
     async with sidecar.database.read() as session:
         recently, problems = await _look(sidecar, session, version, scope.tenant)
         found = await overview(session, scope.tenant)
+        receivers = await _receivers(sidecar, session, scope.tenant)
     now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     served = recently.served
@@ -74,6 +76,15 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
         "problems": [problem.as_dict() for problem in problems],
         "explorer": {"up": sidecar.watch.up, "breaker": sidecar.runs.breaker.state, "error": sidecar.watch.error},
         "webhook": None if webhook is None else {"breaker": webhook.breaker.state, "error": webhook.error},
+        "webhooks": [
+            {
+                "receiver": each.receiver,
+                "waiting": each.count,
+                "oldest_seconds": None if each.since is None else round(max(0.0, now - each.since), 1),
+                "error": each.error,
+            }
+            for each in receivers
+        ],
         "policy": {
             "version": version,
             "changed_at": None if served is None else served.seen_at,
@@ -104,6 +115,12 @@ async def _feedback_by_key(sidecar: Sidecar, session: AsyncSession) -> list[KeyF
     return await feedback_keys.by_key(session, high - low)
 
 
+async def _receivers(sidecar: Sidecar, session: AsyncSession, tenant: str | None) -> list[Waiting]:
+    """Find what receivers of webhooks wait for. They are told of versions, which are of all tenants: a key of one sees
+    none."""
+    return [] if tenant is not None else await outbox.waiting(session, sidecar.notifier.receivers)
+
+
 async def _look(
     sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
 ) -> tuple[Health, list[Finding]]:
@@ -129,5 +146,6 @@ async def _look(
         expiring=sidecar.key_expiry.expiring(tenant),
         # of all tenants' keys, so not for one of them
         feedback=() if tenant is not None else await _feedback_by_key(sidecar, session),
+        receivers=await _receivers(sidecar, session, tenant),
     )
     return recently, live.problems(moment)

@@ -7,7 +7,18 @@ from collections.abc import Callable
 import structlog
 
 from slipstream.metrics import Metrics
-from slipstream.store import audit, erasure, facade, feedback, preferences, quarantine, rollout_units, tasks, units
+from slipstream.store import (
+    audit,
+    erasure,
+    facade,
+    feedback,
+    outbox,
+    preferences,
+    quarantine,
+    rollout_units,
+    tasks,
+    units,
+)
 from slipstream.store.database import Database
 from slipstream.store.rollout_units import OF_EXPERIMENTS, OF_ROLLOUTS
 
@@ -31,7 +42,7 @@ _BATCH = 200
 
 class Retention:
     """Deletes tasks, with all that hangs on them, feedback, and what the facade keeps, once nobody touched them for
-    `retention` seconds, and entries of the audit after `audit_retention`."""
+    `retention` seconds, entries of the audit after `audit_retention`, and events that no receiver took."""
 
     def __init__(
         self,
@@ -67,6 +78,7 @@ class Retention:
             counted = await rollout_units.delete_older(session, OF_ROLLOUTS, now - UNITS_KEPT, _BATCH)
             compared = await rollout_units.delete_older(session, OF_EXPERIMENTS, now - UNITS_KEPT, _BATCH)
             pairs = await preferences.delete_older(session, now - PREFERENCES_KEPT, _BATCH)
+            events, untold = await outbox.drop(session, now, _BATCH)
         self._metrics.groups.labels("dropped").inc(dropped)
         self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
         self._metrics.groups.labels("expired").inc(expired)
@@ -74,9 +86,12 @@ class Retention:
         self._deleted_feedback += posts
         if dropped:
             _log.warning("facade_groups_dropped_by_retention", groups=dropped)
+        for receiver, count in untold.items():
+            self._metrics.webhook_deliveries.labels(receiver, "dropped").inc(count)
+            _log.warning("webhook_events_dropped", receiver=receiver, events=count)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, compared, pairs)
+        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, compared, pairs, events)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

@@ -41,10 +41,13 @@ class Endpoint:
 
 
 def endpoints(settings: Settings) -> Iterator[Endpoint]:
-    """The webhook of replays, where it is used, and the webhooks and judges among the calculators."""
+    """The webhook of replays, where it is used, the receivers of events, and the webhooks and judges among the
+    calculators."""
     replay = settings.runs.webhook
     if settings.runs.mode == "webhook" and replay.url is not None:
         yield Endpoint("runs.webhook.url", replay.url, replay.allow_private)
+    for place, receiver in enumerate(settings.webhooks.receivers):
+        yield Endpoint(f"webhooks.receivers.{place}.url", receiver.url, receiver.allow_private)
     for number, spec in enumerate(settings.rewards.calculators):
         calculator, key = spec.parameters, f"rewards.calculators.{number}.{spec.name}"
         if isinstance(calculator, Webhook):

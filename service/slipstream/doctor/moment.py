@@ -10,6 +10,7 @@ from slipstream.capture.outcomes import Outcomes
 from slipstream.settings.sidecar import Settings
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health
+from slipstream.store.outbox import Waiting
 
 _ASSUMED_BATCH = 256
 """Experiences, where `explorer.train_batch_size` is not given: a batch is seldom larger."""
@@ -29,6 +30,7 @@ class Moment:
         outcomes: what became of the calls of the last minutes.
         expiring: keys that expire soon, or have expired.
         feedback: what each key gives, compared with the others.
+        receivers: what each receiver of webhooks waits for.
     """
 
     now: float
@@ -48,6 +50,7 @@ class Moment:
     outcomes: Outcomes = field(default_factory=Outcomes)
     expiring: Sequence[Expiring] = ()
     feedback: Sequence[KeyFeedback] = ()
+    receivers: Sequence[Waiting] = ()
 
     @property
     def batch(self) -> int:

@@ -31,7 +31,9 @@ from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
 from slipstream.settings.section import Section
 from slipstream.settings.serving import Serving
+from slipstream.settings.tls_files import check_tls, tls_of
 from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
+from slipstream.settings.webhooks import Webhooks
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
 
@@ -72,21 +74,13 @@ class Explorer(Section):
     def _can_be_used(self) -> Self:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key, both or neither")
-        if (self.ca or self.certificate) and not self.base_url.startswith("https:"):
-            raise ValueError("a base_url that begins with https://, as ca or certificate is given")
-        if self.tls is not None:
-            try:
-                self.tls.context()
-            except OSError as error:
-                raise ValueError(f"files in PEM as ca, certificate and key that can be used ({error})") from None
+        check_tls("base_url", self.base_url, self.tls)
         return self
 
     @property
     def tls(self) -> ClientTls | None:
         """Return the files of TLS towards it; None for the system's authorities and no certificate."""
-        if self.ca is None and self.certificate is None:
-            return None
-        return ClientTls(self.ca, self.certificate, self.key)
+        return tls_of(self.ca, self.certificate, self.key)
 
 
 def _listed(value: Any) -> Any:
@@ -258,6 +252,7 @@ class Settings(BaseSettings):
     facade: Facade = Facade()
     serving: Serving = Serving()
     evaluation: Evaluation = Evaluation()
+    webhooks: Webhooks = Webhooks()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()

@@ -45,10 +45,13 @@ class Agenda:
             self._stages.wake(Stage.EXPERIMENTS)
         if waits.evaluation:
             self._stages.wake(Stage.EVALUATION)
+        if waits.event:
+            self._stages.wake(Stage.NOTIFIER)
         for at, stages in (
             (waits.pending, RUNNERS),
             (waits.answered, (Stage.SCORER,)),
             (waits.open, (Stage.REPLAYS,)),
+            (waits.delivery, (Stage.NOTIFIER,)),
         ):
             if at is not None and at <= now:
                 self._stages.wake(*stages)

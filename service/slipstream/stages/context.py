@@ -38,6 +38,8 @@ class Stage(StrEnum):
     """Writes the page that says which users the lane answers: `explorer.serving_writer.ServingWriter`."""
     COMMITTER = "committer"
     """Delivers ready groups: `delivery.triggers.CommitTriggers`."""
+    NOTIFIER = "notifier"
+    """Tells receivers of webhooks what was decided: `notifications.stage.Notifier`, if there are any."""
     EVALUATION = "evaluation"
     """Asks versions the cases of suites: `evaluation.stage.Evaluations`."""
     ROLLOUTS = "rollouts"

@@ -7,10 +7,12 @@ from typing import NamedTuple
 from sqlalchemy import ScalarSelect, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import outbox
 from slipstream.store.states import OPEN_EVALUATIONS, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.evaluations import EvaluationRow
 from slipstream.store.tables.experiments import ExperimentRow
+from slipstream.store.tables.outbox import WebhookDeliveryRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
@@ -27,6 +29,8 @@ class Earliest(NamedTuple):
         evaluation: one is open: its server may have come back, or its budget have room.
         rollout: there is one that something is decided about: its time goes on without a write.
         experiment: the same.
+        event: one was written that receivers of webhooks were not given yet.
+        delivery: when a receiver may first be told of one.
     """
 
     undecided: bool = False
@@ -37,6 +41,8 @@ class Earliest(NamedTuple):
     rollout: bool = False
     evaluation: bool = False
     experiment: bool = False
+    event: bool = False
+    delivery: float | None = None
 
 
 def _of_runs(state: RunState) -> ScalarSelect[float | None]:
@@ -51,6 +57,8 @@ _QUERY = select(
     exists().where(RolloutRow.ended_at.is_(None)),
     exists().where(EvaluationRow.state.in_(OPEN_EVALUATIONS)),
     exists().where(ExperimentRow.ended_at.is_(None)),
+    outbox.new().exists(),
+    select(func.min(WebhookDeliveryRow.due_at)).scalar_subquery(),
 )
 """A few steps in indexes."""
 

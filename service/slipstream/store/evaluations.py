@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import events
 from slipstream.store.states import OPEN_EVALUATIONS, EvaluationState, move
 from slipstream.store.tables.evaluations import EvaluationAnswerRow, EvaluationCaseRow, EvaluationRow
 from slipstream.store.tables.sidecars import SidecarRow
@@ -202,6 +203,7 @@ async def end(
     row.state = move(row.state, state)
     row.ended_at, row.reason, row.owner = now, reason, None
     row.result = None if result is None else dict(result)
+    await events.of_evaluation(session, row, now)
     return _evaluation(row)
 
 

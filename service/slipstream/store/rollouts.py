@@ -1,7 +1,8 @@
 """Rollouts and the decisions about them.
 
 A decision is one transaction: it changes the rollout, is added to `rollout_decisions` with its evidence, noted in the
-audit, and carried out on the `serving` row. One that was made on an older picture of the rollout is not carried out.
+audit, written to the outbox of webhooks, and carried out on the `serving` row. One that was made on an older picture of
+the rollout is not carried out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import audit, evaluations, serving, versions
+from slipstream.store import audit, evaluations, events, serving, versions
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.states import OPEN_ROLLOUTS, RolloutState, VersionState, move
 from slipstream.store.tables.rollouts import RolloutDecisionRow, RolloutRow
@@ -257,20 +258,20 @@ async def _write(session: AsyncSession, row: RolloutRow, change: Change, by: Aut
     if over:
         row.ended_at = now
     shared, row.step, row.share = row.share, change.step, change.share
-    session.add(
-        RolloutDecisionRow(
-            rollout_id=row.id,
-            revision=row.revision,
-            at=now,
-            action=change.verdict,
-            state=change.state,
-            step=change.step,
-            share=change.share,
-            key=by.key,
-            reason=change.reason,
-            evidence=dict(change.evidence),
-        )
+    decision = RolloutDecisionRow(
+        rollout_id=row.id,
+        revision=row.revision,
+        at=now,
+        action=change.verdict,
+        state=change.state,
+        step=change.step,
+        share=change.share,
+        key=by.key,
+        reason=change.reason,
+        evidence=dict(change.evidence),
     )
+    session.add(decision)
+    await events.of_decision(session, row, decision)
     await audit.note(session, Write(Action(f"rollout_{change.verdict}"), str(row.id)), by, now)
     if (state := await _state_of_version(session, row.version, change.verdict)) is not None:
         await versions.set_state(session, row.version, state, now)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import events
 from slipstream.store.tables.serving import ServingRow
 
 _ID = 1
@@ -64,16 +65,21 @@ async def serve(
 
 async def kill(session: AsyncSession, now: float) -> Serving:
     """Have production answer everybody, until `revive`."""
-    row = await _row(session, now)
-    row.killed = True
-    return await _changed(session, row, now)
+    return await _switched(session, now, killed=True)
 
 
 async def revive(session: AsyncSession, now: float) -> Serving:
     """Take a kill back: the share of before holds again."""
+    return await _switched(session, now, killed=False)
+
+
+async def _switched(session: AsyncSession, now: float, *, killed: bool) -> Serving:
     row = await _row(session, now)
-    row.killed = False
-    return await _changed(session, row, now)
+    turned, row.killed = row.killed is not killed, killed
+    found = await _changed(session, row, now)
+    if turned:
+        await events.of_switch(session, row, now)
+    return found
 
 
 async def _row(session: AsyncSession, now: float) -> ServingRow:

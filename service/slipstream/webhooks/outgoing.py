@@ -19,6 +19,7 @@ import httpx
 from pydantic import BeforeValidator
 
 from slipstream.errors import SlipstreamError
+from slipstream.http.connect import ClientTls
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _UNICAST = IPv6Network("2000::/3")
@@ -63,12 +64,15 @@ AllowPrivate = Annotated[bool | tuple[str, ...], BeforeValidator(_allowed)]
 """Private addresses that a webhook may be sent to: none, any, or those of these hosts, addresses and networks."""
 
 
-def outgoing_client(allow_private: bool | tuple[str, ...], **options: Any) -> httpx.AsyncClient:
+def outgoing_client(
+    allow_private: bool | tuple[str, ...], tls: ClientTls | None = None, **options: Any
+) -> httpx.AsyncClient:
     """A client for webhooks, which follows no redirect. Where every address is allowed it heeds the proxies that the
     environment names; else it connects by itself, because a proxy would look names up again."""
+    verify = True if tls is None else tls.context()
     if allow_private is True:
-        return httpx.AsyncClient(follow_redirects=False, **options)
-    guard = _Guard(httpx.AsyncHTTPTransport(), allow_private)
+        return httpx.AsyncClient(follow_redirects=False, verify=verify, **options)
+    guard = _Guard(httpx.AsyncHTTPTransport(verify=verify), allow_private)
     return httpx.AsyncClient(transport=guard, follow_redirects=False, **options)
 
 

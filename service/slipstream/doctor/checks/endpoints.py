@@ -17,7 +17,7 @@ REFUSED = Problem(
     "files.webhook_refused",
     "error",
     why="A webhook may not go to this machine, its network or a cloud's metadata unless the file says so: each request "
-    "is refused before it is sent, and its run has failed.",
+    "is refused before it is sent. Its run has failed, or its event waits.",
     fix="Where the endpoint is meant to be there: its host, address or network in the list `allow_private` beside its "
     "`url`.",
 )

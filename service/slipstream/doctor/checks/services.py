@@ -26,7 +26,7 @@ ENDPOINT_AWAY = Problem(
     "running.endpoint_unreachable",
     "warning",
     why="Nothing can be connected to there. Without the webhook of replays runs wait; without a judge or a webhook "
-    "that scores, they fail for want of a reward.",
+    "that scores, they fail for want of a reward. Events for a receiver wait for a day.",
     fix="Start the service, or correct its address; the doctor must run where the sidecar runs.",
 )
 IN_CLEAR = Problem(

@@ -40,6 +40,7 @@ from slipstream.store.tables import (  # noqa: F401 - there to be defined
     experiments,
     facade,
     feedback,
+    outbox,
     preferences,
     privacy,
     rollouts,

@@ -1,0 +1,1 @@
+"""Receivers of webhooks, who are told what is decided about versions."""
