@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -27,6 +28,8 @@ from slipstream.store.health import Health, health
 from slipstream.store.overview import overview
 
 router = APIRouter(tags=["operations"])
+
+_NOT_TOLD = "(told to a key with the role metrics or admin, because it can quote an answer)"
 
 
 @router.get("/readyz")
@@ -63,8 +66,11 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
     version = sidecar.watch.version  # read once: it may change while the store is asked
     async with sidecar.database.read() as session:
-        recently, problems = await _look(sidecar, session, version, scope.tenant)
+        recently, problems = await _look(sidecar, session, version, scope.tenant, reasons=scope.reasons)
         found = await overview(session, scope.tenant)
+    if not scope.reasons:
+        for failed in (*found["failed_runs"], *found["facade"]["failed_groups"]):
+            failed["reason"] = None
     now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     served = recently.served
@@ -105,11 +111,18 @@ async def _feedback_by_key(sidecar: Sidecar, session: AsyncSession) -> list[KeyF
 
 
 async def _look(
-    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
+    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None, *, reasons: bool = True
 ) -> tuple[Health, list[Finding]]:
-    """Read the recent past from the store, and find what is wrong."""
+    """Read the recent past from the store, and find what is wrong.
+
+    Args:
+        reasons: whether findings say why runs and groups failed, which can quote what was said.
+    """
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
     recently = await health(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
+    if not reasons:
+        outcomes = replace(recently.outcomes, failure=_NOT_TOLD, scoring_failure=_NOT_TOLD)
+        recently = replace(recently, facade_reason=_NOT_TOLD, outcomes=outcomes)
     moment = Moment(
         now=now,
         settings=sidecar.settings,
