@@ -39,6 +39,8 @@ from slipstream.evaluation.servers import PolicyServers
 from slipstream.evaluation.stage import Evaluations
 from slipstream.evaluation.statistics import Judgement
 from slipstream.evaluation.verdicts import Verdicts
+from slipstream.explorer.answered_by import TICK as ANSWERED_TICK
+from slipstream.explorer.answered_by import AnsweredBy
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.serving_writer import ServingWriter
 from slipstream.explorer.watch import ExplorerWatch
@@ -64,11 +66,14 @@ from slipstream.serving.page import ServingPage
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import RUNNERS, Context, Stage
+from slipstream.stages.timers import Timers
 from slipstream.stages.worker import Worker
 from slipstream.store import quarantine, ready_groups, replays, runs, versions
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
+from slipstream.versions.digests import TICK as WEIGHTS_TICK
+from slipstream.versions.digests import WeightDigests
 from slipstream.versions.registry import VersionRegistry
 
 _log = structlog.get_logger(__name__)
@@ -150,6 +155,8 @@ class Sidecar:
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
         self.deliveries = Deliveries(context)
+        history = self.deliveries.history
+        self.answered_by = None if history is None else AnsweredBy(self.database, history, self.watch, clock=time.time)
         lane = settings.serving.lane
         put = None if lane is None or lane.directory is None else self.versions.put_in_lane
         self.rollouts = Rollouts(context, ServedLane(self.serving, counters, put), isolation, self.judging)
@@ -182,10 +189,19 @@ class Sidecar:
             Agenda(context).worker,
             *((timers.stage("judging", BUDGET_TICK, self.judging.step),) if self.judging.limited else ()),
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
-            *((timers.stage("versions", _VERSIONS_TICK, self.versions.step),) if settings.serving.checkpoints else ()),
+            *(self._of_checkpoints(timers) if settings.serving.checkpoints else ()),
+            *((timers.stage("answered_by", ANSWERED_TICK, self.answered_by.step),) if self.answered_by else ()),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
+        )
+
+    def _of_checkpoints(self, timers: Timers) -> tuple[Worker, ...]:
+        """The stages that look at the Trainer's directory."""
+        digests = WeightDigests(self.settings.serving, self.database)
+        return (
+            timers.stage("versions", _VERSIONS_TICK, self.versions.step),
+            timers.stage("weights", WEIGHTS_TICK, digests.step),
         )
 
     async def start(self) -> None:

@@ -95,7 +95,8 @@ def test_a_new_key_of_a_tenant_reaches_that_tenant() -> None:
     [
         (
             ("--role", "root"),
-            "roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'viewer', 'operator', 'admin' or 'metrics'; found \"root\"",
+            "roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'viewer', 'operator', 'admin' or 'metrics'; "
+            'found "root"',
         ),
         (("--role", "proxy", "--name", "a b"), "name: expected"),
         (("--role", "proxy", "--tenant", "a/b"), "tenant: expected"),

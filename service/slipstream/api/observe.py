@@ -23,6 +23,7 @@ from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
 from slipstream.store import feedback_keys
+from slipstream.store.constant_components import constant_components
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health, health
 from slipstream.store.overview import overview
@@ -139,6 +140,10 @@ async def _look(
         store_full=sidecar.capture.store_full,
         health=recently,
         outcomes=sidecar.outcomes.outcomes(),
+        published=(sidecar.versions.published, sidecar.versions.published_at),
+        lane_steps=sidecar.serving.steps,
+        other_version=None if sidecar.answered_by is None else sidecar.answered_by.other,
+        constant=await constant_components(session, sidecar.settings.rewards.judging),
         expiring=sidecar.key_expiry.expiring(tenant),
         # of all tenants' keys, so not for one of them
         feedback=() if tenant is not None else await _feedback_by_key(sidecar, session),

@@ -32,7 +32,8 @@ def _scope(request: Request, tenant: _Tenant = None) -> Scope:
     if tenant in (None, scope.tenant):
         return scope
     if scope.tenant is not None:
-        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; only an admin or operator key without one may name another"
+        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; "
+        text += "only an admin or operator key without one may name another"
         raise RequestError(text, param=_TENANT, status=403, code="slipstream_tenant_forbidden")
     return msgspec.structs.replace(scope, tenant=tenant)
 
@@ -55,7 +56,8 @@ def require_all_tenants(scope: Scope, why: str) -> None:
         RequestError: 403, the key is of one tenant, and what is asked for is of all of them.
     """
     if scope.tenant is not None:
-        text = f"{why}; this key is of the tenant {scope.tenant}: use a key without one that has the role admin or operator"
+        text = f"{why}; this key is of the tenant {scope.tenant}: "
+        text += "use a key without one that has the role admin or operator"
         raise RequestError(text, status=403, code="slipstream_tenant_forbidden")
 
 
