@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import structlog
 from prometheus_client import CollectorRegistry
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.types import Receive, Send
 
@@ -67,6 +67,8 @@ from slipstream.settings.sidecar import Settings
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.stages.timers import Timers
+from slipstream.stages.token_days import TICK as TOKENS_TICK
+from slipstream.stages.token_days import TokenDays
 from slipstream.stages.worker import Worker
 from slipstream.store import quarantine, ready_groups, replays, runs, versions
 from slipstream.store.cipher import Cipher
@@ -170,6 +172,7 @@ class Sidecar:
             audit_retention=settings.audit.retention,
             clock=time.time,
         )
+        self._token_days = TokenDays(self.database, self.metrics.tokens, clock=time.time)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
@@ -192,6 +195,7 @@ class Sidecar:
             *(self._of_checkpoints(timers) if settings.serving.checkpoints else ()),
             *((timers.stage("answered_by", ANSWERED_TICK, self.answered_by.step),) if self.answered_by else ()),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
+            timers.stage("token_days", TOKENS_TICK, self._token_days.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
         )
@@ -255,6 +259,8 @@ class Sidecar:
         except TimeoutError:
             _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
         await self.runs.shadow.stop()
+        with suppress(SQLAlchemyError, OSError):  # the last commit must not fail for a count
+            await self._token_days.step()
         if commits:
             await self.deliveries.triggers.last(shutdown.STAGE)
 

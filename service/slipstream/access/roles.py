@@ -45,7 +45,7 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
-        path in ("/tasks", "/rollouts", "/versions", "/aliases", "/evaluations")
+        path in ("/tasks", "/costs", "/rollouts", "/versions", "/aliases", "/evaluations")
         or path.startswith(("/rollouts/", "/versions/", "/aliases/", "/evaluations/"))
     ):
         return _READERS

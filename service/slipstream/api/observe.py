@@ -16,13 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream import __version__
 from slipstream.api.context import AnySidecarDep, SidecarDep
+from slipstream.api.costs import total
 from slipstream.api.scope import ScopeDep
 from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
-from slipstream.store import feedback_keys
+from slipstream.store import feedback_keys, token_days
 from slipstream.store.constant_components import constant_components
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health, health
@@ -69,6 +70,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
     async with sidecar.database.read() as session:
         recently, problems = await _look(sidecar, session, version, scope.tenant, reasons=scope.reasons)
         found = await overview(session, scope.tenant)
+        today = (await token_days.since(session, token_days.day_of(time.time()), scope.tenant)).values()
     if not scope.reasons:
         for failed in (*found["failed_runs"], *found["facade"]["failed_groups"]):
             failed["reason"] = None
@@ -99,6 +101,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
         },
         "capture": {"waiting": sidecar.waiting},
         "runs_active": sidecar.runs.shadow.active,
+        "today": {"currency": settings.costs.currency, **total(settings.costs, next(iter(today), {}))},
         "budget": {"runs": sidecar.runs.budget.as_dict(), "judge": sidecar.judging.as_dict()},
         **found,
         "experiences_delivered": recently.delivered,

@@ -24,6 +24,7 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.costs import Costs
 from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
@@ -258,6 +259,7 @@ class Settings(BaseSettings):
     facade: Facade = Facade()
     serving: Serving = Serving()
     evaluation: Evaluation = Evaluation()
+    costs: Costs = Costs()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()

@@ -1,4 +1,4 @@
-"""A digest of the weights of each version"""
+"""A digest of the weights of each version, and the tokens of each day"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,8 +9,18 @@ down_revision = "0023"
 
 def upgrade() -> None:
     op.add_column("versions", sa.Column("weights", sa.String(64)))
+    op.create_table(
+        "token_days",
+        sa.Column("day", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.String(32), primary_key=True),
+        sa.Column("tenant", sa.String(64), primary_key=True),
+        sa.Column("answers", sa.BigInteger(), nullable=False),
+        sa.Column("input", sa.BigInteger(), nullable=False),
+        sa.Column("output", sa.BigInteger(), nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("token_days")
     with op.batch_alter_table("versions") as versions:
         versions.drop_column("weights")
