@@ -18,7 +18,7 @@ _FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
 
 _OPERATED = re.compile(
     r"POST /(?:rollouts|evaluations|serving/(?:share|kill|revive)"
-    r"|rollouts/[^/]+/(?:pause|resume|advance|promote|abort))"
+    r"|rollouts/[^/]+/(?:pause|resume|advance|promote|approve|abort))"
     r"|(?:POST|DELETE) /versions/[^/]+/keep"
     r"|(?:PUT|DELETE) /aliases/[^/]+"
 )

@@ -30,6 +30,7 @@ from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
 from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
+from slipstream.settings.rollouts import Rollouts
 from slipstream.settings.section import Section
 from slipstream.settings.serving import Serving
 from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
@@ -258,6 +259,7 @@ class Settings(BaseSettings):
     commit: Commit = Commit()
     facade: Facade = Facade()
     serving: Serving = Serving()
+    rollouts: Rollouts = Rollouts()
     evaluation: Evaluation = Evaluation()
     costs: Costs = Costs()
     limits: Limits = Limits()
@@ -272,6 +274,14 @@ class Settings(BaseSettings):
         if problem is not None:
             raise ValueError(problem)
         return access
+
+    @field_validator("rollouts")
+    @classmethod
+    def _two_can_be_told_apart(cls, rollouts: Rollouts, info: ValidationInfo) -> Rollouts:
+        access = info.data.get("access")
+        if rollouts.by_two and access is not None and not access.asked_for:
+            raise ValueError("access.keys or access.keys_file, by whose names persons are told apart; found neither")
+        return rollouts
 
     @property
     def facade_group_size(self) -> int:

@@ -84,12 +84,15 @@ def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[s
     with open_client(url, key) as client:
         found = ask(client, f"/rollouts/{rollout}/{action}", roles="operator or admin", field="state", body=body or {})
     print(f"rollout {rollout} of version {found['version']}: {found['state']}, share {found['share']:.0%}")
+    for line in _asked(found):
+        print(line)
 
 
 def _head(found: Mapping[str, Any]) -> Iterator[str]:
     units, step = found["evidence"]["units"], found["evidence"]["units_of_step"]
     yield f"rollout {found['id']} of version {found['version']}: {found['state']}, share {found['share']:.0%}"
     yield f"units: {units['control']} of control, {units['treatment']} of treatment"
+    yield from _asked(found)
     missing = found["missing"]
     if missing["seconds"] is not None:
         yield (
@@ -98,6 +101,15 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
         )
     for reason in (*missing["reasons"], *filter(None, [missing["lane"]])):
         yield f"missing: {reason}"
+
+
+def _asked(found: Mapping[str, Any]) -> Iterator[str]:
+    if (asked := found.get("asked")) is not None:
+        forced = " by force" if asked["force"] else ""
+        yield (
+            f"{asked['by']} asks to {asked['action']}{forced}, which another person has to approve: "
+            f"slipstream rollout approve {found['id']} {asked['action']}"
+        )
 
 
 def _measured(one: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A digest of the weights of each version, and the tokens of each day"""
+"""A digest of the weights of each version, the tokens of each day, and what waits for a second person"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,6 +9,7 @@ down_revision = "0023"
 
 def upgrade() -> None:
     op.add_column("versions", sa.Column("weights", sa.String(64)))
+    op.add_column("rollouts", sa.Column("asked", sa.JSON()))
     op.create_table(
         "token_days",
         sa.Column("day", sa.Integer(), primary_key=True, autoincrement=False),
@@ -22,5 +23,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("token_days")
+    with op.batch_alter_table("rollouts") as rollouts:
+        rollouts.drop_column("asked")
     with op.batch_alter_table("versions") as versions:
         versions.drop_column("weights")
