@@ -162,6 +162,9 @@ class Metrics:
         )  # fmt: skip
         for outcome in ("scored", "failed", "unscored", "no_basis", "away", "gone"):
             self.evaluation_answers.labels(outcome)
+        self.evaluation_open_seconds = Gauge(
+            "slipstream_evaluation_open_seconds", "Age of the oldest evaluation that has not ended", registry=registry
+        )
         self.version_verdict = Gauge(
             "slipstream_version_verdict", "1 for the verdict of the version that serves there", ["place", "verdict"],
             registry=registry,

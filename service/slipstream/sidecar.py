@@ -70,7 +70,7 @@ from slipstream.stages.timers import Timers
 from slipstream.stages.token_days import TICK as TOKENS_TICK
 from slipstream.stages.token_days import TokenDays
 from slipstream.stages.worker import Worker
-from slipstream.store import quarantine, ready_groups, replays, runs, versions
+from slipstream.store import evaluations, quarantine, ready_groups, replays, runs, versions
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
@@ -172,7 +172,7 @@ class Sidecar:
             audit_retention=settings.audit.retention,
             clock=time.time,
         )
-        self._token_days = TokenDays(self.database, self.metrics.tokens, clock=time.time)
+        self.token_days = TokenDays(self.database, self.metrics.tokens, clock=time.time)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
@@ -195,7 +195,7 @@ class Sidecar:
             *(self._of_checkpoints(timers) if settings.serving.checkpoints else ()),
             *((timers.stage("answered_by", ANSWERED_TICK, self.answered_by.step),) if self.answered_by else ()),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
-            timers.stage("token_days", TOKENS_TICK, self._token_days.step),
+            timers.stage("token_days", TOKENS_TICK, self.token_days.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
         )
@@ -260,7 +260,7 @@ class Sidecar:
             _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
         await self.runs.shadow.stop()
         with suppress(SQLAlchemyError, OSError):  # the last commit must not fail for a count
-            await self._token_days.step()
+            await self.token_days.step()
         if commits:
             await self.deliveries.triggers.last(shutdown.STAGE)
 
@@ -334,6 +334,8 @@ class Sidecar:
                 self.metrics.versions.labels(version_state).set(rows)
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
             await self._refresh_verdicts(session)
+            since = await evaluations.open_since(session)
+        self.metrics.evaluation_open_seconds.set(0 if since is None else max(0.0, time.time() - since))
         await self.rollouts.refresh_gauges()
         for state, count in self.key_expiry.counts().items():
             self.metrics.keys.labels(state).set(count)

@@ -33,6 +33,7 @@ class CostsQuery(BaseModel):
 async def get_costs(query: Annotated[CostsQuery, Query()], sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Tokens of each day that had any, the newest first, by what they were used for, and their cost."""
     prices = sidecar.settings.costs
+    await sidecar.token_days.step()  # what this sidecar has counted up to now
     first = token_days.day_of(time.time()) - query.days + 1
     async with sidecar.database.read() as session:
         found = await token_days.since(session, first, scope.tenant)

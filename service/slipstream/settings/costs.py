@@ -13,6 +13,8 @@ from slipstream.usage import Kind, Tokens
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+_Currency = Annotated[str, Field(max_length=16)]
+
 _MILLION = 1_000_000
 
 
@@ -31,7 +33,7 @@ class Costs(Section):
         per_million_tokens: by what the tokens are used for.
     """
 
-    currency: Annotated[str | None, EmptyIsNone, Field(min_length=1, max_length=16)] = None
+    currency: Annotated[_Currency | None, EmptyIsNone] = None
     per_million_tokens: Mapping[Kind, Price] = Field(default_factory=dict)
 
     def of(self, used: Mapping[Kind, Tokens]) -> float | None:
