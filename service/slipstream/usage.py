@@ -15,7 +15,7 @@ _MOST = 10**9
 
 
 class Kind(StrEnum):
-    """What answers were asked for."""
+    """Purpose of answers."""
 
     SHADOW = "shadow"
     """Shadow calls: the policy, by a captured request."""

@@ -22,7 +22,7 @@ _SECONDS = 86400
 
 
 class CostsQuery(BaseModel):
-    """How many days are shown, with today."""
+    """The number of days that are shown, with today."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -42,7 +42,7 @@ async def ask(
 
 
 async def waiting(context: Context, rollout_id: int, action: str, by: Author) -> Asked:
-    """What this person may approve.
+    """Return the decision that this person may approve.
 
     Raises:
         RequestError: 404, there is no such rollout; 409, nothing or another decision waits, or the person that is to

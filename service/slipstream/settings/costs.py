@@ -37,7 +37,7 @@ class Costs(Section):
     per_million_tokens: Mapping[Kind, Price] = Field(default_factory=dict)
 
     def of(self, used: Mapping[Kind, Tokens]) -> float | None:
-        """What these tokens cost; None where one of their kinds has no price."""
+        """The cost of these tokens; None where one of their kinds has no price."""
         if any(kind not in self.per_million_tokens for kind in used):
             return None
         prices = [(self.per_million_tokens[kind], tokens) for kind, tokens in used.items()]

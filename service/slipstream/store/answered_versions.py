@@ -42,7 +42,7 @@ async def newest(session: AsyncSession, limit: int, since: float) -> dict[str, i
 
 
 def compared(versions: Sequence[tuple[int, int]], newest: int | None) -> OtherVersion | None:
-    """What is wrong with these answers; None unless it is with most of them.
+    """Return the answers of another version; None unless most of them are.
 
     A version between the one that was said before an answer and the newest one was loaded while it was given.
 

@@ -32,7 +32,7 @@ async def add(session: AsyncSession, used: Used, now: float) -> None:
 
 
 async def since(session: AsyncSession, first: int, tenant: str | None = None) -> dict[int, dict[Kind, Tokens]]:
-    """What was used on each day from this one on, by kind, the newest day first.
+    """Tokens of each day from this one on, by kind, the newest day first.
 
     Args:
         first: the number of the day.
