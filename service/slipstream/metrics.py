@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from slipstream.usage import Kind, Tokens, TokenTally
+
 
 class Metrics:
     """The training side's metrics, on one registry."""
@@ -181,6 +183,9 @@ class Metrics:
         )  # fmt: skip
         for outcome in ("scored", "failed", "unscored", "no_basis", "away", "gone"):
             self.evaluation_answers.labels(outcome)
+        self.evaluation_open_seconds = Gauge(
+            "slipstream_evaluation_open_seconds", "Age of the oldest evaluation that has not ended", registry=registry
+        )
         self.version_verdict = Gauge(
             "slipstream_version_verdict", "1 for the verdict of the version that serves there", ["place", "verdict"],
             registry=registry,
@@ -195,6 +200,18 @@ class Metrics:
         self.webhook_oldest = Gauge(
             "slipstream_webhook_oldest_seconds", "Age of the oldest of them", ["receiver"], registry=registry
         )
+        self._tokens = Counter(
+            "slipstream_tokens", "Tokens of answers, by what they were asked for", ["kind", "direction"],
+            registry=registry,
+        )  # fmt: skip
+        for kind in Kind:
+            for direction in ("input", "output"):
+                self._tokens.labels(kind, direction)
+        self.tokens = TokenTally(self._count_tokens)
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )
+
+    def _count_tokens(self, kind: Kind, tokens: Tokens) -> None:
+        self._tokens.labels(kind, "input").inc(tokens.input)
+        self._tokens.labels(kind, "output").inc(tokens.output)

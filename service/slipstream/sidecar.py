@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import structlog
 from prometheus_client import CollectorRegistry
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.types import Receive, Send
 
@@ -40,6 +40,8 @@ from slipstream.evaluation.stage import Evaluations
 from slipstream.evaluation.statistics import Judgement
 from slipstream.evaluation.verdicts import Verdicts
 from slipstream.experiments.stage import Experiments
+from slipstream.explorer.answered_by import TICK as ANSWERED_TICK
+from slipstream.explorer.answered_by import AnsweredBy
 from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.serving_writer import ServingWriter
 from slipstream.explorer.watch import ExplorerWatch
@@ -66,11 +68,16 @@ from slipstream.serving.page import ServingPage
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import RUNNERS, Context, Stage
+from slipstream.stages.timers import Timers
+from slipstream.stages.token_days import TICK as TOKENS_TICK
+from slipstream.stages.token_days import TokenDays
 from slipstream.stages.worker import Worker
-from slipstream.store import quarantine, ready_groups, replays, runs, versions
+from slipstream.store import evaluations, quarantine, ready_groups, replays, runs, versions
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
+from slipstream.versions.digests import TICK as WEIGHTS_TICK
+from slipstream.versions.digests import WeightDigests
 from slipstream.versions.registry import VersionRegistry
 
 _log = structlog.get_logger(__name__)
@@ -152,6 +159,8 @@ class Sidecar:
         self.judging = Budget(self.database, self.metrics, "judge", requests=judge_calls, clock=time.time)
         self.scorer = Scorer(context, self._rewards, self.judging)
         self.deliveries = Deliveries(context)
+        history = self.deliveries.history
+        self.answered_by = None if history is None else AnsweredBy(self.database, history, self.watch, clock=time.time)
         lane = settings.serving.lane
         put = None if lane is None or lane.directory is None else self.versions.put_in_lane
         self.rollouts = Rollouts(context, ServedLane(self.serving, counters, put), isolation, self.judging)
@@ -168,6 +177,7 @@ class Sidecar:
             audit_retention=settings.audit.retention,
             clock=time.time,
         )
+        self.token_days = TokenDays(self.database, self.metrics.tokens, clock=time.time)
         uncaptured = UncapturedLog(self.outcomes, time.monotonic, wanted=settings.capture.rate > 0)
         # A lease must not depend on the time of day, so that these two follow the event loop's clock, not a timer.
         renewals = settings.store.lease / RENEWALS
@@ -189,10 +199,20 @@ class Sidecar:
             Agenda(context).worker,
             *((timers.stage("judging", BUDGET_TICK, self.judging.step),) if self.judging.limited else ()),
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
-            *((timers.stage("versions", _VERSIONS_TICK, self.versions.step),) if settings.serving.checkpoints else ()),
+            *(self._of_checkpoints(timers) if settings.serving.checkpoints else ()),
+            *((timers.stage("answered_by", ANSWERED_TICK, self.answered_by.step),) if self.answered_by else ()),
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
+            timers.stage("token_days", TOKENS_TICK, self.token_days.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
+        )
+
+    def _of_checkpoints(self, timers: Timers) -> tuple[Worker, ...]:
+        """The stages that look at the Trainer's directory."""
+        digests = WeightDigests(self.settings.serving, self.database)
+        return (
+            timers.stage("versions", _VERSIONS_TICK, self.versions.step),
+            timers.stage("weights", WEIGHTS_TICK, digests.step),
         )
 
     async def start(self) -> None:
@@ -246,6 +266,8 @@ class Sidecar:
         except TimeoutError:
             _log.info("runs_left_for_the_next_start", runs=self.runs.shadow.active)
         await self.runs.shadow.stop()
+        with suppress(SQLAlchemyError, OSError):  # the last commit must not fail for a count
+            await self.token_days.step()
         if commits:
             await self.deliveries.triggers.last(shutdown.STAGE)
 
@@ -321,6 +343,8 @@ class Sidecar:
                 self.metrics.versions.labels(version_state).set(rows)
             self.metrics.experiences_ready.set(await ready_groups.ready_experiences(session))
             await self._refresh_verdicts(session)
+            since = await evaluations.open_since(session)
+        self.metrics.evaluation_open_seconds.set(0 if since is None else max(0.0, time.time() - since))
         await self.rollouts.refresh_gauges()
         await self.experiments.refresh_gauges()
         await self.notifier.refresh_gauges()

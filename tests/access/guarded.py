@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import get_args
 
 from loops import Loop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-ROLES = ("proxy", "feedback", "runs", "annotator", "admin", "metrics")
+from slipstream.access.settings import Role
+
+ROLES = get_args(Role)
 
 
 @dataclass

@@ -87,7 +87,7 @@ def test_a_new_key_of_a_tenant_reaches_that_tenant() -> None:
     said = key_new("--role", "admin", "--tenant", "2024")  # which YAML would read as a number
     entry = said.stdout.partition("entry: ")[2]
     (key,) = Keyring(Access.model_validate({"keys": yaml.safe_load(entry)})).now()
-    assert key.scope == Scope("2024", content=True, key="admin")
+    assert key.scope == Scope("2024", content=True, reasons=True, key="admin")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,8 @@ def test_a_new_key_of_a_tenant_reaches_that_tenant() -> None:
     [
         (
             ("--role", "root"),
-            "roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'admin' or 'metrics'; found \"root\"",
+            "roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'viewer', 'operator', 'admin' or 'metrics'; "
+            'found "root"',
         ),
         (("--role", "proxy", "--name", "a b"), "name: expected"),
         (("--role", "proxy", "--tenant", "a/b"), "tenant: expected"),

@@ -1,111 +1,121 @@
-"""Who may do what: each route with each role, and what spellings of an address change about it."""
+"""Who may do what: each route with each role, as docs/access.md has them, and what spellings of an address change."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from guarded import ROLES, RunGuarded, answer_to
-from serving import serving
+from guarded import ROLES, Guarded, RunGuarded, answer_to
+from serving import serving, until
 
 from slipstream.access.roles import control_path, roles_for
 
-OPEN = {("GET", "/readyz"), ("GET", "/healthz")}
+PAGE = (Path(__file__).parents[2] / "docs" / "access.md").read_text(encoding="utf-8")
+UNDER_V1 = {"GET /healthz", "GET /openapi.json", "GET /docs", "POST /v1/chat/completions", "GET /v1/models"}
+"""Routes that the description of the control API does not list."""
 
-PROXY = {("POST", "/v1/chat/completions"), ("GET", "/v1/models")}
-RUNS = {
-    ("POST", "/runs/{task_id}"),
-    ("GET", "/runs/{task_id}"),
-    ("POST", "/runs/{task_id}/{run_id}/v1/chat/completions"),
-    ("POST", "/runs/{task_id}/{run_id}/v1/responses"),
-    ("POST", "/runs/{task_id}/{run_id}/v1/messages"),
-    ("GET", "/runs/{task_id}/{run_id}/v1/models"),
-}
-COMMIT = {("POST", "/commit")}
-BOTH = {("POST", "/runs/{task_id}/{run_id}/finish")}
-FEEDBACK = {("POST", "/feedback"), ("GET", "/feedback/{feedback_id}"), ("POST", "/marks")}
-READ = (
-    "metrics",
-    "status",
-    "tasks",
-    "serving",
-    "rollouts",
-    "experiments",
-    "versions",
-    "aliases",
-    "preferences",
-    "evaluations",
-)
-METRICS = {
-    *(("GET", f"/{name}") for name in READ),
-    ("GET", "/evaluations/{evaluation_id}"),
-    *(
-        ("GET", path)
-        for path in (
-            "/rollouts/{rollout_id}",
-            "/experiments/{experiment_id}",
-            "/versions/{version}",
-            "/aliases/{name}/history",
-        )
-    ),
-}
-ANNOTATOR = {("GET", "/preferences/next"), ("POST", "/preferences")}
-LOOKED_UP = {("GET", "/tasks/{task_id}"), ("GET", "/calls/{msg_id}")}
-"""By who knows an id; `tests/test_task_routes.py` looks at what each key sees there."""
-
-ALLOWED = {
-    "proxy": PROXY | RUNS | BOTH,
-    "feedback": FEEDBACK | BOTH | LOOKED_UP,
-    "runs": RUNS | BOTH | COMMIT,
-    "annotator": ANNOTATOR,
-    "metrics": METRICS | LOOKED_UP,
-}
+SECRET = "heron-4711"
+"""Said by a user, an agent, an annotator and a replay: no answer whose content is `none` has it in it."""
 
 
-def routes(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    """Every route of the sidecar, as docs/api.md names them."""
-    own = [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
-    return [
-        *own,
-        ("GET", "/healthz"),
-        ("GET", "/openapi.json"),
-        ("POST", "/v1/chat/completions"),
-        ("GET", "/v1/models"),
-    ]
+class Row(NamedTuple):
+    """A route of the table in docs/access.md: whose answers have content in them, and who may ask."""
+
+    content: set[str]
+    roles: set[str]
 
 
-async def test_each_role_may_do_what_is_its_own_and_nothing_else(run_guarded: RunGuarded) -> None:
-    async with run_guarded() as guarded:
+def table() -> dict[str, Row]:
+    """Routes of the table by method and path; `everybody` and `all` are written out."""
+    found: dict[str, Row] = {}
+    for route, content, roles in re.findall(r"^\| `([A-Z]+ /[^`]*)` \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE):
+        assert route not in found, f"{route} has two rows"
+        may = {*ROLES, "nobody"} if roles == "everybody" else set(re.findall(r"`(\w+)`", roles))
+        told = set(re.findall(r"`(\w+)`", content))
+        found[route] = Row(may if told == {"all"} else set() if told == {"none"} else told, may)
+    return found
+
+
+async def spoken(guarded: Guarded) -> dict[str, str]:
+    """Have the secret said wherever somebody can; returns the ids by the names that routes give them."""
+    loop, admin = guarded.loop, guarded.key("admin")
+    said = {"x-slipstream-task-id": "t", "x-slipstream-metadata": json.dumps({"who": SECRET})}
+    tool = {"type": "function", "function": {"name": "look", "description": SECRET}}
+    answer = await loop.chat(f"I am {SECRET}", {**said, **admin}, tools=[tool])
+    await loop.chat(f"again, I am {SECRET}", admin)
+
+    async def asked(method: str, path: str, body: Any = None) -> Any:
+        response = await loop.client.request(method, path, headers=admin, json=body)
+        assert response.status_code < 300, (path, response.text)
+        return response.json()
+
+    async def pair() -> Any:
+        return (await asked("GET", "/preferences/next?annotator=ann"))["pair"]
+
+    shown = await until(pair)
+    judged = {"pair_id": shown["pair_id"], "choice": "a", "annotator": "ann", "reason": SECRET}
+    await asked("POST", "/preferences", judged)
+    receipt = await asked("POST", "/feedback", {"msg_id": answer["id"], "thumbs": "up", "comment": SECRET})
+    await asked("POST", "/runs/r", {"runs": 1, "metadata": {"who": SECRET}})
+    await asked("POST", "/runs/r/0/finish", {"error": f"it said {SECRET}"})
+    return {"msg_id": answer["id"], "feedback_id": receipt["id"]}
+
+
+async def test_each_role_may_do_what_the_table_says_and_nothing_else(run_guarded: RunGuarded) -> None:
+    rows = table()
+    async with run_guarded(capture={"redact": []}) as guarded:
         client = guarded.loop.client
         schema = (await client.get("/openapi.json", headers=guarded.key("admin"))).json()
-        named = set(routes(schema))
-        assert named >= PROXY | RUNS | COMMIT | BOTH | FEEDBACK | METRICS | LOOKED_UP | ANNOTATOR | OPEN, (
-            "a route was renamed: rename it here as well"
-        )
+        named = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
+        assert sorted(rows) == sorted(named | UNDER_V1), "each route needs a row in docs/access.md"
+        told: set[tuple[str, str]] = set()
         wrong: list[str] = []
-        for (method, path), role in itertools.product(sorted(named), ["nobody", *ROLES]):
-            url = path.format(
-                task_id="t",
-                run_id=0,
-                feedback_id="f",
-                msg_id="m",
-                rollout_id=1,
-                experiment_id=1,
-                path="p",
-                version=0,
-                name="n",
-                evaluation_id=1,
-            )
+        ids = await spoken(guarded)
+        for route, role in itertools.product(sorted(rows), ["nobody", *ROLES]):
+            method, path = route.split()
+            # a write is asked for in vain, so that it changes nothing that is looked at afterwards
+            task_id = "r" if path == "/runs/{task_id}" else "t"
+            names = ids if method == "GET" else {"msg_id": "m", "feedback_id": "f"}
+            numbers = {"run_id": 0, "rollout_id": 1, "version": 0, "evaluation_id": 1, "experiment_id": 1}
+            url = path.format(task_id=task_id, name="n", path="p", **numbers, **names)
+            if route == "GET /preferences/next":
+                url += "?annotator=bob"  # the same pair is kept for him
             headers = {} if role == "nobody" else guarded.key(role)
             response = await client.request(method, url, headers=headers, json={})
             refused = response.status_code in (401, 403) and "slipstream" in response.json()["error"]["code"]
-            may = role == "admin" or (method, path) in OPEN | ALLOWED.get(role, set())
-            if may is refused:
-                wrong.append(f"{role} {method} {path}: {response.status_code}")
+            if (role in rows[route].roles) is refused:
+                wrong.append(f"{role} {route}: {response.status_code}")
+            if refused and role != "nobody":
+                message = response.json()["error"]["message"]
+                assert all(each in message for each in rows[route].roles), f"{route}: a refusal names who may"
+            if SECRET in response.text:
+                told.add((route, role))
         assert wrong == []
+    reads = {route: row for route, row in rows.items() if route.startswith("GET ")}
+    assert {route for route, _ in told} == {route for route, row in reads.items() if row.content}
+    assert told == {(route, role) for route, row in reads.items() for role in row.content}
+
+
+async def test_an_operator_decides_for_all_tenants_and_reads_nothing_that_was_said(run_guarded: RunGuarded) -> None:
+    async with run_guarded() as guarded:
+        client, operator = guarded.loop.client, guarded.key("operator")
+        killed = await client.post("/serving/kill", headers=operator)
+        assert (killed.status_code, killed.json()["killed"]) == (200, True)
+        assert (await client.post("/serving/revive", headers=operator)).json()["killed"] is False
+        named = await client.put("/aliases/champion", headers=operator, json={"version": 0})
+        assert named.status_code == 200, named.text
+        opened = await client.post("/rollouts", headers=operator, json={"version": 8})
+        assert opened.json()["error"]["code"] != "slipstream_tenant_forbidden"
+        elsewhere = {**operator, "x-slipstream-tenant": "acme"}
+        assert (await client.get("/tasks", headers=elsewhere)).json() == {"tasks": [], "next": None}
+        (kill, *_) = (await client.get("/audit?action=serving_kill", headers=guarded.key("admin"))).json()["entries"]
+        assert kill["key"] == "operator"
 
 
 async def test_what_is_refused_is_said_in_openais_format(run_guarded: RunGuarded) -> None:
@@ -179,7 +189,7 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
         (b"GET", "/metrics\n", {"admin"}),
         (b"GET", "/metrics/", {"admin"}),
         (b"GET", "/feedbacks", {"admin"}),
-        (b"GET", "/tasks/", {"feedback", "metrics", "admin"}),  # no task has this name
+        (b"GET", "/tasks/", {"feedback", "metrics", "viewer", "operator", "admin"}),  # no task has this name
         (b"POST", "/tasks", {"admin"}),
         (b"DELETE", "/tasks/t", {"admin"}),
         (b"GET", "/calls", {"admin"}),
@@ -187,6 +197,12 @@ async def test_a_path_is_read_as_the_control_api_reads_it(target: bytes, path: s
         (b"GET", "/preferences/export", {"admin"}),
         (b"GET", "/preferences/", {"admin"}),
         (b"DELETE", "/data", {"admin"}),
+        (b"POST", "/rollouts/1/decide", {"admin"}),
+        (b"POST", "/rollouts/1/2/promote", {"admin"}),
+        (b"POST", "/rollouts\n", {"admin"}),
+        (b"PUT", "/versions/8/keep", {"admin"}),
+        (b"POST", "/aliases/champion", {"admin"}),
+        (b"GET", "/serving/kill", {"admin"}),
         (b"GET", "", {"admin"}),
         (b"GET", "/nothing", {"admin"}),
     ],

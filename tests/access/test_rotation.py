@@ -86,7 +86,7 @@ async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
         ("- {name: a, roles: [admin], key: slp_s3cr3t}", "keys.0: expected key as `slipstream key new`"),
         (
             "- {name: a, roles: [root], hash: 'sha256:0'}",
-            "keys.0.roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'admin'",
+            "keys.0.roles.0: expected 'proxy', 'feedback', 'runs', 'annotator', 'viewer', 'operator', 'admin'",
         ),
         ("- {name: a", "while parsing a flow mapping"),
         ("- {name: 2024-13-45, hash: s3cr3t}", "for a date or a number and that is none"),

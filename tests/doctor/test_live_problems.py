@@ -22,7 +22,9 @@ from slipstream.explorer.client import ExplorerClient
 from slipstream.explorer.watch import ExplorerWatch
 from slipstream.metrics import Metrics
 from slipstream.settings.sidecar import Settings
+from slipstream.store.answered_versions import OtherVersion
 from slipstream.store.commits import end
+from slipstream.store.constant_components import ConstantComponent
 from slipstream.store.database import Database
 from slipstream.store.health import Health, Served, health
 from slipstream.store.outbox import Waiting
@@ -278,6 +280,35 @@ def test_rewards_that_no_commit_takes_are_told(fine: Moment) -> None:
     assert problems(replace(late, settings=daily)) == []
     [found] = problems(replace(store(late, ready_since=NOW - 3 * 86400 - 1), settings=daily))
     assert found.found == '12 experiences wait for 72 h; commit.schedule is "0 3 * * *" (UTC), there was none before'
+
+
+def test_a_version_like_the_one_before_is_told(fine: Moment) -> None:
+    [found] = problems(store(fine, weights_like=2))
+    assert (found.code, found.severity) == ("live.weights_unchanged", "error")
+    assert found.found == "version 3 has the weights of version 2"
+
+
+def test_a_version_other_than_the_one_that_is_said_or_asked_for_is_told(fine: Moment) -> None:
+    [found] = problems(replace(fine, other_version=OtherVersion(answers=40, compared=50, said=3, recorded=2)))
+    assert (found.code, found.severity) == ("live.other_version", "error")
+    assert found.found == (
+        "40 of the newest 50 answers were not given by the version that it said, mostly by version 2 instead of 3"
+    )
+    behind = replace(fine, published=(5, NOW - 2 * STALE))
+    [found] = problems(behind)
+    assert found.found == "the Explorer serves version 3, and the Trainer's directory names version 5 for 30 min"
+    assert problems(replace(behind, published=(5, NOW - 60))) == [], "it has time to load it"
+    assert problems(replace(behind, explorer_since=NOW - 60)) == [], "it has only just come"
+    assert problems(replace(fine, published=(3, NOW - DAY), lane_steps=(4, 4))) == []
+    [found] = problems(replace(fine, lane_steps=(4, 5)))
+    assert (found.code, found.where) == ("live.other_version", "serving.lane")
+    assert problems(replace(fine, lane_steps=(4, None))) == [], "no share is set"
+
+
+def test_a_calculator_that_gives_one_value_is_told(fine: Moment) -> None:
+    [found] = problems(replace(fine, constant=[ConstantComponent("judge", 0.0, runs=200, tasks=31)]))
+    assert (found.code, found.severity) == ("live.judge_constant", "warning")
+    assert found.found == "judge gave 0 to each of the newest 200 runs that it scored, of 31 tasks"
 
 
 async def test_the_running_sidecar_tells_it_in_status_and_metrics(run_loop: RunLoop) -> None:

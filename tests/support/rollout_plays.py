@@ -49,6 +49,7 @@ class Play:
     Attributes:
         changes: the decisions so far.
         now: Unix seconds; a unit comes each second.
+        promotes: as of `decide`.
     """
 
     def __init__(self, plan: Plan, seed: int = 1, **fields: Any) -> None:
@@ -57,6 +58,7 @@ class Play:
         self.comparison = Comparison(plan)
         self.changes: list[Change] = []
         self.now = BEGUN
+        self.promotes = True
         self._units: list[CountedUnit] = []
         self._random = random.Random(seed)
 
@@ -82,7 +84,7 @@ class Play:
 
     def look(self, lane: LaneSight | None = None) -> Change | None:
         """Make the decision that is due."""
-        change = decide(self.rollout, self.plan, self.comparison, lane or LaneSight(), self.now)
+        change = decide(self.rollout, self.plan, self.comparison, lane or LaneSight(), self.now, promotes=self.promotes)
         if change is not None:
             self.changes.append(change)
             self._carry_out(change)

@@ -24,6 +24,11 @@ _log = structlog.get_logger(__name__)
 _LOOK_AFTER = 1.0
 """Seconds: what is taken out of the file is refused so soon; and looking costs some microseconds a second."""
 
+_CROSSING: frozenset[Role] = frozenset({"admin", "operator"})
+"""Roles of a key without a tenant that reach all of them. An operator decides which version answers everybody."""
+
+_TOLD_REASONS: frozenset[Role] = frozenset({"admin", "metrics"})
+
 _Seen = tuple[int, int, int, int] | None
 
 
@@ -123,8 +128,14 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
 
 
 def _scope(key: ApiKey) -> Scope:
-    admin = "admin" in key.roles
-    return Scope(None if admin and key.tenant is None else key.tenant or DEFAULT, content=admin, key=key.name)
+    roles = frozenset(key.roles)
+    of_all = key.tenant is None and not roles.isdisjoint(_CROSSING)
+    return Scope(
+        None if of_all else key.tenant or DEFAULT,
+        content="admin" in roles,
+        reasons=not roles.isdisjoint(_TOLD_REASONS),
+        key=key.name,
+    )
 
 
 def _mark(path: Path) -> _Seen:

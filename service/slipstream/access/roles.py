@@ -16,6 +16,17 @@ _ANNOTATORS = frozenset({(b"GET", "/preferences/next"), (b"POST", "/preferences"
 
 _FINISH = re.compile(r"/runs/.+/[0-9]+/finish", re.DOTALL)
 
+_OPERATED = re.compile(
+    r"POST /(?:rollouts|experiments|evaluations|serving/(?:share|kill|revive)"
+    r"|rollouts/[^/]+/(?:pause|resume|advance|promote|approve|abort)|experiments/[^/]+/stop)"
+    r"|(?:POST|DELETE) /versions/[^/]+/keep"
+    r"|(?:PUT|DELETE) /aliases/[^/]+"
+)
+"""Requests that decide which version answers users, is kept, or is evaluated. One that is added to such a route is for
+`admin` alone until it stands here."""
+
+_READERS: tuple[Role, ...] = ("metrics", "viewer", "operator", "admin")
+
 
 def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     """The roles that may send this request, `admin` last: it may send any."""
@@ -32,14 +43,16 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if (method, path) in _ANNOTATORS:
         return "annotator", "admin"
     if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
-        return "metrics", "admin"
+        return _READERS
     if method == b"GET" and (
-        path in ("/tasks", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")
+        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")
         or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/"))
     ):
-        return "metrics", "admin"
+        return _READERS
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):
-        return "feedback", "metrics", "admin"
+        return "feedback", *_READERS
+    if _OPERATED.fullmatch(f"{method.decode('latin-1')} {path}"):
+        return "operator", "admin"
     return ("admin",)
 
 

@@ -18,15 +18,17 @@ class Scope(msgspec.Struct, frozen=True):
     Attributes:
         tenant: whose sessions, tasks, answers and feedback it reaches; None for those of all tenants.
         content: whether it sees what users, agents and models said, and not only ids, states, times and rewards.
+        reasons: whether it sees why runs and groups failed, which can quote what was said.
         key: the name of the caller's key, which the audit names; None if no key is asked for.
     """
 
     tenant: str | None
     content: bool
+    reasons: bool = False
     key: str | None = None
 
 
-EVERYTHING = Scope(None, content=True)
+EVERYTHING = Scope(None, content=True, reasons=True)
 """The scope of an admin key without a tenant, and of each caller if no keys are configured."""
 
 FACADE = "(facade)"

@@ -25,7 +25,7 @@ from slipstream.config.problems import describe
 from slipstream.errors import ConfigError
 from slipstream.tenants import NAME as TENANT
 
-Role = Literal["proxy", "feedback", "runs", "annotator", "admin", "metrics"]
+Role = Literal["proxy", "feedback", "runs", "annotator", "viewer", "operator", "admin", "metrics"]
 
 _HIDDEN = "; found a value that is not shown here"
 

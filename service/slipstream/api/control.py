@@ -17,6 +17,7 @@ from slipstream import __version__
 from slipstream.api import (
     audit,
     commit,
+    costs,
     data,
     docs,
     evaluations,
@@ -65,6 +66,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         feedback,
         marks,
         commit,
+        costs,
         data,
         audit,
         tasks,

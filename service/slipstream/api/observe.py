@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -15,19 +16,23 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream import __version__
 from slipstream.api.context import AnySidecarDep, SidecarDep
+from slipstream.api.costs import total
 from slipstream.api.scope import ScopeDep
 from slipstream.doctor import live
 from slipstream.doctor.findings import Finding
 from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
-from slipstream.store import feedback_keys, outbox
+from slipstream.store import feedback_keys, outbox, token_days
+from slipstream.store.constant_components import constant_components
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health, health
 from slipstream.store.outbox import Waiting
 from slipstream.store.overview import overview
 
 router = APIRouter(tags=["operations"])
+
+_NOT_TOLD = "(told to a key with the role metrics or admin, because it can quote an answer)"
 
 
 @router.get("/readyz")
@@ -64,9 +69,13 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
     version = sidecar.watch.version  # read once: it may change while the store is asked
     async with sidecar.database.read() as session:
-        recently, problems = await _look(sidecar, session, version, scope.tenant)
+        recently, problems = await _look(sidecar, session, version, scope.tenant, reasons=scope.reasons)
         found = await overview(session, scope.tenant)
         receivers = await _receivers(sidecar, session, scope.tenant)
+        today = (await token_days.since(session, token_days.day_of(time.time()), scope.tenant)).values()
+    if not scope.reasons:
+        for failed in (*found["failed_runs"], *found["facade"]["failed_groups"]):
+            failed["reason"] = None
     now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
     response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
     served = recently.served
@@ -103,6 +112,7 @@ async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> di
         },
         "capture": {"waiting": sidecar.waiting},
         "runs_active": sidecar.runs.shadow.active,
+        "today": {"currency": settings.costs.currency, **total(settings.costs, next(iter(today), {}))},
         "budget": {"runs": sidecar.runs.budget.as_dict(), "judge": sidecar.judging.as_dict()},
         **found,
         "experiences_delivered": recently.delivered,
@@ -122,11 +132,18 @@ async def _receivers(sidecar: Sidecar, session: AsyncSession, tenant: str | None
 
 
 async def _look(
-    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None
+    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None, *, reasons: bool = True
 ) -> tuple[Health, list[Finding]]:
-    """Read the recent past from the store, and find what is wrong."""
+    """Read the recent past from the store, and find what is wrong.
+
+    Args:
+        reasons: whether findings say why runs and groups failed, which can quote what was said.
+    """
     now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
     recently = await health(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
+    if not reasons:
+        outcomes = replace(recently.outcomes, failure=_NOT_TOLD, scoring_failure=_NOT_TOLD)
+        recently = replace(recently, facade_reason=_NOT_TOLD, outcomes=outcomes)
     moment = Moment(
         now=now,
         settings=sidecar.settings,
@@ -143,6 +160,10 @@ async def _look(
         store_full=sidecar.capture.store_full,
         health=recently,
         outcomes=sidecar.outcomes.outcomes(),
+        published=(sidecar.versions.published, sidecar.versions.published_at),
+        lane_steps=sidecar.serving.steps,
+        other_version=None if sidecar.answered_by is None else sidecar.answered_by.other,
+        constant=await constant_components(session, sidecar.settings.rewards.judging),
         expiring=sidecar.key_expiry.expiring(tenant),
         # of all tenants' keys, so not for one of them
         feedback=() if tenant is not None else await _feedback_by_key(sidecar, session),

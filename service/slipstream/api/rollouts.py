@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.access.scope import Scope
@@ -12,7 +12,7 @@ from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.http.body import Body
-from slipstream.rollouts import commands
+from slipstream.rollouts import approval, commands
 from slipstream.rollouts.plan import Plan
 from slipstream.sidecar import Sidecar
 from slipstream.store import rollouts
@@ -46,6 +46,16 @@ class PromoteBody(Body):
     """
 
     force: bool = False
+
+
+class ApproveBody(Body):
+    """The decision that is approved.
+
+    Attributes:
+        action: as it was asked for, so that nothing else is approved.
+    """
+
+    action: Literal["advance", "promote"]
 
 
 class RolloutQuery(BaseModel):
@@ -97,24 +107,42 @@ async def post_resume(rollout_id: RolloutId, sidecar: SidecarDep, scope: ScopeDe
 
 
 @router.post("/rollouts/{rollout_id}/advance")
-async def post_advance(rollout_id: RolloutId, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
-    """Go on to the next step, whatever is missing."""
+async def post_advance(
+    rollout_id: RolloutId, sidecar: SidecarDep, scope: ScopeDep, response: Response
+) -> dict[str, Any]:
+    """Go on to the next step, whatever is missing; with two persons, once another one approves it."""
+    if sidecar.settings.rollouts.by_two:
+        return await _asked(sidecar, scope, rollout_id, Verdict.ADVANCE, response)
     return await _by_hand(sidecar, scope, rollout_id, Verdict.ADVANCE)
 
 
 @router.post("/rollouts/{rollout_id}/promote")
 async def post_promote(
-    rollout_id: RolloutId, sidecar: SidecarDep, scope: ScopeDep, body: PromoteBody | None = None
+    rollout_id: RolloutId, sidecar: SidecarDep, scope: ScopeDep, response: Response, body: PromoteBody | None = None
 ) -> dict[str, Any]:
-    """Promote the version, if its verdict is better or equal, or by force."""
-    note = "by force, whatever its verdict is"
-    if body is None or not body.force:
-        async with sidecar.database.read() as session:
-            rollout = await rollouts.get(session, rollout_id)
-            if rollout is not None and commands.can_be_promoted(rollout):
-                found = await sidecar.verdicts.required(session, rollout.version)
-                note = f"the verdict is {found['verdict']}"
+    """Promote the version, if its verdict is better or equal, or by force; with two persons, once another one approves
+    it."""
+    force = body is not None and body.force
+    note = await _verdict(sidecar, rollout_id, force=force)
+    if sidecar.settings.rollouts.by_two:
+        return await _asked(sidecar, scope, rollout_id, Verdict.PROMOTE, response, force=force)
     return await _by_hand(sidecar, scope, rollout_id, Verdict.PROMOTE, note)
+
+
+@router.post("/rollouts/{rollout_id}/approve")
+async def post_approve(
+    rollout_id: RolloutId, body: ApproveBody, sidecar: SidecarDep, scope: ScopeDep
+) -> dict[str, Any]:
+    """Approve, as a second person, what another one has asked for."""
+    require_all_tenants(scope, _OF_ALL)
+    by = author(scope)
+    asked = await approval.waiting(sidecar.context, rollout_id, body.action, by)
+    note = None
+    if asked.action == Verdict.PROMOTE:
+        note = await _verdict(sidecar, rollout_id, force=asked.force)
+    rollout = await approval.approve(sidecar.context, sidecar.rollouts, rollout_id, asked, by, note=note)
+    await sidecar.serving.hold()
+    return commands.summary(rollout)
 
 
 @router.post("/rollouts/{rollout_id}/abort")
@@ -130,3 +158,28 @@ async def _by_hand(
     rollout = await commands.by_hand(sidecar.context, sidecar.rollouts, rollout_id, verdict, author(scope), note=note)
     await sidecar.serving.hold()  # the workers of this host go by it before the answer says so
     return commands.summary(rollout)
+
+
+async def _asked(
+    sidecar: Sidecar, scope: Scope, rollout_id: int, verdict: Verdict, response: Response, *, force: bool = False
+) -> dict[str, Any]:
+    """Note a decision that a second person is to approve, and answer with 202."""
+    require_all_tenants(scope, _OF_ALL)
+    rollout = await approval.ask(sidecar.context, sidecar.rollouts, rollout_id, verdict, author(scope), force=force)
+    response.status_code = 202
+    return commands.summary(rollout)
+
+
+async def _verdict(sidecar: Sidecar, rollout_id: int, *, force: bool) -> str:
+    """The verdict that a promotion goes by, in words.
+
+    Raises:
+        RequestError: 409, it is neither better nor equal.
+    """
+    if not force:
+        async with sidecar.database.read() as session:
+            rollout = await rollouts.get(session, rollout_id)
+            if rollout is not None and commands.can_be_promoted(rollout):
+                found = await sidecar.verdicts.required(session, rollout.version)
+                return f"the verdict is {found['verdict']}"
+    return "by force, whatever its verdict is"

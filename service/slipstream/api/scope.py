@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from fastapi import Depends, Header, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -21,7 +22,7 @@ _Tenant = Annotated[
     Header(
         alias=_TENANT,
         pattern=NAME,
-        description="Only with an admin key without a tenant: whose sessions, tasks and answers are meant.",
+        description="Only with an admin or operator key without a tenant: whose sessions, tasks and answers are meant.",
     ),
 ]
 
@@ -31,9 +32,10 @@ def _scope(request: Request, tenant: _Tenant = None) -> Scope:
     if tenant in (None, scope.tenant):
         return scope
     if scope.tenant is not None:
-        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; only an admin key without one may name another"
+        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; "
+        text += "only an admin or operator key without one may name another"
         raise RequestError(text, param=_TENANT, status=403, code="slipstream_tenant_forbidden")
-    return Scope(tenant, scope.content, scope.key)
+    return msgspec.structs.replace(scope, tenant=tenant)
 
 
 ScopeDep = Annotated[Scope, Depends(_scope)]
@@ -54,7 +56,8 @@ def require_all_tenants(scope: Scope, why: str) -> None:
         RequestError: 403, the key is of one tenant, and what is asked for is of all of them.
     """
     if scope.tenant is not None:
-        text = f"{why}; this key is of the tenant {scope.tenant}: use an admin key without one"
+        text = f"{why}; this key is of the tenant {scope.tenant}: "
+        text += "use a key without one that has the role admin or operator"
         raise RequestError(text, status=403, code="slipstream_tenant_forbidden")
 
 

@@ -64,6 +64,9 @@ async def post_share(body: ShareBody, sidecar: SidecarDep, scope: ScopeDep) -> d
     if lane is None and body.share > 0:
         text = "serving: expected mode on and a lane, without which no version can answer users; found none"
         raise RequestError(text, status=409, code="no_lane")
+    if body.share > 0 and sidecar.settings.rollouts.by_two:
+        text = "share: expected 0, because rollouts.approval is second_person and a version gets users by a rollout; "
+        raise RequestError(f"{text}found {body.share:g}", param="share", status=409, code="second_person")
     if body.share > 0:
         await sidecar.serving.ask()
     async with sidecar.database.write() as session:

@@ -24,6 +24,7 @@ from slipstream.dialects.body import NotCaptured
 from slipstream.memory.parsing import memory_of
 from slipstream.selection import Decision
 from slipstream.selection.tally import tally
+from slipstream.serving.page import PRODUCTION
 from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, histories, quarantine, sidecars, units
 from slipstream.store.bodies import pack
@@ -33,6 +34,7 @@ from slipstream.store.segments import NewRequest
 from slipstream.store.units import Outcome
 from slipstream.tenants import name_of, qualified
 from slipstream.trajectory import Call, Task
+from slipstream.usage import Kind
 
 _log = structlog.get_logger(__name__)
 
@@ -236,6 +238,8 @@ class Recorder:
     def _ready(self, call: CapturedCall, place: Place) -> NewCall:
         """The call as it is stored: packed, and its task decided where that can be done here."""
         marked = bool(call.mark)
+        if call.variant not in (None, PRODUCTION):
+            self._metrics.tokens.used(Kind.LIVE, call.tenant, call.answer)
         whole, decision = completes(call), None
         if whole and place.new_task and self._decide is not None:
             task_id, session_id = name_of(place.task_id), name_of(place.session_id)

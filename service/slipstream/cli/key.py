@@ -16,7 +16,11 @@ commands = typer.Typer(help="API keys of the sidecar.", no_args_is_help=True)
 def new(
     roles: Annotated[
         list[str],
-        typer.Option("--role", help="proxy, feedback, runs, admin or metrics; give several.", show_default=False),
+        typer.Option(
+            "--role",
+            help="proxy, feedback, runs, annotator, viewer, operator, admin or metrics; give several.",
+            show_default=False,
+        ),
     ],
     name: Annotated[
         str, typer.Option(help="What it is called in access.keys, metrics and logs (default: its first role).")

@@ -13,7 +13,8 @@ commands = typer.Typer(help="Versions on their way from candidate to live.", no_
 Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
 Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
 Key = Annotated[
-    str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
+    str | None,
+    typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role operator or admin.", show_default=False),
 ]
 Version = Annotated[int, typer.Argument(help="The number of the version.")]
 Number = Annotated[int, typer.Argument(help="The number of the rollout, as `list` shows it.")]
@@ -90,6 +91,18 @@ def promote(
 
 
 @commands.command()
+def approve(
+    rollout: Number,
+    action: Annotated[str, typer.Argument(help="What was asked for: promote or advance.")],
+    url: Url = None,
+    config: Config = _CONFIG,
+    key: Key = None,
+) -> None:
+    """Approve, as a second person, what another one has asked for."""
+    _decide("approve", rollout, url, config, key, {"action": action})
+
+
+@commands.command()
 def abort(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
     """Send all users back to production, and end the rollout."""
     _decide("abort", rollout, url, config, key)
@@ -101,7 +114,7 @@ def _decide(
     url: str | None,
     config: Path,
     key: str | None,
-    body: dict[str, bool] | None = None,
+    body: dict[str, bool | str] | None = None,
 ) -> None:
     from slipstream.terminal.rollouts import decide
     from slipstream.terminal.sidecar_http import address

@@ -20,6 +20,7 @@ class Deliveries:
         committer: delivers when it is asked to.
         triggers: ask when nobody does.
         worker: the loop.
+        history: Trinity's table of chats; None without `explorer.history_url`.
     """
 
     def __init__(self, context: Context) -> None:
@@ -32,13 +33,13 @@ class Deliveries:
             tls=explorer.tls,
         )
         url = explorer.history_url
-        self._history = None if url is None else TrinityHistory(url)
-        self.committer = Committer(context, self._handover, Delivery(context, self._handover, self._history))
+        self.history = None if url is None else TrinityHistory(url)
+        self.committer = Committer(context, self._handover, Delivery(context, self._handover, self.history))
         self.triggers = CommitTriggers(context, self.committer)
         self.worker = context.stages.add(Stage.COMMITTER, self.triggers.step, TICK)
 
     async def aclose(self) -> None:
         """Let go of the Explorer, and of Trinity's history."""
         self._handover.close()
-        if self._history is not None:
-            await self._history.aclose()
+        if self.history is not None:
+            await self.history.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from slipstream.doctor import live_callers, live_receivers, live_results, uncaptured
+from slipstream.doctor import live_callers, live_receivers, live_results, live_training, uncaptured
 from slipstream.doctor.findings import Finding, Problem
 from slipstream.doctor.moment import Moment
 from slipstream.terminal.spans import span
@@ -118,7 +118,7 @@ QUARANTINED = Problem(
 PROBLEMS = (
     EXPLORER_AWAY, BREAKER_OPEN, WEBHOOK_AWAY, ENGINES_APART, NOT_CONSUMING, LEFTOVERS, COMMITS_LOST, GROUPS_DROPPED,
     FACADE_LOST, CAPTURE_DROPS, RUNS_QUEUE_FULL, STORE_FULL, STORE_BEHIND, QUARANTINED, *live_results.PROBLEMS,
-    *uncaptured.PROBLEMS, *live_callers.PROBLEMS, *live_receivers.PROBLEMS,
+    *live_training.PROBLEMS, *uncaptured.PROBLEMS, *live_callers.PROBLEMS, *live_receivers.PROBLEMS,
 )  # fmt: skip
 
 
@@ -193,6 +193,7 @@ def _uncaptured(moment: Moment) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[Moment], Iterator[Finding]], ...] = (
     _explorer, _trainer, _lost, _queues,
-    live_results.selected, live_results.runs, live_results.groups, live_results.committed, _uncaptured,
+    live_results.selected, live_results.runs, live_results.groups, live_results.committed,
+    live_training.weights, live_training.versions, live_training.judges, _uncaptured,
     live_callers.keys, live_callers.feedback, live_receivers.receivers,
 )  # fmt: skip

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from slipstream.access.expiry import Expiring
 from slipstream.capture.outcomes import Outcomes
 from slipstream.settings.sidecar import Settings
+from slipstream.store.answered_versions import OtherVersion
+from slipstream.store.constant_components import ConstantComponent
 from slipstream.store.feedback_keys import KeyFeedback
 from slipstream.store.health import Health
 from slipstream.store.outbox import Waiting
@@ -31,6 +33,10 @@ class Moment:
         expiring: keys that expire soon, or have expired.
         feedback: what each key gives, compared with the others.
         receivers: what each receiver of webhooks waits for.
+        published: the newest version in the Trainer's directory, and since when, Unix seconds.
+        lane_steps: the step that the lane serves, and the one that a share of the users is for.
+        other_version: answers of another version than the one that was said.
+        constant: calculators that gave one value to all newest runs.
     """
 
     now: float
@@ -51,6 +57,10 @@ class Moment:
     expiring: Sequence[Expiring] = ()
     feedback: Sequence[KeyFeedback] = ()
     receivers: Sequence[Waiting] = ()
+    published: tuple[int | None, float] = (None, 0.0)
+    lane_steps: tuple[int | None, int | None] = (None, None)
+    other_version: OtherVersion | None = None
+    constant: Sequence[ConstantComponent] = ()
 
     @property
     def batch(self) -> int:

@@ -24,6 +24,7 @@ from slipstream.stages.context import Context
 from slipstream.store import heldout, read_models
 from slipstream.store.evaluations import Answer, Arm, Evaluation, Key, Outcome
 from slipstream.trajectory import PolicyCall, Task
+from slipstream.usage import OF_ALL, Kind
 
 _log = structlog.get_logger(__name__)
 
@@ -100,6 +101,7 @@ class CaseAsker:
         except ProductionAway as error:
             _log.warning("evaluation_production_away", evaluation=work.evaluation.id, reason=str(error))
             return Answer(Outcome.AWAY, None, {}, None)
+        self._context.metrics.tokens.used(Kind.EVALUATION_PRODUCTION, OF_ALL, answered.answer)
         return await work.scorer.score(run_of(work.evaluation.id, case, None, answered))
 
     async def _of_version(self, work: Work, key: Key) -> Answer | None:
@@ -115,6 +117,7 @@ class CaseAsker:
         try:
             async with server.chat(content) as answer:
                 latency = time.monotonic() - started
+                self._context.metrics.tokens.used(Kind.EVALUATION, OF_ALL, answer)
                 await _serves(server, version)
                 async with self._task(case) as task:
                     answered = PolicyCall(

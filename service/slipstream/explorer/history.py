@@ -1,4 +1,4 @@
-"""Trinity's table of recorded chats: the one repair that its HTTP does not offer.
+"""Trinity's table of recorded chats: the one repair that its HTTP does not offer, and the version that gave an answer.
 
 An answer that was given a reward is `consumed` there, and a second reward has no effect, although the first may be
 lost with the memory of its process. Setting it back makes Trinity take a reward again.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import structlog
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -18,6 +18,9 @@ from slipstream.errors import ConfigError
 _log = structlog.get_logger(__name__)
 
 _RELEASE = text("UPDATE proxy_history SET consumed = 0 WHERE msg_id = :msg_id")
+_VERSIONS = text("SELECT msg_id, model_version FROM proxy_history WHERE msg_id IN :msg_ids").bindparams(
+    bindparam("msg_ids", expanding=True)
+)
 
 
 class TrinityHistory:
@@ -47,6 +50,16 @@ class TrinityHistory:
             _log.error("history_failed", error=repr(error))
             return False
         return True
+
+    async def versions(self, msg_ids: Sequence[str]) -> dict[str, int]:
+        """The version that gave each of these answers, as far as they are there.
+
+        Raises:
+            SQLAlchemyError, OSError: the database does not answer.
+        """
+        async with self._engine.connect() as connection:
+            rows = await connection.execute(_VERSIONS, {"msg_ids": list(msg_ids)})
+            return {row.msg_id: row.model_version for row in rows if row.model_version is not None}
 
     async def aclose(self) -> None:
         await self._engine.dispose()

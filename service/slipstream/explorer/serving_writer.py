@@ -85,6 +85,11 @@ class ServingWriter:
             return f"the lane serves its step {self.lane.step}, and the share is for {self.now.lane_step}"
         return None
 
+    @property
+    def steps(self) -> tuple[int | None, int | None]:
+        """Return the step that the lane serves, and the one that the share is for; None for each that is not known."""
+        return None if self.lane is None else self.lane.step, self.now.lane_step if self._is_open else None
+
     async def step(self) -> bool:
         """Look at the store where others may have changed it, and write the page."""
         if self._page is None:

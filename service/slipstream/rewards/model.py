@@ -17,6 +17,7 @@ from slipstream.metrics import Metrics
 from slipstream.redaction.kinds import without_secrets
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, checked, weighted_mean
 from slipstream.rewards.calculators.given import PostedFeedback
+from slipstream.rewards.calculators.judge import JudgeCalculator
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
 from slipstream.user_code.errors import UserErrors
@@ -56,6 +57,9 @@ class RewardModel:
         self._errors = UserErrors("reward_calculator_failed")
         self._clipping_logged = False
         self._components = [_component(index, spec, isolation) for index, spec in enumerate(settings.calculators)]
+        for part in self._components:
+            if isinstance(part.calculator, JudgeCalculator):
+                part.calculator.tally = metrics.tokens
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewards")
         self.waits_for_feedback = any(isinstance(spec.parameters, PostedFeedback) for spec in settings.calculators)
 

@@ -94,6 +94,11 @@ class RewardsSettings(BaseModel):
     judge_calls_per_hour: Annotated[int, Field(ge=1)] | None = None
 
     @property
+    def judging(self) -> tuple[str, ...]:
+        """Return the components that are to tell answers from each other: all but those that are constants."""
+        return tuple(spec.component for spec in self.calculators if spec.name != "constant")
+
+    @property
     def judges(self) -> int:
         """Return how many calculators ask a judge."""
         return sum(isinstance(spec.parameters, Judge) for spec in self.calculators)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from slipstream.errors import RequestError
@@ -88,13 +88,27 @@ async def by_hand(
         RequestError: 404, there is no such rollout; 409, its state does not have this decision.
     """
     while True:
-        rollout, plan = await _found(context, rollout_id)
-        made = _DECISIONS[verdict](rollout, plan, await stage.comparison(rollout, plan))
+        rollout, made = await decided(context, stage, rollout_id, verdict)
         if note is not None:
             made = replace(made, reason=f"{made.reason}; {note}")
         if after := await stage.carry_out(rollout, made, by):
-            context.stages.wake(Stage.ROLLOUTS)
+            woken(context)
             return after
+
+
+async def decided(context: Context, stage: Rollouts, rollout_id: int, verdict: Verdict) -> tuple[Rollout, Change]:
+    """A decision by hand as it would be carried out now, and the rollout that it is made on.
+
+    Raises:
+        RequestError: as `by_hand`.
+    """
+    rollout, plan = await _found(context, rollout_id)
+    return rollout, _DECISIONS[verdict](rollout, plan, await stage.comparison(rollout, plan))
+
+
+def woken(context: Context) -> None:
+    """Have the stage go on after a decision by hand."""
+    context.stages.wake(Stage.ROLLOUTS)
 
 
 async def shown(context: Context, stage: Rollouts, rollout_id: int) -> dict[str, Any]:
@@ -136,6 +150,7 @@ def summary(rollout: Rollout) -> dict[str, Any]:
         "reason": rollout.reason,
         "test": {"position": rollout.position, "promotions": rollout.promotions, "level": rollout.level},
         "proven": rollout.proven,
+        "asked": None if rollout.asked is None else asdict(rollout.asked),
         "opened_by": rollout.opened_by,
         "opened_at": rollout.opened_at,
         "begun_at": rollout.begun_at,

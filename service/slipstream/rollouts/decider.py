@@ -39,12 +39,15 @@ class LaneSight:
     killed: bool = False
 
 
-def decide(rollout: Rollout, plan: Plan, comparison: Comparison, lane: LaneSight, now: float) -> Change | None:
+def decide(
+    rollout: Rollout, plan: Plan, comparison: Comparison, lane: LaneSight, now: float, *, promotes: bool = True
+) -> Change | None:
     """Return the decision that is due, or None if none is.
 
     Args:
         comparison: of the units that are counted.
         now: Unix seconds.
+        promotes: a promotion needs no person.
     """
     if rollout.ended_at is not None or rollout.begun_at is None:
         return None
@@ -60,6 +63,8 @@ def decide(rollout: Rollout, plan: Plan, comparison: Comparison, lane: LaneSight
         return _hold(rollout, plan, comparison, "; ".join(missing))
     if plan.approval == "by_hand":
         return _hold(rollout, plan, comparison, "nothing is missing: it waits to be advanced or promoted by hand")
+    if _is_last(rollout, plan) and not promotes:
+        return _hold(rollout, plan, comparison, "better is proven: it waits to be promoted by two persons")
     if _is_last(rollout, plan):
         reason = f"better is proven at the level {rollout.level:.3g}"
         return change(

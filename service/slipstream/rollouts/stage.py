@@ -113,7 +113,9 @@ class Rollouts:
         comparison = await self._current(rollout, plan)
         async with self._database.read() as session:
             served = await serving.current(session)
-        made = decide(rollout, plan, comparison, self._lane.seen(rollout, served), self._context.clock())
+        promotes = not self._context.settings.rollouts.by_two
+        sight = self._lane.seen(rollout, served)
+        made = decide(rollout, plan, comparison, sight, self._context.clock(), promotes=promotes)
         if made is None:
             return False
         await self.carry_out(rollout, made, DECIDER)

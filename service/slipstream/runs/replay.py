@@ -31,7 +31,8 @@ from slipstream.store.bodies import unpack
 from slipstream.store.replay_calls import NewCall
 from slipstream.store.replays import Ended, Ending, Group, Known
 from slipstream.store.states import RunState
-from slipstream.tenants import name_of
+from slipstream.tenants import name_of, tenant_of
+from slipstream.usage import Kind
 
 _log = structlog.get_logger(__name__)
 
@@ -278,6 +279,7 @@ class Replays:
             await self._budget.spend(session, 1, made.tokens, now)
             await self._under_way.tell_read(session, call)  # its end follows, or all of it
         self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()
+        self._metrics.tokens.add(Kind.REPLAY, tenant_of(task_id), made.usage)
         if not kept:
             raise RequestError("the run has ended before this call did", status=410, code="run_closed")
 

@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from slipstream import usage
 from slipstream.dialects.chat import is_conversation
 from slipstream.dialects.elements import Split, split
 from slipstream.dialects.form import Dialect, Unsayable
@@ -108,6 +109,7 @@ class ReplayChat:
             raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
         tokens = tokens_of(answer.completion)
         call = NewCall(answer.msg_id, answer.choices, text, parts, completion, latency, version, self._began, tokens)
+        call = replace(call, usage=usage.tokens_of(answer.completion))
         await self._keep(call)
 
     async def broken_off(self, answer: Answer) -> None:

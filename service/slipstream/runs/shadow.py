@@ -29,6 +29,8 @@ from slipstream.stages.context import Context, Stage
 from slipstream.store import runs, shadow_requests, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
+from slipstream.tenants import tenant_of
+from slipstream.usage import Kind
 
 _log = structlog.get_logger(__name__)
 
@@ -222,6 +224,7 @@ class ShadowCaller:
                 self._breaker.succeeded()
                 self._answered_since = since
                 self._budget.used(answer)
+                self._metrics.tokens.used(Kind.SHADOW, tenant_of(run.task_id), answer)
                 latency = time.monotonic() - started
                 try:
                     packed = await _aside(len(content), lambda: pack(self._redactor.redact_answer(answer)))

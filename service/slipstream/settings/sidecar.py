@@ -24,11 +24,13 @@ from slipstream.redaction.rules import RedactRule
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
+from slipstream.settings.costs import Costs
 from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
 from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
+from slipstream.settings.rollouts import Rollouts
 from slipstream.settings.section import Section
 from slipstream.settings.serving import Serving
 from slipstream.settings.tls_files import check_tls, tls_of
@@ -251,8 +253,10 @@ class Settings(BaseSettings):
     commit: Commit = Commit()
     facade: Facade = Facade()
     serving: Serving = Serving()
+    rollouts: Rollouts = Rollouts()
     evaluation: Evaluation = Evaluation()
     webhooks: Webhooks = Webhooks()
+    costs: Costs = Costs()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()
@@ -265,6 +269,14 @@ class Settings(BaseSettings):
         if problem is not None:
             raise ValueError(problem)
         return access
+
+    @field_validator("rollouts")
+    @classmethod
+    def _two_can_be_told_apart(cls, rollouts: Rollouts, info: ValidationInfo) -> Rollouts:
+        access = info.data.get("access")
+        if rollouts.by_two and access is not None and not access.asked_for:
+            raise ValueError("access.keys or access.keys_file, by whose names persons are told apart; found neither")
+        return rollouts
 
     @property
     def facade_group_size(self) -> int:

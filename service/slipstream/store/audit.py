@@ -39,6 +39,7 @@ class Action(StrEnum):
     SERVING_REVIVE = "serving_revive"
     ROLLOUT_OPEN = "rollout_open"
     ROLLOUT_BEGIN = "rollout_begin"
+    ROLLOUT_ASK = "rollout_ask"
     ROLLOUT_ADVANCE = "rollout_advance"
     ROLLOUT_HOLD = "rollout_hold"
     ROLLOUT_PAUSE = "rollout_pause"

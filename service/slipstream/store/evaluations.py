@@ -136,6 +136,12 @@ async def open_now(session: AsyncSession) -> bool:
     return bool(await session.scalar(select(exists().where(EvaluationRow.state.in_(OPEN_EVALUATIONS)))))
 
 
+async def open_since(session: AsyncSession) -> float | None:
+    """Since when the evaluation that has waited or run for longest is open, in Unix seconds; None without any."""
+    query = select(func.min(EvaluationRow.opened_at)).where(EvaluationRow.state.in_(OPEN_EVALUATIONS))
+    return await session.scalar(query)
+
+
 async def begin(
     session: AsyncSession, evaluation: int, cases: Sequence[Case], settings: Mapping[str, Any], server: str, now: float
 ) -> Evaluation:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import commits, quarantine, ready_groups
+from slipstream.store import commits, quarantine, ready_groups, version_weights
 from slipstream.store.outcomes import Outcomes, outcomes
 from slipstream.store.overview import decisions
 from slipstream.store.states import (
@@ -54,6 +54,8 @@ class Health:
         passed_over: the newest tasks by the reason why they were not selected; empty where any is run.
         outcomes: what the newest groups since `recent` came to.
         ready: experiences that wait for a commit.
+        weights_like: the version made before the served one that has the same weights; None if there is none, or the
+            weights were not read.
         ready_since: Unix seconds; since when the oldest group of the sidecar's own waits for one, None without any.
     """
 
@@ -71,6 +73,7 @@ class Health:
     outcomes: Outcomes
     ready: int
     ready_since: float | None
+    weights_like: int | None = None
 
 
 async def health(
@@ -122,6 +125,7 @@ async def health(
         outcomes=await outcomes(session, recent, tenant),
         ready=await ready_groups.ready_experiences(session),
         ready_since=await session.scalar(waits),
+        weights_like=None if version is None else await version_weights.same_as_before(session, version),
     )
 
 

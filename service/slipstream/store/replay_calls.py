@@ -15,6 +15,7 @@ from slipstream.store.segments import NewRequest, Segment, StoredRequest
 from slipstream.store.states import RunState
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import qualified, tenant_of
+from slipstream.usage import NONE, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class NewCall:
     Attributes:
         text: of the request.
         split: the text by its messages; None where it cannot be split.
+        tokens: all of them, by the Explorer's count; `usage`: those of the prompt and of the answer.
         instructed: the first message of the request is instructions, which hold for this one call.
     """
 
@@ -37,6 +39,7 @@ class NewCall:
     started_at: float
     tokens: int = 0
     instructed: bool = False
+    usage: Tokens = NONE
 
 
 class MadeCall(NamedTuple):

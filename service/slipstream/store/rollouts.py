@@ -8,7 +8,7 @@ the rollout is not carried out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,23 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A decision by hand that waits for the approval of a second person.
+
+    Attributes:
+        action: `advance` or `promote`.
+        by: the name of the key that asked for it.
+        at: Unix seconds.
+        force: promote the version whatever its verdict is.
+    """
+
+    action: str
+    by: str
+    at: float
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """A rollout as it is stored; times are Unix seconds.
 
@@ -51,6 +68,7 @@ class Rollout:
         position, promotions, level: of its test in the stream of versions; `level` was computed from the other two.
         begun_at: when users were first assigned; None while it is pending.
         ended_at: from when nothing is decided about it any more.
+        asked: a decision that waits for a second person.
     """
 
     id: int
@@ -73,6 +91,7 @@ class Rollout:
     proven: bool
     ended_at: float | None
     reason: str | None
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +257,22 @@ async def carry_out(session: AsyncSession, seen: Rollout, change: Change, by: Au
     return _rollout(row)
 
 
+async def ask(session: AsyncSession, seen: Rollout, asked: Asked, by: Author) -> Rollout | None:
+    """Note a decision that waits for a second person, in the place of one that was asked for before.
+
+    Returns:
+        The rollout from then on; None if another decision came first.
+    """
+    row = await session.get(RolloutRow, seen.id, populate_existing=True)
+    if row is None or row.revision != seen.revision or row.ended_at is not None:
+        return None
+    row.revision += 1  # so that nobody approves another decision than the one that he has seen
+    row.asked = asdict(asked)
+    await audit.note(session, Write(Action.ROLLOUT_ASK, str(row.id)), by, asked.at)
+    await session.flush()
+    return _rollout(row)
+
+
 async def end_all(session: AsyncSession, now: float) -> None:
     """End the rollouts of a store that was restored: production answers all users."""
     for row in (await session.scalars(select(RolloutRow).where(RolloutRow.ended_at.is_(None)))).all():
@@ -248,6 +283,8 @@ async def end_all(session: AsyncSession, now: float) -> None:
 async def _write(session: AsyncSession, row: RolloutRow, change: Change, by: Author, now: float) -> None:
     row.revision += 1
     row.reason = change.reason
+    if change.verdict is not Verdict.HOLD:
+        row.asked = None  # it was asked for in another situation
     if change.verdict is Verdict.BEGIN:
         row.begun_at, row.lane_step = now, change.lane_step
     if change.verdict is Verdict.PROMOTE:
@@ -336,4 +373,5 @@ def _rollout(row: RolloutRow) -> Rollout:
         proven=row.proven,
         ended_at=row.ended_at,
         reason=row.reason,
+        asked=None if row.asked is None else Asked(**row.asked),
     )

@@ -52,6 +52,7 @@ def _view(row: VersionRow, names: list[str], waiting: Sums) -> dict[str, Any]:
         "parent": row.parent,
         "trained_on": row.trained_on,
         "metrics": row.metrics,
+        "weights": row.weights,
         "rewards": mean_and_error(*(a + b for a, b in zip(delivered, waiting, strict=True))),
         "checkpoint": row.checkpoint,
         "kept": None if row.kept_path is None else {"path": row.kept_path, "at": row.kept_at, "by": row.kept_by},

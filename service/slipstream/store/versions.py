@@ -203,7 +203,7 @@ async def _last_commit(session: AsyncSession) -> int | None:
 async def _train_anew(session: AsyncSession, row: VersionRow, experiences: int | None, now: float) -> None:
     row.state, row.state_at = move(row.state, VersionState.SEEN), now
     row.reward_count, row.reward_sum, row.reward_squares = 0, 0.0, 0.0
-    row.metrics = None
+    row.metrics = row.weights = None
     await evaluations.supersede(session, row.version)
     row.trained_on = await _trained_on(session, row, experiences)
 

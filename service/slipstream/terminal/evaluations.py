@@ -29,7 +29,7 @@ def evaluate(url: str, key: str | None, version: str | None, suite: str | None, 
     """
     body = {"version": int(version) if version is not None and version.isdecimal() else version, "suite": suite}
     with open_client(url, key) as client:
-        found = ask(client, "/evaluations", roles="admin", field="suite", body=body)
+        found = ask(client, "/evaluations", roles="operator or admin", field="suite", body=body)
         print(f"evaluation {found['id']} of version {found['version']} on {found['suite']}")
         if not wait:
             return True
@@ -38,7 +38,11 @@ def evaluate(url: str, key: str | None, version: str | None, suite: str | None, 
             print(f"{found['state']}: {found['reason']}")
             return False
         _show(found)
-        show_verdict(ask(client, f"/versions/{found['version']}", roles="admin", field="verdict")["verdict"])
+        show_verdict(
+            ask(client, f"/versions/{found['version']}", roles="viewer, operator, metrics or admin", field="verdict")[
+                "verdict"
+            ]
+        )
     return True
 
 
@@ -63,7 +67,7 @@ def show_verdict(verdict: Mapping[str, Any]) -> None:
 def _ended(client: httpx.Client, number: int) -> dict[str, Any]:
     told = None
     while True:
-        found = ask(client, f"/evaluations/{number}", roles="admin", field="state")
+        found = ask(client, f"/evaluations/{number}", roles="viewer, operator, metrics or admin", field="state")
         if found["state"] not in _OPEN:
             return found
         if found["waits"] not in (None, told):

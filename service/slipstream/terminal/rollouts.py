@@ -29,7 +29,7 @@ def start(url: str, key: str | None, version: int, plan: Path | None, *, replace
     if replace:
         body["replace"] = True
     with open_client(url, key) as client:
-        opened = ask(client, "/rollouts", roles="admin", field="state", body=body)
+        opened = ask(client, "/rollouts", roles="operator or admin", field="state", body=body)
     print(f"rollout {opened['id']} of version {version}: {opened['state']}, {opened['reason']}")
 
 
@@ -40,7 +40,7 @@ def show_all(url: str, key: str | None) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/rollouts", roles="metrics", field="rollouts")["rollouts"]
+        found = ask(client, "/rollouts", roles="viewer, operator, metrics or admin", field="rollouts")["rollouts"]
     if not found:
         print("there is no rollout")
         return
@@ -58,7 +58,7 @@ def show(url: str, key: str | None, rollout: int) -> None:
         SlipstreamError: as `show_all`, or there is no such rollout.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/rollouts/{rollout}", roles="metrics", field="evidence")
+        found = ask(client, f"/rollouts/{rollout}", roles="viewer, operator, metrics or admin", field="evidence")
     console = Console()
     for line in _head(found):
         print(line)
@@ -82,14 +82,17 @@ def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[s
         SlipstreamError: as `show`, or the rollout's state does not have this decision.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/rollouts/{rollout}/{action}", roles="admin", field="state", body=body or {})
+        found = ask(client, f"/rollouts/{rollout}/{action}", roles="operator or admin", field="state", body=body or {})
     print(f"rollout {rollout} of version {found['version']}: {found['state']}, share {found['share']:.0%}")
+    for line in _asked(found):
+        print(line)
 
 
 def _head(found: Mapping[str, Any]) -> Iterator[str]:
     units, step = found["evidence"]["units"], found["evidence"]["units_of_step"]
     yield f"rollout {found['id']} of version {found['version']}: {found['state']}, share {found['share']:.0%}"
     yield f"units: {units['control']} of control, {units['treatment']} of treatment"
+    yield from _asked(found)
     missing = found["missing"]
     if missing["seconds"] is not None:
         yield (
@@ -98,6 +101,15 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
         )
     for reason in (*missing["reasons"], *filter(None, [missing["lane"]])):
         yield f"missing: {reason}"
+
+
+def _asked(found: Mapping[str, Any]) -> Iterator[str]:
+    if (asked := found.get("asked")) is not None:
+        forced = " by force" if asked["force"] else ""
+        yield (
+            f"{asked['by']} asks to {asked['action']}{forced}, which another person has to approve: "
+            f"slipstream rollout approve {found['id']} {asked['action']}"
+        )
 
 
 def _measured(one: Mapping[str, Any]) -> Iterator[str]:

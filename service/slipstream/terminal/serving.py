@@ -23,7 +23,7 @@ def show(url: str, key: str | None) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/serving", roles="metrics or admin", field="share")
+        found = ask(client, "/serving", roles="viewer, operator, metrics or admin", field="share")
     print(_line(found))
     for arm, counts in found["arms"].items():
         print(f"{arm}: " + ", ".join(f"{number} {name}" for name, number in counts.items()))

@@ -59,4 +59,4 @@ def _watch(client: httpx.Client, url: str, every: float, as_json: bool) -> None:
 
 
 def _ask(client: httpx.Client) -> dict[str, Any]:
-    return ask(client, "/status", roles="metrics or admin", field="slipstream")
+    return ask(client, "/status", roles="viewer, operator, metrics or admin", field="slipstream")

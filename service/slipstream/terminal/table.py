@@ -63,6 +63,9 @@ def _rows(status: Status) -> Iterable[tuple[str, str]]:
         reason = f": {last['reason']}" if last.get("reason") else ""
         found = f"{last['state']}{reason}, {last['experiences']} experiences in {last['groups']} groups"
         yield "last commit", f"{found}{_ago(last.get('ended_at') or last.get('started_at'))}"
+    if today := status.get("today"):
+        cost = "" if today["cost"] is None else f", {today['cost']:.2f} {today['currency'] or ''}".rstrip()
+        yield "tokens today", f"{today['input']:,} in, {today['output']:,} out{cost}"
     yield "delivered", f"{status.get('experiences_delivered')} experiences in all"
 
 

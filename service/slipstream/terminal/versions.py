@@ -14,7 +14,7 @@ from slipstream.terminal.sidecar_http import ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment
 
-_READERS = "metrics or admin"
+_READERS = "viewer, operator, metrics or admin"
 
 
 def show_all(url: str, key: str | None, limit: int) -> None:
@@ -61,6 +61,7 @@ def show(url: str, key: str | None, version: str) -> None:
         "parent": found["parent"],
         "trained on": _pairs(trained),
         "metrics": _pairs(found["metrics"] or {}),
+        "weights": found["weights"],
         "rewards": f"{_reward(found['rewards'])} over {found['rewards']['count']} runs",
         "number reached again": replaced and f"{moment(replaced)}: the Trainer's step of this number is another one",
     }
@@ -78,7 +79,7 @@ def keep(url: str, key: str | None, version: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/versions/{quote(version)}/keep"
-        found = ask(client, path, roles="admin", field="kept", method="POST")
+        found = ask(client, path, roles="operator or admin", field="kept", method="POST")
     print(f"version {found['version']}: kept in {found['kept']['path']}")
 
 
@@ -90,7 +91,7 @@ def release(url: str, key: str | None, version: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/versions/{quote(version)}/keep"
-        found = ask(client, path, roles="admin", field="version", method="DELETE")
+        found = ask(client, path, roles="operator or admin", field="version", method="DELETE")
     print(f"version {found['version']}: not kept")
 
 
@@ -102,7 +103,7 @@ def alias(url: str, key: str | None, name: str, version: int) -> None:
     """
     with open_client(url, key) as client:
         path = f"/aliases/{quote(name, safe='')}"
-        found = ask(client, path, roles="admin", field="before", body={"version": version}, method="PUT")
+        found = ask(client, path, roles="operator or admin", field="before", body={"version": version}, method="PUT")
     before = "" if found["before"] in (None, version) else f", and meant {found['before']}"
     unkept = "" if found["kept"] else "; its weights are not kept, as serving.checkpoints is not set"
     print(f"{name}: version {version}{before}{unkept}")
@@ -116,7 +117,7 @@ def remove_alias(url: str, key: str | None, name: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/aliases/{quote(name, safe='')}"
-        found = ask(client, path, roles="admin", field="before", method="DELETE")
+        found = ask(client, path, roles="operator or admin", field="before", method="DELETE")
     print(f"{name}: removed, and meant version {found['before']}")
 
 

@@ -31,6 +31,10 @@ class VersionRegistry:
     """Versions of the policy in the Trainer's directory, in the store, and in the folder of those that are kept.
 
     What changes the folder holds one lock, so that nothing is released while it is being asked for.
+
+    Attributes:
+        published: the newest version that a marker has made known; None before the first, and without a directory.
+        published_at: when that was first seen, Unix seconds.
     """
 
     def __init__(self, settings: Serving, database: Database, *, clock: Callable[[], float]) -> None:
@@ -45,6 +49,8 @@ class VersionRegistry:
         self._failed: dict[int, str] = {}
         self._told_missing = False
         self._reconciled = False
+        self.published: int | None = None
+        self.published_at = 0.0
 
     async def step(self) -> bool:
         """Note checkpoints that are new, keep the newest, and release those that were kept on sight only."""
@@ -61,6 +67,8 @@ class VersionRegistry:
             return False
         self._told_missing = False
         there, found = await asyncio.to_thread(self._scan, job)
+        if (last := there[-1] if there else None) != self.published:
+            self.published, self.published_at = last, self._clock()
         for checkpoint, below in found:
             if self._noted.get(checkpoint.version) != checkpoint.made_at:
                 await self._note(await asyncio.to_thread(checkpoints.describe, checkpoint, below))

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from jsonschema import Draft202012Validator
@@ -17,6 +18,7 @@ from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import production_calls
 from slipstream.trajectory import Run
+from slipstream.usage import Kind, TokenTally
 
 _LOWEST, _HIGHEST = 1, 5
 
@@ -75,6 +77,8 @@ class JudgeCalculator:
         self._schema = answer_schema(parameters.criteria)
         self._validator = Draft202012Validator(self._schema)
         self._known: OrderedDict[str, Reward] = OrderedDict()
+        self.tally: TokenTally | None = None
+        """Counts the tokens of its questions and verdicts; set by whoever scores with it."""
         key = parameters.api_key
         headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         self._endpoint = Endpoint(f"{parameters.base_url}/chat/completions", headers, parameters)
@@ -85,7 +89,7 @@ class JudgeCalculator:
         if digest in self._known:
             self._known.move_to_end(digest)
             return self._known[digest]
-        reward = await self._endpoint.ask(body, self._reward)
+        reward = await self._endpoint.ask(body, partial(self._read, run.task.tenant))
         self._known[digest] = reward
         while len(self._known) > self._parameters.cache:
             self._known.popitem(last=False)
@@ -117,6 +121,12 @@ class JudgeCalculator:
             },
             **p.extra_body,
         }
+
+    def _read(self, tenant: str, completion: Any) -> Reward:
+        """The judge's verdict, and its tokens: those of a verdict that cannot be used cost as much."""
+        if self.tally is not None:
+            self.tally.used(Kind.JUDGE, tenant, completion)
+        return self._reward(completion)
 
     def _reward(self, completion: Any) -> Reward:
         """The judge's verdict. Raises ValueError for anything but one whole number from 1 to 5 for each criterion."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false
+from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from slipstream.store.sealed import SealedJson
@@ -51,6 +51,8 @@ class RolloutRow(Base):
     """Time from which nothing more is decided about it."""
     reason: Mapped[str | None] = mapped_column(Text)
     """Reason of its last decision, in words."""
+    asked: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """A decision that waits for a second person: see `rollouts.Asked`."""
 
 
 class RolloutDecisionRow(Base):

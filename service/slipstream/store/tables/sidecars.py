@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from slipstream.store.lengths import ID_LENGTH
 from slipstream.store.tables.base import Base, RowId
 
 
@@ -33,3 +34,18 @@ class SpentRow(Base):
     """Since 1970."""
     requests: Mapped[int] = mapped_column(BigInteger)
     tokens: Mapped[int] = mapped_column(BigInteger)
+
+
+class TokenDayRow(Base):
+    """Tokens of one day, of one kind and of one tenant, of all sidecars together; rows of the last 90 days only."""
+
+    __tablename__ = "token_days"
+
+    day: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """Since 1970, in UTC."""
+    kind: Mapped[str] = mapped_column(String(32), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(ID_LENGTH), primary_key=True)
+    """Empty for what is of no tenant."""
+    answers: Mapped[int] = mapped_column(BigInteger)
+    input: Mapped[int] = mapped_column(BigInteger)
+    output: Mapped[int] = mapped_column(BigInteger)

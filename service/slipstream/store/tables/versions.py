@@ -38,6 +38,8 @@ class VersionRow(Base):
     trained_on: Mapped[dict[str, Any] | None]
     metrics: Mapped[dict[str, Any] | None]
     """Figures of its training step, by the Trainer's own names."""
+    weights: Mapped[str | None] = mapped_column(String(64))
+    """SHA-256 of its weight files, in hexadecimal; null until it was computed, or where they were gone before."""
     kept_path: Mapped[str | None] = mapped_column(Text)
     kept_at: Mapped[float | None]
     kept_by: Mapped[str | None] = mapped_column(String(16))
