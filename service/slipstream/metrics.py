@@ -164,6 +164,9 @@ class Metrics:
             "slipstream_version_verdict", "1 for the verdict of the version that serves there", ["place", "verdict"],
             registry=registry,
         )  # fmt: skip
+        self.spans = Counter("slipstream_spans", "Spans by what became of them", ["outcome"], registry=registry)
+        for outcome in ("exported", "failed", "dropped"):
+            self.spans.labels(outcome)
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )

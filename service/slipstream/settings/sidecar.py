@@ -27,6 +27,7 @@ from slipstream.selection import SelectionSettings
 from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
+from slipstream.settings.otel import Otel
 from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
 from slipstream.settings.section import Section
@@ -258,6 +259,7 @@ class Settings(BaseSettings):
     facade: Facade = Facade()
     serving: Serving = Serving()
     evaluation: Evaluation = Evaluation()
+    otel: Otel = Otel()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()
