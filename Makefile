@@ -27,7 +27,7 @@ DIST ?= dist
 # What makes the lock files and the bills of materials.
 LOCKS_VENV := .locks-venv
 LOCKS_INSTALLED := $(LOCKS_VENV)/.installed
-SBOMS := sidecar postgres embedded trinity
+SBOMS := sidecar postgres otel embedded trinity
 
 # vLLM's CPU build, as the production model that the proxy stands before.
 VLLM_VENV := .vllm-venv
@@ -59,7 +59,7 @@ install: $(INSTALLED)  ## set up .venv: the package with its extras, at the vers
 $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -67,7 +67,7 @@ install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `m
 $(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), without torch: a minute the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,dev]" --editable "./client[anthropic,openai]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,otel,dev]" --editable "./client[anthropic,openai]"
 	@touch $@
 
 # T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.

@@ -53,7 +53,7 @@ LOCKS: Mapping[str, Lock] = {
     "postgres": Lock(extras=("postgres",)),
     "otel": Lock(extras=("otel",)),
     "embedded": Lock(extras=("embedded",)),
-    "dev": Lock((PROJECT, "client/pyproject.toml", "--extra", "openai"), ("postgres", "dev")),
+    "dev": Lock((PROJECT, "client/pyproject.toml", "--extra", "openai"), ("postgres", "otel", "dev")),
     "trinity": Lock(
         extras=("trinity",),
         constraints="deploy/docker/constraints-trinity.txt",

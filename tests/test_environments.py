@@ -61,9 +61,10 @@ ENVIRONMENTS = {
     ),
     "locks/sidecar.txt": Environment(["locks/sidecar.txt"], ["slipstream.serve.app", "slipstream.cli"], extras=[]),
     "locks/postgres.txt": Environment(["locks/postgres.txt"], ["slipstream.serve.app"], extras=["postgres"]),
+    "locks/otel.txt": Environment(["locks/otel.txt"], ["slipstream.tracing.otlp"], extras=["otel"]),
     "locks/embedded.txt": Environment(["locks/embedded.txt"], extras=["embedded"], apart=["torch"]),
     "locks/trinity.txt": Environment(["locks/trinity.txt"], TRINITY_COMMAND, extras=["trinity"]),
-    "locks/dev.txt": Environment(["locks/dev.txt"], extras=["postgres", "dev"]),
+    "locks/dev.txt": Environment(["locks/dev.txt"], extras=["postgres", "otel", "dev"]),
     "locks/build.txt": Environment(["locks/build.txt"]),  # hatchling alone
     "locks/tools.txt": Environment(["locks/tools.txt"], scripts=["deploy/locks.py"]),
     "deploy/tools.txt": Environment(["deploy/tools.txt"]),

@@ -208,6 +208,9 @@ class Metrics:
             for direction in ("input", "output"):
                 self._tokens.labels(kind, direction)
         self.tokens = TokenTally(self._count_tokens)
+        self.spans = Counter("slipstream_spans", "Spans by what became of them", ["outcome"], registry=registry)
+        for outcome in ("exported", "failed", "dropped"):
+            self.spans.labels(outcome)
         self.explorer_restarts = Counter(
             "slipstream_explorer_restarts", "Times the Explorer's counters went back", registry=registry
         )

@@ -12,8 +12,11 @@ STAGE = 20.0
 """The training side, three times: the steps under way, then the runs, then the last commit. What does not fit goes on
 after the next start."""
 
+TRACES = 1.0
+"""The training side, at its very end: the last spans go to the collector."""
+
 WORKER = ANSWERS + HAND_OVER + 1.0
-TRAINING = 3 * STAGE + 2.0
+TRAINING = 3 * STAGE + TRACES + 1.0
 LOG = 2.0
 """The process that writes the log, and after it the parent: the last lines, if they are read."""
 

@@ -76,6 +76,9 @@ from slipstream.store import evaluations, quarantine, ready_groups, replays, run
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.sidecars import TakenOver
+from slipstream.tracing.catalogue import POLICY_CALL, Attribute, SpanName
+from slipstream.tracing.context import TraceParent
+from slipstream.tracing.start import tracer_of
 from slipstream.versions.digests import TICK as WEIGHTS_TICK
 from slipstream.versions.digests import WeightDigests
 from slipstream.versions.registry import VersionRegistry
@@ -128,7 +131,8 @@ class Sidecar:
             registered=self._registered,
             took_over=self._took_over,
         )
-        self.context = context = Context(settings, self.database, self.metrics, self.membership)
+        tracer = tracer_of(settings.otel, self.metrics)
+        self.context = context = Context(settings, self.database, self.metrics, self.membership, tracer=tracer)
         self.explorer = ExplorerClient(
             settings.explorer.base_url,
             context.parsing,
@@ -152,7 +156,7 @@ class Sidecar:
         self.selector = Selector(settings.selection, time.monotonic, isolation)
         self.capture = Capture(context, self.redactor, self.selector)
         self.planner = Planner(context, self.selector)
-        self.chats = Chats(settings.explorer, settings.facade, self.watch, context.parsing)
+        self.chats = Chats(settings.explorer, settings.facade, self.watch, context.parsing, tracer)
         self.runs = Runs(context, self.explorer, self.watch, self.chats, self.redactor, self._prompts)
         self._rewards = RewardModel(settings.rewards, self.metrics, isolation)
         judge_calls = settings.rewards.judge_calls_per_hour
@@ -276,6 +280,7 @@ class Sidecar:
         self.deliveries.triggers.stop()
         self.context.timers.stop()
         async with AsyncExitStack() as closing:  # also when the store fails on the way
+            closing.push_async_callback(self.context.tracer.aclose)
             closing.callback(self.chats.close)
             closing.callback(self.explorer.close)
             closing.callback(self.serving.close)
@@ -296,13 +301,20 @@ class Sidecar:
                 closing.push_async_callback(close)
             await self.end_work()
 
-    async def facade_chat(self, tenant: str, dialect: Dialect, receive: Receive, send: Send) -> None:
-        """Carry a chat of one of Trinity's own clients."""
+    async def facade_chat(
+        self, tenant: str, dialect: Dialect, receive: Receive, send: Send, parent: TraceParent | None = None
+    ) -> None:
+        """Carry a chat of one of Trinity's own clients, which may have named a span of its own."""
         name = self.settings.explorer.served_model_name
         chat: Chat = FacadeChat(self.database, self.explorer, self.metrics, self._prompts, name, time.time, tenant)
         if dialect is not Dialect.CHAT:
             chat = TranslatedChat(chat, TRANSLATORS[dialect], unknown)
-        await self.chats.answer(chat, receive, send)
+        asked = {
+            **POLICY_CALL, Attribute.ASKED_BY: "facade", Attribute.REQUEST_MODEL: name,
+            Attribute.DIALECT: dialect.value, Attribute.TENANT: tenant,
+        }  # fmt: skip
+        with self.context.tracer.span(SpanName.CHAT, asked, model=name, parent=parent):
+            await self.chats.answer(chat, receive, send)
 
     async def policy_models(self, seconds: float) -> Whole:
         """The Explorer's list of models with the policy under its stable name.

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import delete, select
 
 from slipstream.capture.backlog import Backlog
+from slipstream.capture.call_spans import CallSpans
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, unpack_exchanges
 from slipstream.capture.room import StoreRoom
 from slipstream.capture.writer import CaptureWriter
@@ -59,7 +60,13 @@ class Written:
         redactor = Redactor([RedactRule.model_validate(rule) for rule in rules])
         made, _ = context(self.database, self.metrics, capture={"queue_bytes": 2**30})
         room = StoreRoom(self.database, self.metrics, 2**40)
-        writer = CaptureWriter(made, Backlog(2**30), ExchangeRedactor(redactor, MAX_BODY, made.parsing), room)
+        writer = CaptureWriter(
+            made,
+            Backlog(2**30),
+            ExchangeRedactor(redactor, MAX_BODY, made.parsing),
+            room,
+            CallSpans(made, redactor),
+        )
         for went_by in exchanges:
             writer.record(went_by)
         while await writer.step():
@@ -218,7 +225,7 @@ async def test_what_comes_soon_after_a_transaction_goes_with_what_follows_it(wri
     made, _ = context(written.database, written.metrics)
     room = StoreRoom(written.database, written.metrics, 2**40)
     redactor = ExchangeRedactor(Redactor([]), MAX_BODY, made.parsing)
-    writer = CaptureWriter(made, Backlog(2**30), redactor, room)
+    writer = CaptureWriter(made, Backlog(2**30), redactor, room, CallSpans(made, Redactor([])))
 
     async def rows() -> list[int]:
         async with written.database.read() as session:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 from stores import deaf
 
 from slipstream.capture.backlog import Backlog
+from slipstream.capture.call_spans import CallSpans
 from slipstream.capture.conversations import Conversations
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.redacted import ExchangeRedactor
@@ -83,7 +84,8 @@ class Recording:
             database, self.metrics, lambda: 1_000_000.0, capture={"queue_bytes": 2**20, "rate": rate}
         )
         redactor = ExchangeRedactor(Redactor([RedactRule(name="api_key")]), MAX_BODY, made.parsing)
-        self.writer = CaptureWriter(made, self.backlog, redactor, StoreRoom(database, self.metrics, 2**40))
+        room, spans = StoreRoom(database, self.metrics, 2**40), CallSpans(made, Redactor([]))
+        self.writer = CaptureWriter(made, self.backlog, redactor, room, spans)
         self.recorder = Recorder(
             made, self.backlog, RecorderThrottle(lambda: False, lambda: None), Conversations(100), Retries(100),
             self._decide,

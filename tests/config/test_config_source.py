@@ -105,7 +105,7 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         "log.level: expected 'debug', 'info', 'warning' or 'error'; found \"loud\"",
         "lisen: unknown key; known here: listen, access, proxy, production, explorer, store, audit, capture, "
         "selection, runs, rewards, feedback, preferences, commit, facade, serving, rollouts, evaluation, webhooks, costs, "
-        "limits, isolation, log",
+        "otel, limits, isolation, log",
     )
 
 

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
+from slipstream.http.remainder import TAIL, has_ended
+from slipstream.proxy.capture_ipc import frame
 from slipstream.proxy.sample import Draw
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
+from slipstream.tracing.context import Traced
 
 CHUNKED = b"HTTP/1.1 201 Created\r\nx-request-id: r\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -112,3 +115,23 @@ def test_a_body_in_tiny_chunks_takes_no_more_memory_than_it_is_given() -> None:
     recording.end(None, request_whole=True)
     assert recording.crowded_out
     assert room.left == 2**20, "and gives back what it was given"
+
+
+def test_a_traced_call_that_is_left_out_keeps_nothing_of_what_is_said_and_yet_knows_the_end_of_its_stream() -> None:
+    room = Room(10_000)
+    head = ExchangeHead("POST", "/v1/chat/completions", [(b"authorization", b"a secret")], 1.0, trace=Traced())
+    recording = Recording(head, 1000, room)
+    recording.request.add([b"a question"])
+    recording.answer_starts(200, [])
+    recording.answer_pieces([b"data: early\n\n"])
+    recording.leave_out()
+    assert room.left == 10_000
+    recording.request.add([b" of more than one piece"])
+    recording.answer_pieces([b"data: an answer\n\n"])
+    recording.answer_pieces([b"data: [DONE]\n\n"])
+    assert has_ended(recording.response.tail(TAIL))
+    recording.end(None, request_whole=True)
+    assert (room.left, recording.size, recording.crowded_out) == (10_000, 0, False)
+    [sent] = frame(recording)
+    assert not any(word in sent for word in (b"secret", b"question", b"answer", b"DONE"))
+    assert recording.response.tail(TAIL) == b""

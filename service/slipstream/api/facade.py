@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -164,7 +165,7 @@ async def post_commit(sidecar: SidecarDep, scope: ScopeDep, response: Response) 
 
 def _call(dialect: Dialect, sidecar: Sidecar, scope: Scope) -> Response:
     tenant = scope.tenant or DEFAULT
-    return Passing(lambda receive, send: sidecar.facade_chat(tenant, dialect, receive, send), dialect)
+    return Passing(partial(sidecar.facade_chat, tenant, dialect), dialect)
 
 
 def _success(response: Response, counts: Mapping[str, int | None], message: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.facade.chat import Whole
 from slipstream.facade.naming import in_anthropics_form
+from slipstream.tracing.context import HEADER, TraceParent, trace_parent
 
 RETRY_AFTER = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 """Seconds: a locked or full store is worth another try soon, and not in a tight loop; a budget is counted by the
@@ -26,17 +27,18 @@ class Passing(Response):
     """A response that is made while it is sent.
 
     Args:
+        carry: makes it; also gets the caller's span, if its request has named one.
         dialect: of the caller, in which errors are answered.
     """
 
-    def __init__(self, carry: Callable[[Receive, Send], Awaitable[None]], dialect: Dialect) -> None:
+    def __init__(self, carry: Callable[[Receive, Send, TraceParent | None], Awaitable[None]], dialect: Dialect) -> None:
         super().__init__()
         self._carry = carry
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._carry(receive, send)
+            await self._carry(receive, send, trace_parent(dict(scope["headers"]).get(HEADER, b"")))
         except RequestError as error:
             if self._dialect is not Dialect.MESSAGES:  # the others have the control API's own form
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
@@ -136,8 +137,7 @@ async def get_runs(task_id: TaskId, sidecar: SidecarDep, scope: ScopeDep) -> dic
 
 async def _call(dialect: Dialect, task_id: str, run_id: int, sidecar: Sidecar, scope: Scope) -> Response:
     ref = await _reference(sidecar, scope, task_id)
-    replays = sidecar.runs.replays
-    return Passing(lambda receive, send: replays.answer(ref, run_id, dialect, receive, send), dialect)
+    return Passing(partial(sidecar.runs.replays.answer, ref, run_id, dialect), dialect)
 
 
 async def _reference(sidecar: Sidecar, scope: Scope, task_id: str) -> str:

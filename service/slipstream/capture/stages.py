@@ -6,6 +6,7 @@ CaptureWriter ─▶ Recorder      and between them a backlog, which bounds what
 from __future__ import annotations
 
 from slipstream.capture.backlog import Backlog
+from slipstream.capture.call_spans import CallSpans
 from slipstream.capture.conversations import Conversations
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.redacted import ExchangeRedactor
@@ -44,7 +45,8 @@ class Capture:
             settings.access.identity_headers,
             skip_store_false=settings.capture.store_false == "skip",
         )
-        self.writer = CaptureWriter(context, self._backlog, exchanges, self._room)
+        spans = CallSpans(context, redactor)
+        self.writer = CaptureWriter(context, self._backlog, exchanges, self._room, spans)
         self.recorder = Recorder(
             context,
             self._backlog,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import structlog
 
 from slipstream.capture.backlog import Backlog
+from slipstream.capture.call_spans import CallSpans
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange, outcome_of, pack_exchanges
 from slipstream.capture.room import StoreRoom
 from slipstream.dialects.body import NotCaptured, header_value
@@ -51,14 +52,18 @@ _NOTHING_KEPT = ("opted_out", "store_full")
 class CaptureWriter:
     """Takes exchanges from the proxy without ever waiting, and writes what is to be kept of them."""
 
-    def __init__(self, context: Context, backlog: Backlog, redactor: ExchangeRedactor, room: StoreRoom) -> None:
+    def __init__(
+        self, context: Context, backlog: Backlog, redactor: ExchangeRedactor, room: StoreRoom, spans: CallSpans
+    ) -> None:
         self._stages = context.stages
         self._database = context.database
         self._metrics = context.metrics
         self._backlog = backlog
         self._redactor = redactor
         self._room = room
+        self._spans = spans
         settings = context.settings
+        self._captures = settings.capture.rate > 0
         self._samples = settings.capture.rate < 1
         self._sample = Sample(settings.capture.rate, settings.access.identity_headers)
         self._max_body = settings.capture.max_body
@@ -144,6 +149,9 @@ class CaptureWriter:
         return [*packed, (len(some), pack_exchanges(some))] if some else packed
 
     def _redacted(self, exchange: Exchange) -> RedactedExchange | None:
+        if exchange.trace is not None and exchange.trace.alone:
+            self._spans.make(exchange, captured=False)
+            return outcome_of(exchange) if self._captures else None
         if exchange.served is not None and exchange.served.alone:
             return outcome_of(exchange)  # the worker counted that it was left out
         redacted: RedactedExchange | NotCaptured
@@ -151,6 +159,7 @@ class CaptureWriter:
             draw = self._draw(exchange) if self._samples and not exchange.drawn else Draw.TAKEN
             if draw is Draw.LEFT_OUT:
                 self._metrics.not_captured.labels("rate").inc()
+                self._spans.make(exchange, captured=False)
                 return None
             redacted = NotCaptured("store_full") if self._room.full else self._redactor.redact(exchange)
             if isinstance(redacted, RedactedExchange):
@@ -160,7 +169,10 @@ class CaptureWriter:
             redacted = NotCaptured("unreadable")
         if isinstance(redacted, NotCaptured):
             self._metrics.not_captured.labels(redacted.reason).inc()
+            if redacted.reason != "opted_out":
+                self._spans.make(exchange, captured=False)
             return None if redacted.reason in _NOTHING_KEPT else outcome_of(exchange)
+        self._spans.make(exchange, captured=True)
         return redacted
 
     def _draw(self, exchange: Exchange) -> Draw:

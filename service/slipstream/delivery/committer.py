@@ -7,6 +7,7 @@ that sidecar let go of it, because the Explorer was away, or is gone (`sidecars.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,6 +22,7 @@ from slipstream.store import audit, commits, facade, ready_groups, sidecars
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.commits import Commit
 from slipstream.store.sidecars import LeaseLost
+from slipstream.tracing.catalogue import Attribute, SpanName
 
 _log = structlog.get_logger(__name__)
 
@@ -34,6 +36,7 @@ class Committer:
     def __init__(self, context: Context, explorer: Handover, delivery: Delivery) -> None:
         self._database = context.database
         self._metrics = context.metrics
+        self._tracer = context.tracer
         self._membership = context.membership
         self._clock = context.clock
         self._explorer = explorer
@@ -128,7 +131,7 @@ class Committer:
                 await self._note(session, taken, by)
         if taken is None:
             return None
-        return self._over(await self._delivery.resume(taken))
+        return self._over(await self._traced(taken, "resumed", self._delivery.resume(taken)))
 
     async def _begin(self, trigger: str, last: int | None, by: Author | None) -> Delivered | None:
         """Deliver what is ready; None where another sidecar came first."""
@@ -150,7 +153,13 @@ class Committer:
                 await self._note(session, begun[0], by)
         if begun is None:
             return None
-        return self._over(await self._delivery.send(*begun, before))
+        return self._over(await self._traced(begun[0], trigger, self._delivery.send(*begun, before)))
+
+    async def _traced(self, commit: Commit, trigger: str, delivery: Awaitable[Delivered]) -> Delivered:
+        with self._tracer.span(SpanName.COMMIT, {Attribute.COMMIT: commit.id, Attribute.TRIGGER: trigger}) as span:
+            delivered = await delivery
+            span.set({Attribute.GROUPS: delivered.groups, Attribute.EXPERIENCES: delivered.experiences})
+            return delivered
 
     async def _note(self, session: AsyncSession, commit: Commit, by: Author | None) -> None:
         if by is not None:

@@ -41,6 +41,7 @@ from slipstream.store.commits import Commit
 from slipstream.store.experiences import ReadyGroup
 from slipstream.store.ready_groups import Requeued
 from slipstream.store.states import CommitState
+from slipstream.tracing.catalogue import Attribute, Attributes, SpanName
 
 _log = structlog.get_logger(__name__)
 
@@ -66,6 +67,7 @@ class Delivery:
         self._stages = context.stages
         self._database = context.database
         self._metrics = context.metrics
+        self._tracer = context.tracer
         self._membership = context.membership
         self._clock = context.clock
         self._explorer = explorer
@@ -106,7 +108,8 @@ class Delivery:
         reason = "the Explorer restarted during the feedback"
         for group in groups:
             try:
-                after = await self._feed_back(commit, group, counters if fresh else None)
+                with self._tracer.span(SpanName.FEEDBACK, _told(commit, group)):
+                    after = await self._feed_back(commit, group, counters if fresh else None)
             except ExplorerRestarted:
                 return await self._lost(commit, groups, CommitState.LOST, reason, untaken=untaken)
             if after.restarted_since(counters.ready, counters.total, counters.step):
@@ -147,6 +150,7 @@ class Delivery:
                     allowed=partial(self._allow, commit),
                 )
             except ExplorerRefused as error:  # it shows in the counters as an experience that had no effect
+                self._tracer.current().fail(type(error).__name__)
                 _log.error("feedback_refused", group_id=group.id, run_id=experience.run_id, reason=str(error))
         return await self._explorer.counters()
 
@@ -237,6 +241,7 @@ class Delivery:
         Args:
             untaken: no commit has taken them. Else a repair could have them trained on twice.
         """
+        self._tracer.current().fail(state)
         await self._check(commit)
         repaired = untaken and await self._repair(groups)
         now = self._clock()
@@ -275,3 +280,12 @@ class Delivery:
         """Look again, at the last moment: by the clock, which goes on while a process is stopped."""
         if commit.owner != self._membership.id or not self.may_send:
             raise TakenOver(f"the delivery {commit.id} may be another sidecar's: the lease runs out")
+
+
+def _told(commit: Commit, group: ReadyGroup) -> Attributes:
+    """The attributes of the span of a group's feedback."""
+    return {
+        Attribute.COMMIT: commit.id,
+        Attribute.GROUP: group.id,
+        Attribute.EXPERIENCES: group.size,
+    }

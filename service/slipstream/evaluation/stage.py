@@ -27,6 +27,8 @@ from slipstream.stages.context import Context, Stage
 from slipstream.store import evaluations, sidecars, versions
 from slipstream.store.evaluations import Answer, Arm, Evaluation, Key, Outcome
 from slipstream.store.states import EvaluationState
+from slipstream.tracing.catalogue import Attribute, SpanName
+from slipstream.tracing.tracer import Past
 
 _log = structlog.get_logger(__name__)
 
@@ -278,6 +280,7 @@ class Evaluations:
         await self._forget()
         self.waits = None
         self._context.metrics.evaluations.labels(state).inc()
+        self._context.tracer.past(_span_of(evaluation, state, now))
         log = _log.info if state is EvaluationState.DONE else _log.warning
         log(
             "evaluation_ended", evaluation=evaluation.id, version=evaluation.version, suite=evaluation.suite,
@@ -290,6 +293,23 @@ class Evaluations:
         if self._scorer is not None:
             await self._scorer.aclose()
             self._scorer = None
+
+
+def _span_of(evaluation: Evaluation, state: EvaluationState, now: float) -> Past:
+    """The span of an evaluation that ended, from when its cases were fixed."""
+    return Past(
+        SpanName.EVALUATION,
+        evaluation.begun_at or now,
+        now,
+        {
+            Attribute.EVALUATION: evaluation.id,
+            Attribute.VERSION: evaluation.version,
+            Attribute.SUITE: evaluation.suite,
+            Attribute.TRIGGER: evaluation.trigger,
+            Attribute.STATE: state.value,
+        },
+        error=None if state is EvaluationState.DONE else state.value,
+    )
 
 
 def _keys(work: Work) -> list[Key]:

@@ -13,6 +13,8 @@ from slipstream.dialects.events import events
 from slipstream.http.encodings import Undecodable, decoded
 from slipstream.http.headers import Headers
 from slipstream.memory.parsing import MAX_VALUES, memory_of
+from slipstream.tracing.catalogue import answer_attributes
+from slipstream.tracing.tracer import Span, policy_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,12 @@ def read_piece(body: bytes, flaw: str = "truncated") -> Answer:
         if isinstance(chunk, dict) and (msg_id := msg_id_of(chunk)) is not None:
             return Answer(msg_id, 0, flaw)
     return Answer(None, 0, flaw)
+
+
+def describe(answer: Answer, span: Span) -> None:
+    """Say in a chat's span what answered it."""
+    span.set(answer_attributes(answer.completion or {}))
+    if answer.msg_id is not None:
+        span.remember(policy_key(answer.msg_id))
+    if answer.flaw is not None:
+        span.fail(answer.flaw)

@@ -18,7 +18,7 @@ from slipstream.dialects.chat_stream import MAX_VALUES_OF_CHUNKS
 from slipstream.errors import ExplorerUnavailable, RequestError, SlipstreamError
 from slipstream.explorer.http import ExplorerHttp, Response
 from slipstream.explorer.watch import ExplorerWatch
-from slipstream.facade.answers import Answer, memory_of_answer, read_answer, read_piece
+from slipstream.facade.answers import Answer, describe, memory_of_answer, read_answer, read_piece
 from slipstream.facade.caller import Caller, CallerGone
 from slipstream.facade.chat import Chat, Whole
 from slipstream.facade.naming import RenamedStream, renamed
@@ -27,6 +27,8 @@ from slipstream.http.headers import Headers
 from slipstream.memory.parsing import PATIENCE, ParseMemory, Share, memory_of
 from slipstream.proxy.tap import BodyCopy, Room
 from slipstream.settings.sidecar import Explorer, Facade
+from slipstream.tracing.catalogue import Attribute
+from slipstream.tracing.tracer import Tracer
 
 _log = structlog.get_logger(__name__)
 
@@ -65,12 +67,16 @@ class Chats:
     Args:
         watch: knows the policy version that is served.
         parsing: the memory for requests and answers while they are read.
+        tracer: whose current span is that of the chat.
     """
 
-    def __init__(self, explorer: Explorer, settings: Facade, watch: ExplorerWatch, parsing: ParseMemory) -> None:
+    def __init__(
+        self, explorer: Explorer, settings: Facade, watch: ExplorerWatch, parsing: ParseMemory, tracer: Tracer
+    ) -> None:
         self._settings = settings
         self._watch = watch
         self._parsing = parsing
+        self._tracer = tracer
         self._room = asyncio.Semaphore(settings.concurrency)
         self._reading = asyncio.Lock()
         self._explorer = ExplorerHttp(
@@ -117,6 +123,7 @@ class Chats:
             async with Caller(receive, None) as caller, self._room:
                 await self._read_request(chat, await self._request(caller))
                 version = self._watch.version
+                self._tracer.current().set({Attribute.VERSION: version})
                 answered = await self._ask(chat)
                 if isinstance(answered, Whole):
                     await self._pass_whole(chat, answered, version, send_in_time)
@@ -127,11 +134,13 @@ class Chats:
                 finally:
                     answered.close()
         except CallerGone:
+            self._tracer.current().fail("caller_gone")
             if streaming:
                 await self._broken_off(chat, copy, "caller_gone")
         except UpstreamError as error:
             # The answer has started: without its end, the server breaks the connection off.
             _log.warning("facade_answer_cut", cause=error.cause)
+            self._tracer.current().fail(error.cause)
             await self._broken_off(chat, copy, "truncated")
 
     async def _request(self, caller: Caller) -> bytes:
@@ -214,6 +223,7 @@ class Chats:
 
     async def _pass_whole(self, chat: Chat, answered: Whole, version: int | None, send: Send) -> None:
         if answered.status != 200:
+            self._tracer.current().fail(str(answered.status))
             await chat.refused(answered)
             presented = chat.presented(answered)
         else:
@@ -254,6 +264,7 @@ class Chats:
                     await chat.answered(answer, version)
         except RequestError as error:
             _log.warning("chat_cut", reason=str(error))
+            self._tracer.current().fail(error.code)
             return  # it has started, so nothing but its missing end can tell
         await send({"type": "http.response.body", "body": b"".join(held)})
 
@@ -266,6 +277,7 @@ class Chats:
         async with self._parsing.held(size + also, Share.CHAT):
             async with self._reading:
                 answer = await asyncio.to_thread(read_answer, body, headers, limit, streamed=streamed)
+            describe(answer, self._tracer.current())
             yield answer
 
     async def _broken_off(self, chat: Chat, copy: BodyCopy, flaw: str) -> None:

@@ -86,7 +86,11 @@ class Sender(asyncio.Protocol):
         """Take an exchange, or drop it when the queue is full. Never waits."""
         size = recording.size
         if recording.crowded_out or len(self._queue) >= self._limit or self._bytes + size > self._limit_bytes:
-            self._metrics.dropped(time.time())
+            trace = recording.head.trace
+            if trace is not None:
+                self._metrics.trace_dropped()
+            if trace is None or not trace.alone:
+                self._metrics.dropped(time.time())
             return
         self._queue.append(recording)
         self._bytes += size

@@ -8,6 +8,7 @@ import time
 import structlog
 
 from slipstream.dialects.beginning import ENOUGH
+from slipstream.dialects.form import dialect_of
 from slipstream.proxy.consent import may_capture
 from slipstream.proxy.guard import Admitted
 from slipstream.proxy.metrics import ProxyMetrics
@@ -17,6 +18,7 @@ from slipstream.proxy.tap import ExchangeHead, Recording, Room, Tap
 from slipstream.proxy.uncaptured import UncapturedRoute, uncaptured_route
 from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT
+from slipstream.tracing.context import Traced, TraceSample
 
 _LEFT_OUT = Draw.LEFT_OUT
 
@@ -28,13 +30,17 @@ class Copies:
     Args:
         max_body: bytes of a body that are copied.
         room: bytes that copies of exchanges under way may take together.
+        traces: says which calls are traced; None where none are.
     """
 
-    def __init__(self, tap: Tap, metrics: ProxyMetrics, max_body: int, room: int) -> None:
+    def __init__(
+        self, tap: Tap, metrics: ProxyMetrics, max_body: int, room: int, traces: TraceSample | None = None
+    ) -> None:
         self._tap = tap
         self._metrics = metrics
         self._max_body = max_body
         self._room = Room(room)
+        self._traces = traces
         self._finished: list[Recording] = []
 
     def begin(self, request: Request, admitted: Admitted) -> Recording | UncapturedRoute | None:
@@ -47,17 +53,22 @@ class Copies:
             draw = self._tap.draw(
                 method, path, request.headers, body, whole, tenant, admitted.key, admitted.capture
             )  # fmt: skip
+            trace = None if self._traces is None else _traced(self._traces, method, path, request, admitted)
         except Exception:  # noqa: BLE001 - whatever is wrong with capture, production goes on
             self._failed()
             return None
-        if draw is _LEFT_OUT:
+        left_out = draw is _LEFT_OUT
+        if left_out:
             self._metrics.left_out()
-            return None
-        if draw is Draw.UNWANTED:
-            return _uncaptured(request, admitted)
+        if trace is None and (left_out or draw is Draw.UNWANTED):
+            return None if left_out else _uncaptured(request, admitted)
         head = ExchangeHead(method, path, request.headers, time.time(), admitted.key, tenant)
         head.drawn = draw is Draw.TAKEN
+        head.trace = trace
         recording = Recording(head, self._max_body, self._room)
+        if left_out or draw is Draw.UNWANTED:
+            recording.leave_out()
+            return recording
         recording.draw_at = ENOUGH if draw is Draw.LATER else 0
         return recording
 
@@ -91,6 +102,9 @@ class Copies:
             return True
         if draw is Draw.LEFT_OUT:
             self._metrics.left_out()
+            if head.trace is not None:
+                recording.leave_out()
+                return False
             request.let_go()
             return True
         head.drawn = draw is Draw.TAKEN
@@ -114,6 +128,13 @@ class Copies:
     def _failed(self) -> None:
         self._metrics.tap_failed()
         _log.exception("tap_failed")
+
+
+def _traced(traces: TraceSample, method: str, path: str, request: Request, admitted: Admitted) -> Traced | None:
+    """The word that a request is a call that is traced; None for one that must not be captured."""
+    if method != "POST" or dialect_of(path) is None or not may_capture(request.headers, key=admitted.capture):
+        return None
+    return traces.draw(request.headers)
 
 
 def _uncaptured(request: Request, admitted: Admitted) -> UncapturedRoute | None:

@@ -19,6 +19,7 @@ from slipstream.proxy.request import Request
 from slipstream.proxy.route import Route
 from slipstream.proxy.routing import Routing
 from slipstream.proxy.tap import Tap
+from slipstream.tracing.context import TraceSample
 
 _NEVER = float("inf")
 
@@ -66,6 +67,7 @@ class Gateway:
     Args:
         max_body: bytes of a body that are copied.
         room: bytes that copies of exchanges under way may take together.
+        traces: says which calls are traced; None where none are.
 
     Attributes:
         copies: what is copied of production's exchanges.
@@ -90,6 +92,7 @@ class Gateway:
         limits: AgentLimits,
         guard: Guard | None = None,
         routing: Routing | None = None,
+        traces: TraceSample | None = None,
     ) -> None:
         self.guard = guard
         self.routing = routing
@@ -100,7 +103,7 @@ class Gateway:
         self._doubled = _DOUBLED if production.versioned else b"\0"
         self._control = control
         self._metrics = metrics
-        self.copies = Copies(tap, metrics, max_body, room)
+        self.copies = Copies(tap, metrics, max_body, room, traces)
         self._deserted: asyncio.Event | None = None
         self.agents: set[OpenConnection] = set()
         self.read_into = memoryview(bytearray(_READ))

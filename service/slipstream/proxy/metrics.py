@@ -39,7 +39,8 @@ _TAP_FAILURES = _CALLER_GONE + 1
 _DROPPED = _TAP_FAILURES + 1
 _DROPPED_AT = _DROPPED + 1
 _LEFT_OUT = _DROPPED_AT + 1
-_IN_FLIGHT = _LEFT_OUT + 1
+_TRACES_DROPPED = _LEFT_OUT + 1
+_IN_FLIGHT = _TRACES_DROPPED + 1
 _WAITING = _IN_FLIGHT + 1
 _TASKS = _WAITING + 1
 _CONNECTIONS = _TASKS + 1
@@ -137,6 +138,10 @@ class ProxyMetrics:
         """A call was left out by `capture.rate`."""
         self._cells[_LEFT_OUT] += 1.0
 
+    def trace_dropped(self) -> None:
+        """The trace of a call was dropped with its copy, because too many wait."""
+        self._cells[_TRACES_DROPPED] += 1.0
+
     def waiting(self, exchanges: int) -> None:
         """So many exchanges wait to be taken over by the training side."""
         self._cells[_WAITING] = exchanges
@@ -217,6 +222,11 @@ class SharedCounters(Collector):
         )
         yield CounterMetricFamily(
             "slipstream_proxy_tap_failures", "Exchanges that capture failed to take.", self._sum(_TAP_FAILURES)
+        )
+        yield CounterMetricFamily(
+            "slipstream_proxy_traces_dropped",
+            "Calls whose trace was dropped because too many copies waited.",
+            self._sum(_TRACES_DROPPED),
         )
         uncaptured = CounterMetricFamily(
             "slipstream_proxy_uncaptured",

@@ -10,9 +10,11 @@ from typing import Protocol
 import msgspec
 
 from slipstream.http.headers import Headers
+from slipstream.http.remainder import tail_of
 from slipstream.proxy.sample import Draw
 from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT
+from slipstream.tracing.context import Traced
 
 
 class ExchangeHead(msgspec.Struct, array_like=True):
@@ -34,6 +36,7 @@ class ExchangeHead(msgspec.Struct, array_like=True):
         drawn: `capture.rate` takes this call. False leaves that to the training side.
         served: who answered it; None where no share was set. The other half may be of a release that has no such
             field: it reads what comes without it, and sends none.
+        trace: set where the call is traced. As with `served`, the other half may not know it.
     """
 
     method: str
@@ -49,6 +52,7 @@ class ExchangeHead(msgspec.Struct, array_like=True):
     error: str | None = None
     drawn: bool = False
     served: Served | None = None
+    trace: Traced | None = None
 
     @property
     def complete(self) -> bool:
@@ -146,6 +150,27 @@ class BodyCopy:
         self.size = self.held = 0
 
 
+class _Tail(BodyCopy):
+    """The end of a body of which no copy is made: whether a stream has ended is told by it."""
+
+    __slots__ = ("_tail",)
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(0, room)
+        self.pieces = None
+        self._tail = b""
+
+    def add(self, pieces: list[bytes]) -> None:
+        self._tail = tail_of(self._tail, pieces)
+
+    def tail(self, size: int) -> bytes:
+        return self._tail
+
+    def let_go(self) -> None:
+        """Forget the end too."""
+        self._tail = b""
+
+
 class Recording:
     """The copy of an exchange that is passing by.
 
@@ -174,6 +199,17 @@ class Recording:
         one has finished."""
         return b'"n"' not in (self.request.whole() or b'"n"')
 
+    def leave_out(self) -> None:
+        """Keep nothing of what is said, and tell only how the exchange goes: `capture.rate` leaves it out, and it is
+        traced."""
+        head, room = self.head, self._room
+        assert head.trace is not None  # else there is no recording
+        head.trace.alone, head.drawn, head.request_headers = True, True, []
+        self.request.let_go()
+        self.response.let_go()
+        self.response = _Tail(room)
+        self.draw_at = 0
+
     def answer_starts(self, status: int, headers: Headers) -> None:
         self.head.status = status
         self.head.response_headers = headers
@@ -190,6 +226,8 @@ class Recording:
         request, response = self.request, self.response
         if not request_whole:
             request.let_go()
+        if response.pieces is None:
+            response.let_go()
         bodies = request.held + response.held
         self._room.left += bodies
         heads = chain.from_iterable(chain(self.head.request_headers, self.head.response_headers))

@@ -32,6 +32,8 @@ from slipstream.store.audit import Author
 from slipstream.store.rollout_units import OF_ROLLOUTS
 from slipstream.store.rollouts import DECIDER, Change, Rollout, Verdict
 from slipstream.store.states import RolloutState
+from slipstream.tracing.catalogue import Attribute, SpanName
+from slipstream.tracing.tracer import Past
 
 _log = structlog.get_logger(__name__)
 
@@ -171,7 +173,7 @@ class Rollouts:
         return after
 
     def told(self, rollout: Rollout, verdict: Verdict) -> None:
-        """Count and log a decision that is in the store, and have the workers go by it."""
+        """Count, log and trace a decision that is in the store, and have the workers go by it."""
         self._context.stages.wake(Stage.SERVING)
         self._context.metrics.rollout_decisions.labels(verdict).inc()
         _log.info(
@@ -182,6 +184,21 @@ class Rollouts:
             state=rollout.state,
             share=rollout.share,
             reason=rollout.reason,
+        )
+        now = self._context.clock()
+        self._context.tracer.past(
+            Past(
+                SpanName.ROLLOUT,
+                now,
+                now,
+                {
+                    Attribute.ROLLOUT: rollout.id,
+                    Attribute.VERSION: rollout.version,
+                    Attribute.VERDICT: verdict.value,
+                    Attribute.STATE: rollout.state.value,
+                    Attribute.SHARE: rollout.share,
+                },
+            )
         )
 
     async def refresh_gauges(self) -> None:

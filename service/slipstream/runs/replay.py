@@ -32,6 +32,8 @@ from slipstream.store.replay_calls import NewCall
 from slipstream.store.replays import Ended, Ending, Group, Known
 from slipstream.store.states import RunState
 from slipstream.tenants import name_of, tenant_of
+from slipstream.tracing.catalogue import POLICY_CALL, Attribute, SpanName
+from slipstream.tracing.context import TraceParent
 from slipstream.usage import Kind
 
 _log = structlog.get_logger(__name__)
@@ -79,6 +81,7 @@ class Replays:
         self._redactor = redactor
         self._prompts = prompts
         self._budget = budget
+        self._tracer = context.tracer
         settings = context.settings
         self._model_name = settings.explorer.served_model_name
         self._most_open = settings.runs.open
@@ -202,8 +205,16 @@ class Replays:
             raise _closed(run, status=410)
         return run
 
-    async def answer(self, task_id: str, run_id: int, dialect: Dialect, receive: Receive, send: Send) -> None:
-        """Carry a call of a run, with ASGI's callables.
+    async def answer(
+        self,
+        task_id: str,
+        run_id: int,
+        dialect: Dialect,
+        receive: Receive,
+        send: Send,
+        parent: TraceParent | None = None,
+    ) -> None:
+        """Carry a call of a run, with ASGI's callables; `parent` is the agent's span, if it has named one.
 
         Raises:
             RequestError: there is no answer; nothing was sent.
@@ -236,8 +247,14 @@ class Replays:
             await send(message)
             arrived = message["type"] == "http.response.body" and not message.get("more_body", False)
 
+        asked = {
+            **POLICY_CALL, Attribute.ASKED_BY: "replay", Attribute.REQUEST_MODEL: self._model_name,
+            Attribute.DIALECT: dialect.value, Attribute.TENANT: tenant_of(task_id), Attribute.TASK: name_of(task_id),
+            Attribute.RUN: run_id,
+        }  # fmt: skip
         try:
-            await self._chats.answer(chat, receive, send_on)
+            with self._tracer.span(SpanName.CHAT, asked, model=self._model_name, parent=parent):
+                await self._chats.answer(chat, receive, send_on)
         except RequestError as error:
             await self.give_up(run.pk, f"a call failed: {error}")
             raise

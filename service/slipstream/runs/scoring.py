@@ -17,6 +17,8 @@ from slipstream.store import quarantine, read_models, runs, sidecars
 from slipstream.store.outcomes import SCORING
 from slipstream.store.read_models import DueRun, DueSize
 from slipstream.store.runs import Ended
+from slipstream.tracing.catalogue import Attribute, Attributes, SpanName
+from slipstream.tracing.tracer import policy_key
 from slipstream.trajectory import Run
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +47,7 @@ class Scorer:
         self._parsing = context.parsing
         self._model = model
         self._budget = budget
+        self._tracer = context.tracer
         self._judges = context.settings.rewards.judges
         self._first_failure = FirstOfGroup()
 
@@ -143,7 +146,9 @@ class Scorer:
             task_id=run.task.task_id, group_id=run.group_id, run_id=run.run_id
         ):
             try:
-                reward = await self._reward(run)
+                with self._tracer.span(SpanName.SCORE, _scored(run), follows=policy_key(run.calls[-1].msg_id)) as span:
+                    reward = await self._reward(run)
+                    span.set({Attribute.REWARD: reward.value})
             except ScoringError as error:
                 return Ended(due.pk, due.owner, reason=f"{SCORING}{error}", revision=due.revision)
         return Ended(due.pk, due.owner, reward.value, reward.breakdown, revision=due.revision)
@@ -170,3 +175,15 @@ class Scorer:
         if posted and not self._model.waits_for_feedback:
             return Reward(posted[-1], {"feedback": posted[-1]})
         return await self._model.score(run)
+
+
+def _scored(run: Run) -> Attributes:
+    """The attributes of the span of a run's score."""
+    return {
+        Attribute.TENANT: run.task.tenant,
+        Attribute.TASK: run.task.task_id,
+        Attribute.GROUP: run.group_id,
+        Attribute.RUN: run.run_id,
+        Attribute.RESPONSE_ID: run.calls[-1].msg_id,
+        Attribute.VERSION: run.policy_version,
+    }

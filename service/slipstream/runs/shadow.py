@@ -9,7 +9,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, TypeVar
 
 import structlog
@@ -29,7 +29,9 @@ from slipstream.stages.context import Context, Stage
 from slipstream.store import runs, shadow_requests, sidecars
 from slipstream.store.bodies import pack
 from slipstream.store.runs import Answered, ClaimedRun, Ended, Postponed
-from slipstream.tenants import tenant_of
+from slipstream.tenants import name_of, tenant_of
+from slipstream.tracing.catalogue import POLICY_CALL, Attribute, Attributes, SpanName, answer_attributes
+from slipstream.tracing.tracer import Span, call_key, policy_key
 from slipstream.usage import Kind
 
 _log = structlog.get_logger(__name__)
@@ -80,6 +82,7 @@ class ShadowCaller:
         self._breaker = breaker
         self._redactor = redactor
         self._budget = budget
+        self._tracer = context.tracer
         settings = context.settings
         self._concurrency = settings.runs.concurrency
         self._max_attempts = settings.runs.max_attempts
@@ -206,8 +209,12 @@ class ShadowCaller:
                 started = time.monotonic()
                 version, since = self._watch.version, self._watch.since
                 try:
-                    content, request = await self._request(run, await self._explorer.model())
-                    answer = await memory.enter_async_context(self._explorer.chat(content))
+                    model = await self._explorer.model()
+                    content, request = await self._request(run, model)
+                    with self._span(run, model, version) as span:
+                        answer = await memory.enter_async_context(self._explorer.chat(content))
+                        span.set(answer_attributes(answer))
+                        span.remember(policy_key(answer["id"]))
                 except ExplorerRefused as error:
                     self._breaker.succeeded()  # it is there, and answers
                     return self._fail(run, f"refused: {error}", error.said)
@@ -231,6 +238,22 @@ class ShadowCaller:
                 except RedactionFailed as error:
                     return self._fail(run, str(error))
                 return Answered(run.pk, run.owner, answer["id"], request, packed, latency, version, self._grace)
+
+    def _span(self, run: ClaimedRun, model: str, version: int | None) -> AbstractContextManager[Span]:
+        asked: Attributes = {
+            **POLICY_CALL,
+            Attribute.ASKED_BY: "shadow",
+            Attribute.REQUEST_MODEL: model,
+            Attribute.VERSION: version,
+            Attribute.TENANT: tenant_of(run.task_id),
+            Attribute.TASK: name_of(run.task_id),
+            Attribute.GROUP: run.group_id,
+            Attribute.RUN: run.run_id,
+            Attribute.MSG: None if run.msg_id is None else name_of(run.msg_id),
+            Attribute.ATTEMPT: run.attempts + 1,
+        }
+        follows = None if run.msg_id is None else call_key(run.msg_id)
+        return self._tracer.span(SpanName.CHAT, asked, model=model, follows=follows)
 
     async def _request(self, run: ClaimedRun, model: str) -> tuple[bytes, bytes]:
         """The request of a run, as JSON and as it is stored: the Explorer may take minutes, and so long its values are

@@ -34,6 +34,7 @@ from slipstream.serve.sockets import CAPTURES, CONTROL, Sockets
 from slipstream.serving.breaker import LaneBreaker
 from slipstream.serving.page import page_in
 from slipstream.settings.sidecar import Settings
+from slipstream.tracing.context import TraceSample
 
 _COLLECT_AFTER = 200_000
 """Objects that a worker makes and keeps before cycles are looked for among them. Exchanges leave no cycles behind them,
@@ -77,6 +78,7 @@ async def run_worker(
         guard=guard_for(settings, book),
         limits=AgentLimits.share(settings.limits, workers=settings.proxy.workers, chat_body=settings.facade.max_body),
         routing=_routing(settings, folder, metrics),
+        traces=None if settings.otel.endpoint is None else TraceSample(settings.otel.ratio),
     )
     keeping = asyncio.create_task(_keep(tap, metrics))
     await serve_agents(gateway, listeners, stop, serving, certificates(settings.listen))

@@ -28,6 +28,7 @@ from slipstream.settings.costs import Costs
 from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
+from slipstream.settings.otel import Otel
 from slipstream.settings.preferences import Preferences
 from slipstream.settings.production import Production
 from slipstream.settings.rollouts import Rollouts
@@ -257,6 +258,7 @@ class Settings(BaseSettings):
     evaluation: Evaluation = Evaluation()
     webhooks: Webhooks = Webhooks()
     costs: Costs = Costs()
+    otel: Otel = Otel()
     limits: Limits = Limits()
     isolation: Isolation = Isolation()
     log: Log = Log()

@@ -15,6 +15,7 @@ from slipstream.settings.sidecar import Settings
 from slipstream.stages.timers import Timers
 from slipstream.stages.worker import Worker
 from slipstream.store.database import Database
+from slipstream.tracing.tracer import NO_TRACER, Tracer
 
 
 class Stage(StrEnum):
@@ -89,6 +90,7 @@ class Context:
     stages: Stages = field(default_factory=Stages)
     timers: Timers = field(default_factory=Timers)
     clock: Callable[[], float] = time.time
+    tracer: Tracer = NO_TRACER
 
     @cached_property
     def parsing(self) -> ParseMemory:

@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRun:
-    """A run that is to be sent to the Explorer: its row, the sidecar that took it, and the captured request that it
-    repeats."""
+    """A run that is to be sent to the Explorer: its row, the sidecar that took it, the id in the store of the captured
+    answer, and the captured request that it repeats."""
 
     pk: int
     owner: int
@@ -34,6 +34,7 @@ class ClaimedRun:
     run_id: int
     attempts: int
     task_id: str
+    msg_id: str | None
     request: StoredRequest
 
 
@@ -98,7 +99,7 @@ async def claim(session: AsyncSession, owner: int, limit: int, now: float) -> li
     deaths = await quarantine.pending_suspect(session, owner, now)
     query = (
         select(
-            RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id,
+            RunRow.id, literal(owner), RunRow.group_id, RunRow.run_id, RunRow.attempts, CallRow.task_id, CallRow.msg_id,
             CallRow.request, CallRow.segment_id,
         )
         .join(GroupRow, GroupRow.id == RunRow.group_id)
