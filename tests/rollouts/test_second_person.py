@@ -52,6 +52,8 @@ async def test_one_asks_and_another_approves(run_loop: RunLoop, lane: dict[str, 
             _, found = await ask("vic", "GET", "/rollouts/1")
             return found if found["state"] == state else None
 
+        switching = {"name": "new", "b": "version:8", "decision": "switch_traffic"}
+        assert await refused("ann", "/experiments", switching) == (409, "second_person")
         step, promotion = {"action": "advance"}, {"action": "promote"}
         assert (await ask("ann", "POST", "/rollouts", {"version": 8}))[0] == 201
         await until(lambda: seen("running"))

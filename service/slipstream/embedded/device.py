@@ -52,5 +52,5 @@ def computes_in_bfloat16(dtype: str, device: torch.device) -> bool:
     if dtype != "auto":
         return dtype == "bfloat16"
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return any(torch.cpu.get_capabilities().get(feature) for feature in _BF16_FEATURES)

@@ -43,10 +43,12 @@ async def start_experiment(
 
     Raises:
         RequestError: 404, there is no such version; 409, nothing is served or captured, users are assigned by a rollout
-            or another experiment, all are with production by a kill, or the version's verdict is missing for a switch
-            of the traffic; 422, the arms or the plan cannot be had with this configuration.
+            or another experiment, all are with production by a kill, or the version's verdict or a second person is
+            missing for a switch of the traffic; 422, the arms or the plan cannot be had with this configuration.
     """
     _check_settings(context.settings, plan)
+    if plan.decision == "switch_traffic":
+        _check_one_person(context.settings)
     now = context.clock()
     async with context.database.read() as session:
         version = await _version_of(session, arms)
@@ -80,7 +82,7 @@ async def stop(
 
     Raises:
         RequestError: 404, there is no such experiment; 409, its state or the lane does not have this, or the version's
-            verdict is missing.
+            verdict or a second person is missing.
     """
     while True:
         experiment, plan = await _found(context, experiment_id)
@@ -93,6 +95,7 @@ async def stop(
             raise _refusal(experiment, f"it is {experiment.state}")
         note = "by hand"
         if decision == "b":
+            _check_one_person(context.settings)
             note = await _may_switch(context, verdicts, experiment, force=force)
         if experiment.state in OPEN_EXPERIMENTS:
             comparison = await stage.comparison(experiment, plan)
@@ -237,6 +240,16 @@ async def _switch_after_the_end(
 
 def _refusal(experiment: Experiment, why: str) -> RequestError:
     return RequestError(f"experiment {experiment.id} cannot stop: {why}", status=409, code="experiment_state")
+
+
+def _check_one_person(settings: Settings) -> None:
+    """
+    Raises:
+        RequestError: 409, a promotion takes two persons.
+    """
+    if settings.rollouts.by_two:
+        text = "decision: an experiment gives nobody the traffic, because rollouts.approval is second_person; open a "
+        raise RequestError(f"{text}rollout of the version", param="decision", status=409, code="second_person")
 
 
 def _check_settings(settings: Settings, plan: ExperimentPlan) -> None:

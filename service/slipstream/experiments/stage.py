@@ -232,6 +232,8 @@ class Experiments:
         """The reason why arm `b`, which won, does not get the traffic by itself; None if it does."""
         if killed:
             return "the kill switch is on"
+        if self._context.settings.rollouts.by_two:  # since a restart: it is refused at the start
+            return "rollouts.approval is second_person"
         if harmed := harmed_by_b(plan, comparison):
             return f"b is proven worse by {', '.join(harmed)}"
         if plan.force:

@@ -11,7 +11,9 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import outbox
+from slipstream.store.states import OPEN_EXPERIMENTS
 from slipstream.store.tables.evaluations import EvaluationRow
+from slipstream.store.tables.experiments import ExperimentDecisionRow, ExperimentRow
 from slipstream.store.tables.rollouts import RolloutDecisionRow, RolloutRow
 from slipstream.store.tables.serving import ServingRow
 from slipstream.webhooks.events import EventType
@@ -43,6 +45,28 @@ async def of_decision(session: AsyncSession, rollout: RolloutRow, decision: Roll
         "evidence": _in_short(decision.evidence),
     }
     await outbox.add(session, _OF_DECISIONS[decision.action], data, decision.at)
+
+
+async def of_experiment(session: AsyncSession, experiment: ExperimentRow, decision: ExperimentDecisionRow) -> None:
+    """Tell of a decision about an experiment that begins or ends it, or gives its version the traffic."""
+    if decision.action == "begin":
+        kind = EventType.EXPERIMENT_STARTED
+    elif decision.action == "switch":
+        kind = EventType.EXPERIMENT_SWITCHED
+    elif decision.state not in OPEN_EXPERIMENTS:
+        kind = EventType.EXPERIMENT_ENDED
+    else:
+        return
+    data = {
+        "experiment": experiment.id,
+        "version": experiment.version,
+        "state": decision.state.value,
+        "share": decision.share,
+        "winner": decision.winner,
+        "rollout": experiment.rollout_id,
+        "reason": decision.reason,
+    }
+    await outbox.add(session, kind, data, decision.at)
 
 
 async def of_evaluation(session: AsyncSession, evaluation: EvaluationRow, now: float) -> None:

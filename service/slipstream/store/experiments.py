@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import audit, rollouts, serving, versions
+from slipstream.store import audit, events, rollouts, serving, versions
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.rollouts import DECIDER
 from slipstream.store.states import OPEN_EXPERIMENTS, ExperimentState, VersionState, move
@@ -240,20 +240,20 @@ async def _write(session: AsyncSession, row: ExperimentRow, change: Change, by: 
     """Add an entry, and note it in the audit."""
     row.revision += 1
     row.reason = change.reason
-    session.add(
-        ExperimentDecisionRow(
-            experiment_id=row.id,
-            revision=row.revision,
-            at=now,
-            action=change.verdict,
-            state=change.state,
-            share=change.share,
-            winner=change.winner,
-            key=by.key,
-            reason=change.reason,
-            evidence=dict(change.evidence),
-        )
+    decision = ExperimentDecisionRow(
+        experiment_id=row.id,
+        revision=row.revision,
+        at=now,
+        action=change.verdict,
+        state=change.state,
+        share=change.share,
+        winner=change.winner,
+        key=by.key,
+        reason=change.reason,
+        evidence=dict(change.evidence),
     )
+    session.add(decision)
+    await events.of_experiment(session, row, decision)
     await audit.note(session, Write(Action(f"experiment_{change.verdict}"), str(row.id)), by, now)
     await session.flush()
 
