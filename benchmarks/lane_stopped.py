@@ -187,7 +187,7 @@ async def measure(case: str, rate: int, share: float, workers: int) -> str:
             f"sqlite+aiosqlite:///{name}/slipstream.db",
             serving={
                 "mode": "on",
-                "checkpoints": str(_checkpoints(Path(name) / "job")),
+                "checkpoints": str(checkpoints(Path(name) / "job")),
                 "lane": {"base_url": lane_url, "directory": str(Path(name) / "lane" / "job")},
                 "first_byte_timeout": FIRST_BYTE,
             },
@@ -197,14 +197,14 @@ async def measure(case: str, rate: int, share: float, workers: int) -> str:
         try:
             await deployment.ready()
             async with httpx.AsyncClient(base_url=url, timeout=60) as control:
-                await _until(control, f"/versions/{VERSION}", "version", VERSION)
-                await _until(control, "/serving", "ready", True)
+                await until(control, f"/versions/{VERSION}", "version", VERSION)
+                await until(control, "/serving", "ready", True)
                 path, body = (
                     ("/rollouts", {"steps": [share]}) if case == "abort" else ("/serving/share", {"share": share})
                 )
                 begun = await control.post(path, json={"version": VERSION, **body})
                 begun.raise_for_status()
-                await _until(control, "/serving", "share", share)
+                await until(control, "/serving", "share", share)
                 users = Users(deployment.port, rate)
                 working = asyncio.create_task(users.work())
                 await asyncio.sleep(QUIET)
@@ -236,7 +236,7 @@ async def measure(case: str, rate: int, share: float, workers: int) -> str:
     )
 
 
-def _checkpoints(job: Path) -> Path:
+def checkpoints(job: Path) -> Path:
     """A Trainer's directory with the version."""
     weights = job / f"global_step_{VERSION}" / "actor" / "huggingface"
     weights.mkdir(parents=True)
@@ -246,7 +246,7 @@ def _checkpoints(job: Path) -> Path:
     return job
 
 
-async def _until(control: httpx.AsyncClient, path: str, name: str, value: object) -> None:
+async def until(control: httpx.AsyncClient, path: str, name: str, value: object) -> None:
     """Wait for the training side, which looks at the Trainer's directory and asks the lane now and then."""
     async with asyncio.timeout(PATIENCE):
         while (await control.get(path)).json().get(name) != value:  # noqa: ASYNC110 - another process answers it

@@ -51,7 +51,7 @@ class History:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run.
+    """Size of a run.
 
     Attributes:
         step_seconds: far above what each part of a step takes; after that, something is wrong.

@@ -1,4 +1,4 @@
-"""Where the engine computes, in which precision, and how much at one time.
+"""The device, the precision and the amount of work of the engine at one time.
 
 The Explorer takes a CUDA GPU where torch sees one, else the CPU; `CUDA_VISIBLE_DEVICES=""` in the environment keeps it
 off a GPU. The Trainer computes on the CPU.
@@ -16,7 +16,7 @@ _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is computed together.
+    """Bounds of what is computed together.
 
     Attributes:
         rows: answers that are decoded at once.
