@@ -93,7 +93,7 @@ def promote(
 @commands.command()
 def approve(
     rollout: Number,
-    action: Annotated[str, typer.Argument(help="What was asked for: promote or advance.")],
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="What was asked for: promote or advance.")],
     url: Url = None,
     config: Config = _CONFIG,
     key: Key = None,
