@@ -96,9 +96,9 @@ audit: $(INSTALLED)  ## known vulnerabilities of the pinned versions, as OSV lis
 # The tests start hundreds of processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Twice as many test processes as a small machine has cores: many tests wait. Each test file runs in one process, in
+# One test process more than a small machine has cores: some tests wait. Each test file runs in one process, in
 # order, and `tests/support/tiers.py` says which goes first.
-WORKERS ?= 4
+WORKERS ?= 3
 
 # What is marked `slow` is for a release; everything else runs on each change.
 test: $(INSTALLED)  ## the tests, without those marked slow

@@ -28,10 +28,10 @@ QUIET, AFTER = 5.0, 5.0
 """Seconds of load before the event, and after its end."""
 FIRST_BYTE = "500ms"
 VERSION = 8
+MARKER = "latest_state_dict_iteration.txt"
 
 BY_LANE = ANSWER.replace(b'"m"', b'"v"')
 MODELS = b'{"object":"list","data":[{"id":"v","object":"model"}]}'
-METRICS = b'{"rollout_0/model_version":%d}' % VERSION
 
 
 def _answer(body: bytes) -> bytes:
@@ -41,12 +41,16 @@ def _answer(body: bytes) -> bytes:
 class LaneServer:
     """A lane that answers at once, until it is told to do otherwise.
 
+    Args:
+        job: the directory that it follows.
+
     Attributes:
         sent: what it sends to a chat completion; None hangs.
         asked: chat completions so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, job: Path) -> None:
+        self._marker = job / MARKER
         self.sent: bytes | None = _answer(BY_LANE)
         self.asked = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -64,13 +68,13 @@ class LaneServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
-        with suppress(OSError, asyncio.IncompleteReadError, RuntimeError):
+        with suppress(OSError, asyncio.IncompleteReadError, RuntimeError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = re.search(rb"content-length: (\d+)", head)
                 await reader.readexactly(int(length[1]) if length else 0)
                 if head.startswith(b"get"):
-                    writer.write(_answer(METRICS if b"/metrics" in head.split(b"\r\n")[0] else MODELS))
+                    writer.write(_answer(self._metrics() if b"/metrics" in head.split(b"\r\n")[0] else MODELS))
                     continue
                 self.asked += 1
                 if self.sent is None:
@@ -79,6 +83,10 @@ class LaneServer:
                 writer.write(self.sent)
         self._writers.discard(writer)
         writer.close()
+
+    def _metrics(self) -> bytes:
+        step = self._marker.read_text() if self._marker.exists() else "0"
+        return b'{"rollout_0/model_version":%b}' % step.encode()
 
 
 @dataclass
@@ -177,9 +185,9 @@ CASES: dict[str, tuple[str, Event]] = {
 async def measure(case: str, rate: int, share: float, workers: int) -> str:
     words, event = CASES[case]
     server = await asyncio.start_server(production, "127.0.0.1", 0, backlog=4096)
-    lane = LaneServer()
-    lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
     with tempfile.TemporaryDirectory() as name:
+        lane = LaneServer(Path(name) / "lane" / "job")
+        lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
         deployment = Deployment(
             Path(name),
             server.sockets[0].getsockname()[1],
@@ -242,7 +250,8 @@ def checkpoints(job: Path) -> Path:
     weights.mkdir(parents=True)
     (weights / "config.json").write_text("{}")
     (weights / "model.safetensors").write_text("weights")
-    (job / "latest_state_dict_iteration.txt").write_text(str(VERSION))
+    (job / f"global_step_{VERSION}" / "trained_on.json").write_text("{}")
+    (job / MARKER).write_text(str(VERSION))
     return job
 
 

@@ -52,9 +52,9 @@ def _cpu(deployment: Deployment) -> tuple[float, float]:
 async def measure(share: float | None, rate: int, seconds: float) -> tuple[float, float, float, float]:
     """CPU microseconds a request of the worker and of all, and milliseconds at p50 and p99."""
     server = await asyncio.start_server(production, "127.0.0.1", 0, backlog=4096)
-    lane = LaneServer()
-    lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
     with tempfile.TemporaryDirectory() as name:
+        lane = LaneServer(Path(name) / "lane" / "job")
+        lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
         sections: dict[str, Any] = {"capture": {"rate": 0.0}}
         if share is not None:
             sections["serving"] = {
@@ -70,6 +70,7 @@ async def measure(share: float | None, rate: int, seconds: float) -> tuple[float
             await deployment.ready()
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{deployment.port}", timeout=60) as control:
                 if share:
+                    await until(control, f"/versions/{VERSION}", "version", VERSION)
                     await until(control, "/serving", "ready", True)
                     said = await control.post("/serving/share", json={"version": VERSION, "share": share})
                     said.raise_for_status()

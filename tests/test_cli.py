@@ -164,6 +164,7 @@ def test_serve_says_in_one_message_that_it_cannot_have_its_port_or_its_store(tmp
     assert "store.url: expected a store that can be opened and written" in run.stderr
 
 
+@pytest.mark.slow
 def test_a_second_sidecar_on_the_same_sqlite_store_does_not_start(tmp_path: Path) -> None:
     port = free_port()
     for name, listen in (("first.yaml", port), ("second.yaml", 0)):

@@ -93,6 +93,7 @@ async def fill(client: httpx.AsyncClient) -> None:
         assert (await chat(client, "break off")).status_code == 502
 
 
+@pytest.mark.slow
 async def test_nothing_waits_for_a_log_that_is_not_read_and_what_was_dropped_is_said(tmp_path: Path) -> None:
     with full_pipe() as (reader, writer):
         async with running(tmp_path, writer) as (sidecar, client):

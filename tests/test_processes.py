@@ -152,6 +152,7 @@ async def test_the_tasks_that_live_are_counted_in_each_process(
         assert 10 <= await metric(sidecar.url, "slipstream_training_tasks") <= 50, "its stages, at least"
 
 
+@pytest.mark.slow
 async def test_the_parents_death_lets_the_port_go_and_answers_end(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +262,7 @@ def cpu(pid: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 async def test_a_second_sidecar_on_the_same_port_says_so_and_touches_no_store(
     tmp_path: Path, production: tuple[Production, str], workers: int
 ) -> None:

@@ -24,6 +24,7 @@ REPEAT_TIME = 3
     [*(pytest.param(number, marks=pytest.mark.slow) for number in range(1, REPEAT_TIME)), REPEAT_TIME],
     ids=lambda after: f"after feedback {after}",
 )
+@pytest.mark.slow
 async def test_its_new_process_is_not_told_the_rest(tmp_path: Path, after: int) -> None:
     explorer = ScriptedExplorer()
     port, stopped = free_port(), asyncio.Event()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from captured_chats import MAX_BODY, completion, exchange, user
 from captured_chats import assistant as said
 from contexts import parse_memory
@@ -53,6 +54,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
+@pytest.mark.slow
 async def test_an_exchange_that_ends_its_process_three_times_is_set_apart_and_no_other(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"
     environment = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{DIES_OF_POISON}", url]
@@ -111,6 +113,7 @@ def _set_apart(path: Path, headers: list[dict[str, str]]) -> None:
             store.execute("INSERT INTO quarantined_exchanges (packed, reason, created_at) VALUES (?, ?, ?)", row)
 
 
+@pytest.mark.slow
 async def test_what_is_set_apart_is_seen_tried_again_and_dropped(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await loop.status()

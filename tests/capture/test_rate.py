@@ -171,6 +171,7 @@ async def test_conversations_of_the_openai_sdk_are_taken_whole_or_not_at_all(
     ],
     ids=["chat", "messages", "responses", "held"],
 )
+@pytest.mark.slow
 async def test_so_are_those_of_each_dialect_and_no_link_of_them_is_missing(
     tmp_path: Path, sdk: Any, base: str, talk: Talk
 ) -> None:

@@ -107,6 +107,7 @@ async def test_several_commit_no_more_often_than_one(new_postgres: Callable[[], 
     assert all(later - earlier > 0.55 for earlier, later in itertools.pairwise(begun)), begun
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_is_killed_amid_a_delivery_has_it_ended_by_another(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:
@@ -123,6 +124,7 @@ async def test_a_sidecar_that_is_killed_amid_a_delivery_has_it_ended_by_another(
 
 
 @pytest.mark.parametrize("path", ["/feedback", pytest.param("/commit", marks=pytest.mark.slow)])
+@pytest.mark.slow
 async def test_a_sidecar_that_was_stopped_amid_a_delivery_leaves_it_to_who_took_it_over(
     tmp_path: Path, new_postgres: Callable[[], str], path: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from scripted import ScriptedExplorer
 from serving import until
 from sidecars_sharing import sidecar_processes
@@ -12,6 +13,7 @@ from sidecars_sharing import sidecar_processes
 LONGER_THAN_THE_TEST = "10m"
 
 
+@pytest.mark.slow
 async def test_a_training_side_that_its_parent_starts_again_waits_for_no_lease(
     new_postgres: Callable[[], str], tmp_path: Path
 ) -> None:

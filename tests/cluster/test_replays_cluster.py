@@ -132,6 +132,7 @@ async def test_a_run_whose_call_is_under_way_at_another_sidecar_is_not_given_up(
         assert (await finish(other, reward=1))["msg_ids"] == [msg_id]
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_is_killed_takes_the_runs_with_it_whose_calls_it_cut_and_no_others(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from loops import Loop
 from scripted import ScriptedExplorer
 from serving import serving, until
@@ -44,6 +45,7 @@ async def state(loop: Loop) -> str:
     return found
 
 
+@pytest.mark.slow
 async def test_another_sidecar_decides_after_the_one_that_did_was_killed(
     tmp_path: Path, new_postgres: Callable[[], str]
 ) -> None:

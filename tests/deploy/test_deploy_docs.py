@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from composed import ROOT, compose_program
 from loops import RunLoop
@@ -104,6 +105,7 @@ def test_every_variable_has_its_row_and_its_default() -> None:
                     assert given == default, name
 
 
+@pytest.mark.slow
 async def test_a_sidecar_goes_on_with_the_copy_and_nothing_is_trained_on_twice(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 from ports import free_port
 from serving import until
@@ -27,6 +28,7 @@ def explorer_process(config: EngineConfig, path: Path) -> Iterator[subprocess.Po
             process.kill()
 
 
+@pytest.mark.slow
 async def test_it_says_when_it_is_ready_and_ends_in_order(explorer_config: EngineConfig, tmp_path: Path) -> None:
     port = free_port()
     explorer = explorer_config.explorer.model_copy(update={"proxy_port": port})

@@ -49,6 +49,7 @@ def _taken(folder: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.embedded
+@pytest.mark.slow
 async def test_agents_calls_become_new_versions_even_when_the_trainer_is_killed(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import httpx
+import pytest
 from evaluated import EXACT, Knowing, asked, ended, serves, suite, write_cases
 from loops import RunLoop
 from scripted import production_app
@@ -17,6 +18,7 @@ from stores import ON_BOTH_STORES
 CASES = 24
 
 
+@pytest.mark.slow
 async def test_after_kill_9_the_missing_answers_are_asked_for_and_no_other(tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", CASES)
     explorer = Knowing(*range(0, CASES, 2))

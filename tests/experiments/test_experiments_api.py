@@ -94,6 +94,7 @@ async def by_lane(loop: Loop, session: str) -> bool:
     return bool(answer["choices"][0]["message"]["content"].startswith(LANE))
 
 
+@pytest.mark.slow
 async def test_users_are_split_by_session_compared_and_one_arm_gets_all(
     run_loop: RunLoop, lane: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -256,6 +256,7 @@ async def test_a_schema_that_takes_for_ever_fails_its_scoring_and_no_other(
     await asyncio.to_thread(isolation.close)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_takes_all_memory_fails_its_scoring_alone() -> None:
     isolation = Isolation(content_memory=200 * 1024**2, content_timeout=120)
     settings = RewardsSettings.model_validate({"calculators": [{"json_schema": {"schema": {"type": "array"}}}]})

@@ -283,6 +283,7 @@ async def command(loop: Loop, *arguments: str, cwd: Path) -> tuple[int | None, s
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.slow
 async def test_the_command_starts_shows_and_decides(run_loop: RunLoop, lane: dict[str, Any], tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("steps: [0.1, 0.5]\nmin_units: 7\n")

@@ -52,6 +52,7 @@ async def answers(url: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 async def test_the_halves_start_and_end_in_any_order(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:

@@ -114,6 +114,7 @@ def ask(writer: asyncio.StreamWriter, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 async def test_no_agent_notices_that_the_sidecar_is_replaced(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, workers: int
 ) -> None:

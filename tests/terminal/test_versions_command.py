@@ -29,6 +29,7 @@ def job(tmp_path: Path) -> CheckpointJob:
     return CheckpointJob(tmp_path / "job")
 
 
+@pytest.mark.slow
 async def test_versions_are_shown_kept_named_and_released(
     run_loop: RunLoop, job: CheckpointJob, tmp_path: Path
 ) -> None:

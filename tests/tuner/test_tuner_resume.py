@@ -58,6 +58,7 @@ def asked(explorer: LearningExplorer) -> list[str]:
     return [chat["messages"][0]["content"] for chat in explorer.chats]
 
 
+@pytest.mark.slow
 async def test_killed_amid_a_step_that_step_is_run_again(folder: Path) -> None:
     explorer = LearningExplorer()
 

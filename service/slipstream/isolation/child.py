@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from slipstream.isolation.deadline import deadline
 from slipstream.isolation.failures import NotFinished
 
 FRAME = struct.Struct("!QdI")
@@ -102,7 +103,7 @@ class Child:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._writer.write(FRAME.pack(number, timeout, len(work)) + work)
         try:
-            async with asyncio.timeout(timeout + GRACE):
+            async with deadline(timeout + GRACE, self._process.pid):
                 kind, value = await answer
         except TimeoutError:
             raise Overdue(f"{timeout:g} s have passed") from None

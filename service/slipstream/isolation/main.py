@@ -21,6 +21,7 @@ from typing import Any
 
 from slipstream.errors import SlipstreamError
 from slipstream.isolation.child import FRAME
+from slipstream.isolation.deadline import deadline
 from slipstream.isolation.failures import Raised
 
 _PR_SET_PDEATHSIG = 1
@@ -47,7 +48,7 @@ async def _answer(
     writer: asyncio.StreamWriter, threads: ThreadPoolExecutor, number: int, timeout: float, work: bytes
 ) -> None:
     try:
-        async with asyncio.timeout(timeout) as limit:
+        async with deadline(timeout) as limit:
             outcome = await asyncio.get_running_loop().run_in_executor(threads, _done, work)
             if inspect.isawaitable(outcome):
                 try:
