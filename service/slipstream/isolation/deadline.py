@@ -14,6 +14,8 @@ from pathlib import Path
 
 _MOST = 5
 """The time that is not counted, in parts of the deadline: work ends even where the figures are wrong."""
+_FIRST_LOOK = 0.1
+"""The process is first looked at after this part of the deadline: most work is done by then, and costs nothing."""
 _LITTLE = 0.01
 """Seconds; for less the deadline is not moved."""
 
@@ -28,9 +30,36 @@ def waited(pid: int | str = "self") -> float:
     return spent / 1e9
 
 
+class _Watch:
+    """Moves a deadline on for as long as a process waits for a CPU."""
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float, pid: int | str) -> None:
+        self._limit, self._seconds, self._pid = limit, seconds, pid
+        self._loop = asyncio.get_running_loop()
+        self._begun, self._before = self._loop.time(), 0.0
+        self._timer = self._loop.call_later(seconds * _FIRST_LOOK, self._begin)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _begin(self) -> None:
+        self._before = waited(self._pid)
+        self._look_before(self._begun + self._seconds)
+
+    def _look(self) -> None:
+        unused = min(waited(self._pid) - self._before, _MOST * self._seconds)
+        when = self._begun + self._seconds + unused
+        if when > self._loop.time() + _LITTLE:
+            self._limit.reschedule(when)
+            self._look_before(when)
+
+    def _look_before(self, when: float) -> None:
+        self._timer = self._loop.call_at(when - _LITTLE / 2, self._look)
+
+
 @asynccontextmanager
 async def deadline(seconds: float, pid: int | str = "self") -> AsyncIterator[asyncio.Timeout]:
-    """As `asyncio.timeout`, without the time for which a process waited for a CPU.
+    """As `asyncio.timeout`, without the time for which a process waited for a CPU after the first tenth.
 
     Args:
         pid: the process that does the work.
@@ -38,19 +67,9 @@ async def deadline(seconds: float, pid: int | str = "self") -> AsyncIterator[asy
     Raises:
         TimeoutError: as of `asyncio.timeout`.
     """
-    loop = asyncio.get_running_loop()
-    begun, before = loop.time(), waited(pid)
-    timers: list[asyncio.TimerHandle] = []
     async with asyncio.timeout(seconds) as limit:
-
-        def look() -> None:
-            when = begun + seconds + min(waited(pid) - before, _MOST * seconds)
-            if when > loop.time() + _LITTLE:
-                limit.reschedule(when)
-                timers[:] = [loop.call_at(when - _LITTLE / 2, look)]
-
-        timers.append(loop.call_at(begun + seconds - _LITTLE / 2, look))
+        watch = _Watch(limit, seconds, pid)
         try:
             yield limit
         finally:
-            timers[0].cancel()
+            watch.cancel()
