@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import PageQuery
 from slipstream.api.scope import ScopeDep
 from slipstream.store import audit
 from slipstream.store.audit import Action, Wanted
 
 router = APIRouter(tags=["audit"])
 
-_LARGEST_ID = 2**63 - 1
 
-
-class AuditQuery(BaseModel):
+class AuditQuery(PageQuery):
     """Filters of the audit. A misspelt filter is refused, so that it does not list all entries."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    cursor: Annotated[int, Field(ge=1, le=_LARGEST_ID)] | None = None
     key: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00]*$")] | None = None
     action: Action | None = None
     since: float | None = None

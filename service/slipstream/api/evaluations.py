@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import LARGEST_ID, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.api.versions import OF_ALL, number_of
 from slipstream.evaluation import commands
@@ -17,11 +18,10 @@ from slipstream.store import evaluations
 
 router = APIRouter(tags=["evaluations"], route_class=BodyRoute)
 
-_LARGEST_ID = 2**63 - 1
 _LARGEST_VERSION = 2**31 - 1
 _Name = Annotated[str, Field(min_length=1, max_length=64)]
 
-EvaluationId = Annotated[int, Path(ge=1, le=_LARGEST_ID)]
+EvaluationId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 class EvaluationBody(Body):
@@ -36,13 +36,10 @@ class EvaluationBody(Body):
     suite: _Name | None = None
 
 
-class EvaluationQuery(BaseModel):
+class EvaluationQuery(PageQuery):
     """A page of evaluations."""
 
-    model_config = ConfigDict(extra="forbid")
-
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Annotated[int, Field(ge=1, le=_LARGEST_ID)] | None = None
     version: Annotated[int, Field(ge=0, le=_LARGEST_VERSION)] | None = None
     suite: _Name | None = None
 
@@ -66,9 +63,7 @@ async def get_evaluations(query: Annotated[EvaluationQuery, Query()], sidecar: S
         found = await evaluations.listed(
             session, query.limit + 1, before=query.cursor, version=query.version, suite=query.suite
         )
-    page = found[: query.limit]
-    after = page[-1].id if len(found) > query.limit else None
-    return {"evaluations": [commands.summary(each) for each in page], "next": after}
+    return page_of("evaluations", found, query.limit, commands.summary)
 
 
 @router.get("/evaluations/{evaluation_id}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import LARGEST_ID, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.experiments import commands
 from slipstream.experiments.plan import ExperimentPlan
@@ -17,10 +18,9 @@ from slipstream.store import experiments
 
 router = APIRouter(tags=["experiments"], route_class=BodyRoute)
 
-_LARGEST_ID = 2**63 - 1
 _OF_ALL = "a version is served to all tenants"
 
-ExperimentId = Annotated[int, Path(ge=1, le=_LARGEST_ID)]
+ExperimentId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 Arm = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -49,15 +49,6 @@ class StopBody(Body):
     force: bool = False
 
 
-class ExperimentQuery(BaseModel):
-    """A page of experiments."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    cursor: Annotated[int, Field(ge=1, le=_LARGEST_ID)] | None = None
-
-
 @router.post("/experiments", status_code=201)
 async def post_experiment(body: ExperimentBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Start an experiment. One at a time, and none while a rollout assigns users."""
@@ -70,13 +61,11 @@ async def post_experiment(body: ExperimentBody, sidecar: SidecarDep, scope: Scop
 
 
 @router.get("/experiments")
-async def get_experiments(query: Annotated[ExperimentQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
+async def get_experiments(query: Annotated[PageQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
     """A page of experiments, the newest first; `next` is the cursor of the page after it."""
     async with sidecar.database.read() as session:
         found = await experiments.listed(session, query.limit + 1, query.cursor)
-    page = found[: query.limit]
-    after = page[-1].id if len(found) > query.limit else None
-    return {"experiments": [commands.summary(each) for each in page], "next": after}
+    return page_of("experiments", found, query.limit, commands.summary)
 
 
 @router.get("/experiments/{experiment_id}")

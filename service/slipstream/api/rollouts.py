@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slipstream.access.scope import Scope
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import LARGEST_ID, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.http.body import Body
 from slipstream.rollouts import approval, commands
@@ -20,11 +21,10 @@ from slipstream.store.rollouts import Verdict
 
 router = APIRouter(tags=["rollouts"], route_class=BodyRoute)
 
-_LARGEST_ID = 2**63 - 1
 _LARGEST_VERSION = 2**31 - 1
 _OF_ALL = "a version is served to all tenants"
 
-RolloutId = Annotated[int, Path(ge=1, le=_LARGEST_ID)]
+RolloutId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 class RolloutBody(Plan):
@@ -58,15 +58,6 @@ class ApproveBody(Body):
     action: Literal["advance", "promote"]
 
 
-class RolloutQuery(BaseModel):
-    """A page of rollouts."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    cursor: Annotated[int, Field(ge=1, le=_LARGEST_ID)] | None = None
-
-
 @router.post("/rollouts", status_code=201)
 async def post_rollout(body: RolloutBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Open a rollout of a version. One at a time."""
@@ -79,13 +70,11 @@ async def post_rollout(body: RolloutBody, sidecar: SidecarDep, scope: ScopeDep) 
 
 
 @router.get("/rollouts")
-async def get_rollouts(query: Annotated[RolloutQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
+async def get_rollouts(query: Annotated[PageQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
     """A page of rollouts, the newest first; `next` is the cursor of the page after it."""
     async with sidecar.database.read() as session:
         found = await rollouts.listed(session, query.limit + 1, query.cursor)
-    page = found[: query.limit]
-    after = page[-1].id if len(found) > query.limit else None
-    return {"rollouts": [commands.summary(each) for each in page], "next": after}
+    return page_of("rollouts", found, query.limit, commands.summary)
 
 
 @router.get("/rollouts/{rollout_id}")

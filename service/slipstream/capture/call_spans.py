@@ -56,9 +56,9 @@ class CallSpans:
         self._parsing: ParseMemory = context.parsing
         self._redactor = redactor
         self._max_body = settings.capture.max_body
-        lane = settings.serving.routed
+        lane = settings.serving.lane_url
         self._production = urlsplit(settings.production.base_url)
-        self._lane = None if lane is None else urlsplit(lane.base_url)
+        self._lane = None if lane is None else urlsplit(lane)
 
     def make(self, exchange: Exchange, *, captured: bool) -> None:
         """Make the span of an exchange, if it is traced. Never raises.

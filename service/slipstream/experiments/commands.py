@@ -231,7 +231,7 @@ async def _switch_after_the_end(
         now = await experiments.get(session, experiment.id)
         if now is None or now.revision != experiment.revision:
             return None
-        lane = lane_step, stage.lane_url
+        lane = lane_step, context.settings.serving.lane_url
         after = await switch(session, experiment, plan, lane, f"{note}, for b", evidence, by, context.clock())
     stage.told(after, Verdict.SWITCH)
     context.stages.wake(Stage.ROLLOUTS)

@@ -120,7 +120,7 @@ class Experiments:
                 await sidecars.hold(session, self._context.membership.id)
             after = await experiments.carry_out(session, experiment, change, by, now)
             if after is not None and switches is not None:
-                lane = after.lane_step, self.lane_url
+                lane = after.lane_step, self._context.settings.serving.lane_url
                 after = await switch(session, after, switches, lane, change.reason, change.evidence, by, now)
         if after is not None:
             self.told(after, change.verdict)
@@ -128,12 +128,6 @@ class Experiments:
                 self.told(after, Verdict.SWITCH)
                 self._context.stages.wake(Stage.ROLLOUTS)
         return after
-
-    @property
-    def lane_url(self) -> str | None:
-        """Return the base URL of the lane in the settings."""
-        lane = self._context.settings.serving.routed
-        return None if lane is None else lane.base_url
 
     def told(self, experiment: Experiment, verdict: Verdict) -> None:
         """Count and log a decision that is in the store, and have the workers go by it."""
@@ -198,7 +192,7 @@ class Experiments:
             f"users are assigned: a share of {plan.share:g} to b",
             {},
             lane_step=lane_step,
-            lane=self.lane_url,
+            lane=self._context.settings.serving.lane_url,
         )
         await self.carry_out(experiment, begun, DECIDER)
         return True

@@ -105,7 +105,7 @@ class Rollouts:
             f"step 1 of {len(plan.steps)}: a share of {plan.steps[0]:g}",
             evidence(rollout, plan, comparison),
             lane_step=lane_step,
-            lane=None if (lane := self._context.settings.serving.routed) is None else lane.base_url,
+            lane=self._context.settings.serving.lane_url,
         )
         await self.carry_out(rollout, begun, DECIDER)
         return True

@@ -68,6 +68,11 @@ class Serving(Section):
         return self
 
     @property
+    def lane_url(self) -> str | None:
+        """Return the base URL of the lane that answers users; None if there is none."""
+        return None if self.routed is None else self.routed.base_url
+
+    @property
     def routed(self) -> Lane | None:
         """Return the lane to which users' requests may go; None where production answers all of them."""
         return self.lane if self.mode == "on" else None

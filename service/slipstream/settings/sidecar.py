@@ -34,7 +34,7 @@ from slipstream.settings.production import Production
 from slipstream.settings.rollouts import Rollouts
 from slipstream.settings.section import Section
 from slipstream.settings.serving import Serving
-from slipstream.settings.tls_files import check_tls, tls_of
+from slipstream.settings.tls_files import check_pair, check_tls, tls_of
 from slipstream.settings.types import BaseUrl, DatabaseUrl, EmptyIsNone, FolderOfSockets
 from slipstream.settings.webhooks import Webhooks
 from slipstream.webhooks.outgoing import AllowPrivate
@@ -75,8 +75,7 @@ class Explorer(Section):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key, both or neither")
+        check_pair(self.certificate, self.key)
         check_tls("base_url", self.base_url, self.tls)
         return self
 

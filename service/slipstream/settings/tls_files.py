@@ -12,6 +12,15 @@ def tls_of(ca: Path | None, certificate: Path | None, key: Path | None) -> Clien
     return None if ca is None and certificate is None else ClientTls(ca, certificate, key)
 
 
+def check_pair(certificate: Path | None, key: Path | None) -> None:
+    """
+    Raises:
+        ValueError: there is one of a certificate and its key.
+    """
+    if (certificate is None) != (key is None):
+        raise ValueError("certificate and key, both or neither")
+
+
 def check_tls(name: str, url: str, tls: ClientTls | None) -> None:
     """Check that the files can be used for an address.
 

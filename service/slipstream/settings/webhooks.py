@@ -12,7 +12,7 @@ from slipstream.config.units import PositiveDuration
 from slipstream.http.connect import ClientTls
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.settings.section import Section
-from slipstream.settings.tls_files import check_tls, tls_of
+from slipstream.settings.tls_files import check_pair, check_tls, tls_of
 from slipstream.webhooks.events import EventType
 from slipstream.webhooks.outgoing import AllowPrivate
 from slipstream.webhooks.signature import SigningSecret
@@ -44,8 +44,7 @@ class Receiver(Section):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key, both or neither")
+        check_pair(self.certificate, self.key)
         check_tls("url", self.url, self.tls)
         return self
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy import exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import events
+from slipstream.store import events, ownership
 from slipstream.store.states import OPEN_EVALUATIONS, EvaluationState, move
 from slipstream.store.tables.evaluations import EvaluationAnswerRow, EvaluationCaseRow, EvaluationRow
-from slipstream.store.tables.sidecars import SidecarRow
 from slipstream.store.tables.versions import VersionRow
 
 
@@ -123,12 +122,7 @@ async def claim(session: AsyncSession, sidecar: int) -> Evaluation | None:
     row = await session.scalar(oldest)
     if row is None:
         return None
-    free = or_(
-        EvaluationRow.owner.is_(None), EvaluationRow.owner == sidecar, EvaluationRow.owner.not_in(select(SidecarRow.id))
-    )
-    taken = update(EvaluationRow).where(EvaluationRow.id == row.id, free).values(owner=sidecar)
-    taken = taken.returning(EvaluationRow.id).execution_options(synchronize_session=False)
-    return None if (await session.execute(taken)).scalar() is None else _evaluation(row)
+    return _evaluation(row) if await ownership.claim(session, EvaluationRow, row.id, sidecar) else None
 
 
 async def open_now(session: AsyncSession) -> bool:

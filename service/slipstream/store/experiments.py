@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import audit, events, rollouts, serving, versions
+from slipstream.store import audit, events, ownership, rollouts, serving, versions
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.rollouts import DECIDER
 from slipstream.store.states import OPEN_EXPERIMENTS, ExperimentState, VersionState, move
 from slipstream.store.tables.experiments import ExperimentDecisionRow, ExperimentRow
 from slipstream.store.tables.experiments import Winner as Winner
-from slipstream.store.tables.sidecars import SidecarRow
 
 _RESTORED = "the store was restored from a backup, and what the lane serves is not known"
 _KILLED = "the kill switch was turned: production answers all users"
@@ -156,11 +155,7 @@ async def start(
 
 async def claim(session: AsyncSession, experiment_id: int, sidecar: int) -> bool:
     """Have a sidecar decide about an experiment, if no other one that is alive does. Returns False if another does."""
-    owner = ExperimentRow.owner
-    free = or_(owner.is_(None), owner == sidecar, owner.not_in(select(SidecarRow.id)))
-    taken = update(ExperimentRow).where(ExperimentRow.id == experiment_id, ExperimentRow.ended_at.is_(None), free)
-    taken = taken.values(owner=sidecar).returning(ExperimentRow.id)
-    return (await session.execute(taken.execution_options(synchronize_session=False))).scalar() is not None
+    return await ownership.claim(session, ExperimentRow, experiment_id, sidecar, ExperimentRow.ended_at.is_(None))
 
 
 async def carry_out(

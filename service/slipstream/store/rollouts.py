@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import audit, evaluations, events, serving, versions
+from slipstream.store import audit, evaluations, events, ownership, serving, versions
 from slipstream.store.audit import Action, Author, Write
 from slipstream.store.states import OPEN_ROLLOUTS, RolloutState, VersionState, move
 from slipstream.store.tables.rollouts import RolloutDecisionRow, RolloutRow
-from slipstream.store.tables.sidecars import SidecarRow
 from slipstream.store.tables.versions import VersionRow
 
 DECIDER = Author("(decider)", None)
@@ -234,10 +233,7 @@ async def open_(
 
 async def claim(session: AsyncSession, rollout_id: int, sidecar: int) -> bool:
     """Have a sidecar decide about a rollout, if no other one that is alive does. Returns False if another does."""
-    free = or_(RolloutRow.owner.is_(None), RolloutRow.owner == sidecar, RolloutRow.owner.not_in(select(SidecarRow.id)))
-    taken = update(RolloutRow).where(RolloutRow.id == rollout_id, RolloutRow.ended_at.is_(None), free)
-    taken = taken.values(owner=sidecar).returning(RolloutRow.id)
-    return (await session.execute(taken.execution_options(synchronize_session=False))).scalar() is not None
+    return await ownership.claim(session, RolloutRow, rollout_id, sidecar, RolloutRow.ended_at.is_(None))
 
 
 async def carry_out(session: AsyncSession, seen: Rollout, change: Change, by: Author, now: float) -> Rollout | None:
