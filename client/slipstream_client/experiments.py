@@ -19,7 +19,7 @@ _LOOK = 60.0
 
 
 class ABTestFramework:
-    """One experiment. The key of `configure(api_key=...)` needs the role `admin`, and no tenant.
+    """One experiment. The key of `configure(api_key=...)` needs the role `operator` or `admin`, and no tenant.
 
     Args:
         model_a: `production`: the sidecar compares versions with it, and refuses another one with the reason.

@@ -66,7 +66,7 @@ class CanaryResult(TypedDict):
 
 
 class HotUpdater:
-    """Brings new versions to users through the sidecar. Its key needs the role `admin`.
+    """Brings new versions to users through the sidecar. Its key needs the role `operator` or `admin`.
 
     Args:
         agent: is left as it is: its calls go to the sidecar, which decides who answers them.

@@ -21,7 +21,8 @@ PRODUCTION = "production"
 
 
 class ModelManager:
-    """Names versions, and brings named ones to users, through the sidecar. Its key needs the role `admin`.
+    """Names versions, and brings named ones to users, through the sidecar. Its key needs the role `operator` or
+    `admin`.
 
     Args:
         checkpoint_dir: is not read: `serving.checkpoints` of sidecar.yaml says where the Trainer's versions are.
@@ -74,8 +75,8 @@ class ModelManager:
     def create_ab_test(
         self, version_a: str, version_b: str, traffic_ratio: Mapping[str, float], **plan: Any
     ) -> Rollout:
-        """Open a rollout that keeps a version at one share of the users, beside production, until somebody decides.
-        Harm that is proven still takes it back.
+        """Open a rollout by hand: a version answers a fixed share of the users, and production the others, until
+        somebody decides. If harm is proven, the version is taken back before that.
 
         Args:
             version_a, version_b: `"production"` and a version's name, in any order. A lane serves one version.

@@ -86,7 +86,7 @@ async def test_a_key_is_taken_from_the_environment_and_asked_for_where_it_is_mis
     async with run_loop(access=access) as loop:
         code, out, err = await shown("--url", loop.url)
         assert (code, out) == (2, "")
-        assert "give one with the role metrics or admin by --key or SLIPSTREAM_API_KEY (401)" in err
+        assert "give one with the role viewer, operator, metrics or admin by --key or SLIPSTREAM_API_KEY (401)" in err
         assert (await shown("--url", loop.url, SLIPSTREAM_API_KEY=key))[0] == 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from slipstream.cli.options import SIDECAR_FILE, Config, OperatorKey, Url
 
 commands = typer.Typer()
 
@@ -25,13 +26,9 @@ def evaluate(
         str | None, typer.Option(help="One of evaluation.suites (default: the only one).", show_default=False)
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it has ended, and show the result.")] = True,
-    url: Annotated[
-        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
-    ] = None,
-    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
-    key: Annotated[
-        str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
-    ] = None,
+    url: Url = None,
+    config: Config = SIDECAR_FILE,
+    key: OperatorKey = None,
 ) -> None:
     """Ask a version the cases of a suite, and compare it with production and the champion."""
     from slipstream.terminal.evaluations import evaluate as run

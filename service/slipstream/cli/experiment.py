@@ -8,13 +8,10 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import SIDECAR_FILE, Config, ReaderOrOperatorKey, Url
+
 commands = typer.Typer(help="Production and a version compared on users.", no_args_is_help=True)
 
-Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
-Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
-Key = Annotated[
-    str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
-]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name for it.")]
 Arm = Annotated[
     str, typer.Argument(metavar="B", help="Arm b: version:NUMBER, or an alias of a version. Arm a is production.")
@@ -29,7 +26,6 @@ Decision = Annotated[
     str | None, typer.Option(help="Who answers the users from now on: a (production) or b.", show_default=False)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Whatever the verdict of the version is.")]
-_CONFIG = Path("sidecar.yaml")
 
 
 @commands.command()
@@ -39,8 +35,8 @@ def start(
     share: Share = None,
     plan: Plan = None,
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
 ) -> None:
     """Start an experiment."""
     from slipstream.terminal.experiments import start as run
@@ -50,7 +46,7 @@ def start(
 
 
 @commands.command("list")
-def show_all(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show_all(url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show the experiments, the newest first."""
     from slipstream.terminal.experiments import show_all as run
     from slipstream.terminal.sidecar_http import address
@@ -59,7 +55,7 @@ def show_all(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None
 
 
 @commands.command()
-def show(experiment: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show(experiment: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show an experiment: its report, what is missing, and its decisions."""
     from slipstream.terminal.experiments import show as run
     from slipstream.terminal.sidecar_http import address
@@ -73,8 +69,8 @@ def stop(
     decision: Decision = None,
     force: Force = False,
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
 ) -> None:
     """End an experiment. Without a decision production answers the users from now on."""
     from slipstream.terminal.experiments import stop as run

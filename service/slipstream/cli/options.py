@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,6 +15,21 @@ Overlays = Annotated[
         "--overlay", help="A file merged over it; give several in order, a later one wins.", show_default=False
     ),
 ]
+
+Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
+Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
+SIDECAR_FILE = Path("sidecar.yaml")
+
+
+def _key(roles: str) -> Any:
+    """The option for a key that has one of these roles."""
+    return typer.Option(envvar="SLIPSTREAM_API_KEY", help=f"A key with the role {roles}.", show_default=False)
+
+
+AdminKey = Annotated[str | None, _key("admin")]
+OperatorKey = Annotated[str | None, _key("operator or admin")]
+ReaderKey = Annotated[str | None, _key("viewer, operator, metrics or admin")]
+ReaderOrOperatorKey = Annotated[str | None, _key("operator or admin; to look, also viewer or metrics")]
 
 
 class LogOptions(NamedTuple):

@@ -8,14 +8,10 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import SIDECAR_FILE, Config, ReaderOrOperatorKey, Url
+
 commands = typer.Typer(help="Versions on their way from candidate to live.", no_args_is_help=True)
 
-Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
-Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
-Key = Annotated[
-    str | None,
-    typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role operator or admin.", show_default=False),
-]
 Version = Annotated[int, typer.Argument(help="The number of the version.")]
 Number = Annotated[int, typer.Argument(help="The number of the rollout, as `list` shows it.")]
 Plan = Annotated[
@@ -23,7 +19,6 @@ Plan = Annotated[
     typer.Option(help="A YAML or JSON file with the other fields of POST /rollouts.", show_default=False),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="A version that is live goes back to production first.")]
-_CONFIG = Path("sidecar.yaml")
 
 
 @commands.command()
@@ -32,8 +27,8 @@ def start(
     plan: Plan = None,
     replace: Replace = False,
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
 ) -> None:
     """Open a rollout of a version."""
     from slipstream.terminal.rollouts import start as run
@@ -43,7 +38,7 @@ def start(
 
 
 @commands.command("list")
-def show_all(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show_all(url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show the rollouts, the newest first."""
     from slipstream.terminal.rollouts import show_all as run
     from slipstream.terminal.sidecar_http import address
@@ -52,7 +47,7 @@ def show_all(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None
 
 
 @commands.command()
-def show(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show(rollout: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show a rollout: its evidence, what is missing, and its decisions."""
     from slipstream.terminal.rollouts import show as run
     from slipstream.terminal.sidecar_http import address
@@ -61,19 +56,19 @@ def show(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = 
 
 
 @commands.command()
-def pause(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def pause(rollout: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Stay at the share of now."""
     _decide("pause", rollout, url, config, key)
 
 
 @commands.command()
-def resume(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def resume(rollout: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Go on after a pause."""
     _decide("resume", rollout, url, config, key)
 
 
 @commands.command()
-def advance(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def advance(rollout: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Go on to the next step, whatever is missing."""
     _decide("advance", rollout, url, config, key)
 
@@ -82,8 +77,8 @@ def advance(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key
 def promote(
     rollout: Number,
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
     force: Annotated[bool, typer.Option("--force", help="Whatever the verdict of the version is.")] = False,
 ) -> None:
     """Promote the version, if its verdict is better or equal."""
@@ -95,15 +90,15 @@ def approve(
     rollout: Number,
     action: Annotated[str, typer.Argument(metavar="ACTION", help="What was asked for: promote or advance.")],
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
 ) -> None:
     """Approve, as a second person, what another one has asked for."""
     _decide("approve", rollout, url, config, key, {"action": action})
 
 
 @commands.command()
-def abort(rollout: Number, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def abort(rollout: Number, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Send all users back to production, and end the rollout."""
     _decide("abort", rollout, url, config, key)
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import SIDECAR_FILE, Config, ReaderOrOperatorKey, Url
+
 commands = typer.Typer(help="The share of users that a version of the policy answers.", no_args_is_help=True)
 kills = typer.Typer()
 
-Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
-Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
-Key = Annotated[
-    str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
-]
-_CONFIG = Path("sidecar.yaml")
-
 
 @commands.command()
-def show(url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show(url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show which version answers which share of the users, and how their requests went."""
     from slipstream.terminal.serving import show as run
     from slipstream.terminal.sidecar_http import address
@@ -33,8 +27,8 @@ def share(
     version: Annotated[int, typer.Argument(help="The version, such as 8.", min=0)],
     of_users: Annotated[float, typer.Argument(metavar="SHARE", help="From 0 to 1.", min=0, max=1)],
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
 ) -> None:
     """Have a version answer this share of the users."""
     from slipstream.terminal.serving import share as run
@@ -46,8 +40,8 @@ def share(
 @kills.command()
 def kill(
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
     revive: Annotated[bool, typer.Option("--revive", help="Take it back: the share of before holds again.")] = False,
 ) -> None:
     """Have production answer everybody at once."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from slipstream import logs
-from slipstream.cli.options import LogOptions
+from slipstream.cli.options import SIDECAR_FILE, AdminKey, Config, LogOptions, ReaderKey, Url
 from slipstream.output import Output
 
 if TYPE_CHECKING:
@@ -22,25 +22,25 @@ SidecarFile = Annotated[Path, typer.Option(help="The sidecar's file.")]
 
 
 @commands.command()
-def serve(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
+def serve(context: typer.Context, config: SidecarFile = SIDECAR_FILE) -> None:
     """Run the sidecar until SIGTERM or SIGINT."""
     _run(context, "serve", config)
 
 
 @commands.command()
-def proxy(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
+def proxy(context: typer.Context, config: SidecarFile = SIDECAR_FILE) -> None:
     """Run the half of the sidecar that carries production's traffic, until SIGTERM or SIGINT."""
     _run(context, "proxy", config)
 
 
 @commands.command()
-def training(context: typer.Context, config: SidecarFile = Path("sidecar.yaml")) -> None:
+def training(context: typer.Context, config: SidecarFile = SIDECAR_FILE) -> None:
     """Run the half of the sidecar that trains and has the control API, until SIGTERM or SIGINT."""
     _run(context, "training", config)
 
 
 @commands.command()
-def upgrade(config: SidecarFile = Path("sidecar.yaml")) -> None:
+def upgrade(config: SidecarFile = SIDECAR_FILE) -> None:
     """Replace what runs by the installed version and the configuration of now. No call is refused or cut by it."""
     from slipstream.serve.upgrade import upgrade as run
     from slipstream.settings.source import load_settings
@@ -51,14 +51,9 @@ def upgrade(config: SidecarFile = Path("sidecar.yaml")) -> None:
 
 @commands.command()
 def status(
-    url: Annotated[
-        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
-    ] = None,
-    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
-    key: Annotated[
-        str | None,
-        typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role metrics or admin.", show_default=False),
-    ] = None,
+    url: Url = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderKey = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 2.0,
     as_json: Annotated[
@@ -74,13 +69,9 @@ def status(
 
 @commands.command()
 def audit(
-    url: Annotated[
-        str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)
-    ] = None,
-    config: Annotated[Path, typer.Option(help="The sidecar's file, for its address.")] = Path("sidecar.yaml"),
-    key: Annotated[
-        str | None, typer.Option(envvar="SLIPSTREAM_API_KEY", help="A key with the role admin.", show_default=False)
-    ] = None,
+    url: Url = None,
+    config: Config = SIDECAR_FILE,
+    key: AdminKey = None,
     by: Annotated[str | None, typer.Option(help="Only writes of the key of this name.", show_default=False)] = None,
     action: Annotated[str | None, typer.Option(help="Only writes of this kind.", show_default=False)] = None,
     since: Annotated[float | None, typer.Option(help="Only from this time on, in Unix seconds.")] = None,

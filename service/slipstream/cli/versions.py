@@ -8,26 +8,19 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import SIDECAR_FILE, Config, ReaderOrOperatorKey, Url
+
 commands = typer.Typer(help="Versions of the policy: which there are, are kept, and have a name.", no_args_is_help=True)
 
-Url = Annotated[str | None, typer.Option(help="Of the sidecar (default: `listen` of --config).", show_default=False)]
-Config = Annotated[Path, typer.Option(help="The sidecar's file, for its address.")]
-Key = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SLIPSTREAM_API_KEY", help="A key with the role admin; to look, also metrics.", show_default=False
-    ),
-]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Its number, or an alias.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An alias, such as champion or v1.0.")]
-_CONFIG = Path("sidecar.yaml")
 
 
 @commands.command("list")
 def list_versions(
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
     limit: Annotated[int, typer.Option(help="So many at most.", min=1, max=200)] = 20,
 ) -> None:
     """Show the newest versions with their rewards."""
@@ -37,7 +30,7 @@ def list_versions(
 
 
 @commands.command()
-def show(version: Version, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def show(version: Version, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Show all that is known of one version."""
     from slipstream.terminal.versions import show as run
 
@@ -45,7 +38,7 @@ def show(version: Version, url: Url = None, config: Config = _CONFIG, key: Key =
 
 
 @commands.command()
-def keep(version: Version, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def keep(version: Version, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Keep its weights, so that the Trainer cannot delete them."""
     from slipstream.terminal.versions import keep as run
 
@@ -53,7 +46,7 @@ def keep(version: Version, url: Url = None, config: Config = _CONFIG, key: Key =
 
 
 @commands.command()
-def release(version: Version, url: Url = None, config: Config = _CONFIG, key: Key = None) -> None:
+def release(version: Version, url: Url = None, config: Config = SIDECAR_FILE, key: ReaderOrOperatorKey = None) -> None:
     """Delete its kept weights."""
     from slipstream.terminal.versions import release as run
 
@@ -67,8 +60,8 @@ def alias(
         int | None, typer.Argument(metavar="[VERSION]", help="Its number; none with --remove.", show_default=False)
     ] = None,
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
     remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
 ) -> None:
     """Have a name mean a version, and keep its weights."""
@@ -85,8 +78,8 @@ def alias(
 @commands.command()
 def aliases(
     url: Url = None,
-    config: Config = _CONFIG,
-    key: Key = None,
+    config: Config = SIDECAR_FILE,
+    key: ReaderOrOperatorKey = None,
     of: Annotated[str | None, typer.Option(metavar="NAME", help="The history of this one.", show_default=False)] = None,
 ) -> None:
     """Show all aliases, or which versions one has meant."""

@@ -11,7 +11,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 
 _LOOK = 0.5
@@ -29,7 +29,7 @@ def evaluate(url: str, key: str | None, version: str | None, suite: str | None, 
     """
     body = {"version": int(version) if version is not None and version.isdecimal() else version, "suite": suite}
     with open_client(url, key) as client:
-        found = ask(client, "/evaluations", roles="operator or admin", field="suite", body=body)
+        found = ask(client, "/evaluations", roles=OPERATORS, field="suite", body=body)
         print(f"evaluation {found['id']} of version {found['version']} on {found['suite']}")
         if not wait:
             return True
@@ -38,11 +38,7 @@ def evaluate(url: str, key: str | None, version: str | None, suite: str | None, 
             print(f"{found['state']}: {found['reason']}")
             return False
         _show(found)
-        show_verdict(
-            ask(client, f"/versions/{found['version']}", roles="viewer, operator, metrics or admin", field="verdict")[
-                "verdict"
-            ]
-        )
+        show_verdict(ask(client, f"/versions/{found['version']}", roles=READERS, field="verdict")["verdict"])
     return True
 
 
@@ -67,7 +63,7 @@ def show_verdict(verdict: Mapping[str, Any]) -> None:
 def _ended(client: httpx.Client, number: int) -> dict[str, Any]:
     told = None
     while True:
-        found = ask(client, f"/evaluations/{number}", roles="viewer, operator, metrics or admin", field="state")
+        found = ask(client, f"/evaluations/{number}", roles=READERS, field="state")
         if found["state"] not in _OPEN:
             return found
         if found["waits"] not in (None, told):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slipstream.terminal.rollouts import read_plan
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment, span
 
@@ -28,7 +28,7 @@ def start(url: str, key: str | None, fields: Mapping[str, Any], plan: Path | Non
     given = {name: value for name, value in fields.items() if value is not None}
     body = {**({} if plan is None else read_plan(plan)), **given}
     with open_client(url, key) as client:
-        started = ask(client, "/experiments", roles="admin", field="state", body=body)
+        started = ask(client, "/experiments", roles=OPERATORS, field="state", body=body)
     print(f"{_named(started)}: {started['state']}, {started['reason']}")
 
 
@@ -39,7 +39,7 @@ def show_all(url: str, key: str | None) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/experiments", roles="metrics", field="experiments")["experiments"]
+        found = ask(client, "/experiments", roles=READERS, field="experiments")["experiments"]
     if not found:
         print("there is no experiment")
         return
@@ -57,7 +57,7 @@ def show(url: str, key: str | None, experiment: int) -> None:
         SlipstreamError: as `show_all`, or there is no such experiment.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/experiments/{experiment}", roles="metrics", field="report")
+        found = ask(client, f"/experiments/{experiment}", roles=READERS, field="report")
     console = Console()
     for line in _head(found):
         print(line)
@@ -84,7 +84,7 @@ def stop(url: str, key: str | None, experiment: int, decision: str | None, *, fo
         **({"force": True} if force else {}),
     }
     with open_client(url, key) as client:
-        found = ask(client, f"/experiments/{experiment}/stop", roles="admin", field="state", body=body)
+        found = ask(client, f"/experiments/{experiment}/stop", roles=OPERATORS, field="state", body=body)
     by = "production answers the users"
     if found["rollout"] is not None:
         by = f"{found['b']} answers the users, by rollout {found['rollout']}"

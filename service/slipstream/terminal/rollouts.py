@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slipstream.errors import SlipstreamError
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment, span
 
@@ -29,7 +29,7 @@ def start(url: str, key: str | None, version: int, plan: Path | None, *, replace
     if replace:
         body["replace"] = True
     with open_client(url, key) as client:
-        opened = ask(client, "/rollouts", roles="operator or admin", field="state", body=body)
+        opened = ask(client, "/rollouts", roles=OPERATORS, field="state", body=body)
     print(f"rollout {opened['id']} of version {version}: {opened['state']}, {opened['reason']}")
 
 
@@ -40,7 +40,7 @@ def show_all(url: str, key: str | None) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/rollouts", roles="viewer, operator, metrics or admin", field="rollouts")["rollouts"]
+        found = ask(client, "/rollouts", roles=READERS, field="rollouts")["rollouts"]
     if not found:
         print("there is no rollout")
         return
@@ -58,7 +58,7 @@ def show(url: str, key: str | None, rollout: int) -> None:
         SlipstreamError: as `show_all`, or there is no such rollout.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/rollouts/{rollout}", roles="viewer, operator, metrics or admin", field="evidence")
+        found = ask(client, f"/rollouts/{rollout}", roles=READERS, field="evidence")
     console = Console()
     for line in _head(found):
         print(line)
@@ -82,7 +82,7 @@ def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[s
         SlipstreamError: as `show`, or the rollout's state does not have this decision.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/rollouts/{rollout}/{action}", roles="operator or admin", field="state", body=body or {})
+        found = ask(client, f"/rollouts/{rollout}/{action}", roles=OPERATORS, field="state", body=body or {})
     print(f"rollout {rollout} of version {found['version']}: {found['state']}, share {found['share']:.0%}")
     for line in _asked(found):
         print(line)

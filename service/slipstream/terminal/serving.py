@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from slipstream.errors import SlipstreamError
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 
 _KILL_LATE = (
@@ -23,7 +23,7 @@ def show(url: str, key: str | None) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/serving", roles="viewer, operator, metrics or admin", field="share")
+        found = ask(client, "/serving", roles=READERS, field="share")
     print(_line(found))
     for arm, counts in found["arms"].items():
         print(f"{arm}: " + ", ".join(f"{number} {name}" for name, number in counts.items()))
@@ -83,7 +83,9 @@ def _post(client: httpx.Client, path: str, body: dict[str, Any] | None = None, l
             f"no answer of a sidecar at {url} ({type(error).__name__} {error}); is it running? --url names another"
         ) from error
     if response.status_code in (401, 403):
-        raise SlipstreamError(f"{url}: this needs a key with the role admin and no tenant ({response.status_code})")
+        raise SlipstreamError(
+            f"{url}: this needs a key with the role {OPERATORS}, of no tenant ({response.status_code})"
+        )
     try:
         found = response.json()
     except ValueError:

@@ -16,6 +16,10 @@ _PATIENCE = 10.0
 _DEFAULT_URL = "http://127.0.0.1:8100"
 
 
+READERS, OPERATORS = "viewer, operator, metrics or admin", "operator or admin"
+"""Roles that may look at states and figures, and that may decide, in words."""
+
+
 def address(url: str | None, config: Path, environment: Mapping[str, str]) -> str:
     """Return the URL of the sidecar: the given one, else the one in its file, else the default.
 

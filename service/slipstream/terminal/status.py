@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from slipstream.errors import SlipstreamError
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.table import table
 from slipstream.terminal.waiting import waiting
@@ -59,4 +59,4 @@ def _watch(client: httpx.Client, url: str, every: float, as_json: bool) -> None:
 
 
 def _ask(client: httpx.Client) -> dict[str, Any]:
-    return ask(client, "/status", roles="viewer, operator, metrics or admin", field="slipstream")
+    return ask(client, "/status", roles=READERS, field="slipstream")

@@ -10,11 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from slipstream.terminal.evaluations import show_verdict
-from slipstream.terminal.sidecar_http import ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment
-
-_READERS = "viewer, operator, metrics or admin"
 
 
 def show_all(url: str, key: str | None, limit: int) -> None:
@@ -24,7 +22,7 @@ def show_all(url: str, key: str | None, limit: int) -> None:
         SlipstreamError: the sidecar cannot be reached, or does not take the key.
     """
     with open_client(url, key) as client:
-        found = ask(client, "/versions", roles=_READERS, field="versions", query={"limit": limit})
+        found = ask(client, "/versions", roles=READERS, field="versions", query={"limit": limit})
     if not found["versions"]:
         print("no version is known")
         return
@@ -46,7 +44,7 @@ def show(url: str, key: str | None, version: str) -> None:
         SlipstreamError: as `show_all`; also where there is no such version.
     """
     with open_client(url, key) as client:
-        found = ask(client, f"/versions/{quote(version)}", roles=_READERS, field="version")
+        found = ask(client, f"/versions/{quote(version)}", roles=READERS, field="version")
     kept, trained, replaced = found["kept"], found["trained_on"] or {}, found["replaced_at"]
     lines = {
         "version": found["version"],
@@ -79,7 +77,7 @@ def keep(url: str, key: str | None, version: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/versions/{quote(version)}/keep"
-        found = ask(client, path, roles="operator or admin", field="kept", method="POST")
+        found = ask(client, path, roles=OPERATORS, field="kept", method="POST")
     print(f"version {found['version']}: kept in {found['kept']['path']}")
 
 
@@ -91,7 +89,7 @@ def release(url: str, key: str | None, version: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/versions/{quote(version)}/keep"
-        found = ask(client, path, roles="operator or admin", field="version", method="DELETE")
+        found = ask(client, path, roles=OPERATORS, field="version", method="DELETE")
     print(f"version {found['version']}: not kept")
 
 
@@ -103,7 +101,7 @@ def alias(url: str, key: str | None, name: str, version: int) -> None:
     """
     with open_client(url, key) as client:
         path = f"/aliases/{quote(name, safe='')}"
-        found = ask(client, path, roles="operator or admin", field="before", body={"version": version}, method="PUT")
+        found = ask(client, path, roles=OPERATORS, field="before", body={"version": version}, method="PUT")
     before = "" if found["before"] in (None, version) else f", and meant {found['before']}"
     unkept = "" if found["kept"] else "; its weights are not kept, as serving.checkpoints is not set"
     print(f"{name}: version {version}{before}{unkept}")
@@ -117,7 +115,7 @@ def remove_alias(url: str, key: str | None, name: str) -> None:
     """
     with open_client(url, key) as client:
         path = f"/aliases/{quote(name, safe='')}"
-        found = ask(client, path, roles="operator or admin", field="before", method="DELETE")
+        found = ask(client, path, roles=OPERATORS, field="before", method="DELETE")
     print(f"{name}: removed, and meant version {found['before']}")
 
 
@@ -129,12 +127,12 @@ def show_aliases(url: str, key: str | None, name: str | None) -> None:
     """
     with open_client(url, key) as client:
         if name is None:
-            found = ask(client, "/aliases", roles=_READERS, field="aliases")["aliases"]
+            found = ask(client, "/aliases", roles=READERS, field="aliases")["aliases"]
             rows = [(one["name"], str(one["version"]), moment(one["changed_at"])) for one in found]
             table = Table("alias", "version", "since")
         else:
             path = f"/aliases/{quote(name, safe='')}/history"
-            found = ask(client, path, roles=_READERS, field="history")["history"]
+            found = ask(client, path, roles=READERS, field="history")["history"]
             rows = [(_text(one["version"]) or "removed", moment(one["at"]), one["key"] or "") for one in found]
             table = Table("version", "from", "key")
     if not rows:
