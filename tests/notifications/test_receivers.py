@@ -138,8 +138,11 @@ async def test_one_that_hangs_holds_up_neither_others_nor_the_stage_nor_the_end(
             await made.notifier.step()
             await until(lambda: len(good.told) == 1)
             await until(lambda: "good" not in made.notifier._active)
+            good.hold.clear()
             await made.notifier.step()
-            await until(lambda: "good" in made.notifier._answered)  # what it said is stored before the end
+            async with database.write():  # what it says is to be stored, and is before the end
+                good.hold.set()
+                await until(lambda: "good" in made.notifier._answered)
             assert len(hanging.ids) == 1, "one at a time"
         async with told(database, *receivers, timeout="100ms") as made:  # a start after the end amid a try
             await made.settled()
