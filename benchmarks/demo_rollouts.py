@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from learning import spread, with_part
+from learning import printed_by, spread, with_part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "rollouts.md"
@@ -78,12 +78,7 @@ def part(summaries: Sequence[Summary]) -> str:
         f".venv/bin/python benchmarks/demo_rollouts.py --seeds {len(summaries)}",
         "```",
         "",
-        f"What {columns[0]} printed:",
-        "",
-        "```text",
-        *summaries[0]["printed"].splitlines(),
-        "```",
-        "",
+        *printed_by(summaries[0], columns[0]),
     ]
     return "\n".join(lines)
 

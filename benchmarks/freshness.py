@@ -15,7 +15,6 @@ import json
 import math
 import os
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ sys.path.insert(0, str(ROOT / "examples" / "demo"))  # before this folder, which
 from agent import Agent  # noqa: E402
 from calculator import reply_to_user  # noqa: E402
 from learning import DemoError, ready  # noqa: E402
+from outcome import fresh  # noqa: E402
 from reward import verify  # noqa: E402
 from services import Services, configured, run_beside  # noqa: E402
 from tasks import TASKS_A_STEP, Task, training_tasks  # noqa: E402
@@ -86,9 +86,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=OUTPUT / "model")
     parser.add_argument("--write", type=Path, help="the page that has the table")
     arguments = parser.parse_args()
-    run_dir = OUTPUT / "freshness"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.mkdir(parents=True)
+    run_dir = fresh(OUTPUT / "freshness")
     model = models.fetch("smollm2", arguments.model.absolute())
     page = None if arguments.write is None else arguments.write.absolute()
     os.environ["SLIPSTREAM_REWARDS"] = "{calculators: [feedback: {}], grace: 600s}"

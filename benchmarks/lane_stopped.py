@@ -15,14 +15,15 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import uvloop
-from restart import ANSWER, PATIENCE, Deployment, production
+from restart import ANSWER, PATIENCE, Deployment, message, production
 
 QUIET, AFTER = 5.0, 5.0
 """Seconds of load before the event, and after its end."""
@@ -70,9 +71,7 @@ class LaneServer:
         self._writers.add(writer)
         with suppress(OSError, asyncio.IncompleteReadError, RuntimeError, asyncio.CancelledError):
             while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = re.search(rb"content-length: (\d+)", head)
-                await reader.readexactly(int(length[1]) if length else 0)
+                head, _ = await message(reader)
                 if head.startswith(b"get"):
                     writer.write(_answer(self._metrics() if b"/metrics" in head.split(b"\r\n")[0] else MODELS))
                     continue
@@ -130,13 +129,11 @@ class Users:
                     b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                     b"x-slipstream-session-id: %d\r\ncontent-length: %d\r\n\r\n%b" % (number, len(asked), asked)
                 )
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", head.lower())
-                body = await reader.readexactly(int(length[1]) if length else 0)
+                head, body = await message(reader)
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             self.failed += 1
             return
-        if not head.startswith(b"HTTP/1.1 200") or body not in (ANSWER, BY_LANE):
+        if not head.startswith(b"http/1.1 200") or body not in (ANSWER, BY_LANE):
             self.failed += 1
             return
         self.answered.append((began, time.perf_counter() - began, body == BY_LANE))
@@ -182,51 +179,70 @@ CASES: dict[str, tuple[str, Event]] = {
 }
 
 
-async def measure(case: str, rate: int, share: float, workers: int) -> str:
-    words, event = CASES[case]
+@dataclass
+class Rig:
+    """A sidecar with production, and a lane for the version."""
+
+    lane: LaneServer
+    deployment: Deployment
+    control: httpx.AsyncClient
+
+    async def ready(self) -> None:
+        """Wait until the version is known and its lane can serve."""
+        await until(self.control, f"/versions/{VERSION}", "version", VERSION)
+        await until(self.control, "/serving", "ready", True)
+
+    async def serve(self, path: str, **body: object) -> None:
+        """Have the version answer a share of the users, by a request to this path."""
+        (await self.control.post(path, json={"version": VERSION, **body})).raise_for_status()
+
+
+@asynccontextmanager
+async def running(workers: int, *, serves: bool = True, **sections: Any) -> AsyncIterator[Rig]:
+    """`slipstream serve`, with `serving.mode: on` unless it is not to serve versions."""
     server = await asyncio.start_server(production, "127.0.0.1", 0, backlog=4096)
     with tempfile.TemporaryDirectory() as name:
         lane = LaneServer(Path(name) / "lane" / "job")
         lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
-        deployment = Deployment(
-            Path(name),
-            server.sockets[0].getsockname()[1],
-            workers,
-            f"sqlite+aiosqlite:///{name}/slipstream.db",
-            serving={
+        if serves:
+            sections["serving"] = {
                 "mode": "on",
-                "checkpoints": str(checkpoints(Path(name) / "job")),
+                "checkpoints": str(_checkpoints(Path(name) / "job")),
                 "lane": {"base_url": lane_url, "directory": str(Path(name) / "lane" / "job")},
                 "first_byte_timeout": FIRST_BYTE,
-            },
-        )
+            }
+        store = f"sqlite+aiosqlite:///{name}/slipstream.db"
+        deployment = Deployment(Path(name), server.sockets[0].getsockname()[1], workers, store, **sections)
         deployment.start("serve")
-        url = f"http://127.0.0.1:{deployment.port}"
         try:
             await deployment.ready()
-            async with httpx.AsyncClient(base_url=url, timeout=60) as control:
-                await until(control, f"/versions/{VERSION}", "version", VERSION)
-                await until(control, "/serving", "ready", True)
-                path, body = (
-                    ("/rollouts", {"steps": [share]}) if case == "abort" else ("/serving/share", {"share": share})
-                )
-                begun = await control.post(path, json={"version": VERSION, **body})
-                begun.raise_for_status()
-                await until(control, "/serving", "share", share)
-                users = Users(deployment.port, rate)
-                working = asyncio.create_task(users.work())
-                await asyncio.sleep(QUIET)
-                began = time.perf_counter()
-                await event(lane, control)
-                told = time.perf_counter()
-                await asyncio.sleep(AFTER)
-                users.over = True
-                await working
-                metrics = (await control.get("/metrics")).text
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{deployment.port}", timeout=60) as control:
+                yield Rig(lane, deployment, control)
         finally:
             await deployment.end("serve")
             server.close()
             await lane.end()
+
+
+async def measure(case: str, rate: int, share: float, workers: int) -> str:
+    words, event = CASES[case]
+    async with running(workers) as rig:
+        await rig.ready()
+        if case == "abort":
+            await rig.serve("/rollouts", steps=[share])
+        else:
+            await rig.serve("/serving/share", share=share)
+        await until(rig.control, "/serving", "share", share)
+        users = Users(rig.deployment.port, rate)
+        working = asyncio.create_task(users.work())
+        await asyncio.sleep(QUIET)
+        began = time.perf_counter()
+        await event(rig.lane, rig.control)
+        told = time.perf_counter()
+        await asyncio.sleep(AFTER)
+        users.over = True
+        await working
+        metrics = (await rig.control.get("/metrics")).text
     before = [each for each in users.answered if began - QUIET + 1 < each[0] < began]
     after = [each for each in users.answered if each[0] >= began]
     by_version = [start - began for start, _, version in users.answered if version and start >= began]
@@ -244,7 +260,7 @@ async def measure(case: str, rate: int, share: float, workers: int) -> str:
     )
 
 
-def checkpoints(job: Path) -> Path:
+def _checkpoints(job: Path) -> Path:
     """A Trainer's directory with the version."""
     weights = job / f"global_step_{VERSION}" / "actor" / "huggingface"
     weights.mkdir(parents=True)

@@ -153,14 +153,14 @@ def part(engine: Engine, summaries: Sequence[Summary]) -> str:
         "|---|" + "---|" * (len(columns) + 1),
         *(row(version, [each["policy"][version]["reward"] for each in summaries]) for version in versions),
         "",
-        f"What {columns[0]} printed:",
-        "",
-        "```text",
-        *summaries[0]["printed"].splitlines(),
-        "```",
-        "",
+        *printed_by(summaries[0], columns[0]),
     ]
     return "\n".join(lines)
+
+
+def printed_by(summary: Summary, name: str) -> list[str]:
+    """The lines of a page with what a run printed."""
+    return [f"What {name} printed:", "", "```text", *summary["printed"].splitlines(), "```", ""]
 
 
 def row(name: str, values: Sequence[float]) -> str:

@@ -67,14 +67,23 @@ class Seen:
     streams: int = 0
 
 
+async def message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """The head, in lower case, and the body of a request or an answer that says its length.
+
+    Raises:
+        IncompleteReadError, OSError: the connection ended first.
+    """
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = re.search(rb"content-length: (\d+)", head)
+    return head, await reader.readexactly(int(length[1]) if length else 0)
+
+
 async def production(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(
         OSError, asyncio.IncompleteReadError, RuntimeError
     ):  # the last: uvloop's, where the other end has gone
         while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = re.search(rb"content-length: (\d+)", head)
-            body = await reader.readexactly(int(length[1])) if length else b""
+            _, body = await message(reader)
             if b'"stream"' not in body:
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ")
                 writer.write(b"%d\r\n\r\n%b" % (len(ANSWER), ANSWER))
@@ -127,20 +136,18 @@ class Agents:
                 kept = None if new else self._kept(port)
                 reader, writer = kept or await asyncio.open_connection("127.0.0.1", port)
                 self._ask(writer, BODY)
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", head.lower())
-                body = await reader.readexactly(int(length[1])) if length else b""
+                head, body = await message(reader)
         except ConnectionRefusedError:
             self.seen.refused += 1
             return
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             self.seen.failed += 1
             return
-        if not head.startswith(b"HTTP/1.1 200") or body != ANSWER:
+        if not head.startswith(b"http/1.1 200") or body != ANSWER:
             self.seen.failed += 1
             return
         self.seen.times.append((began, time.perf_counter() - began))
-        if new or b"connection: close" in head.lower():
+        if new or b"connection: close" in head:
             writer.close()
         else:
             self._idle[port].append((reader, writer))

@@ -1,4 +1,4 @@
-"""What it costs that versions may answer users: CPU a request and added time, with serving off, on, and with a share.
+"""Cost of serving a version to users: CPU time and latency of a request with serving off, on, and with a share.
 
     python benchmarks/serving_cost.py [--rate 500] [--seconds 8] [--rounds 3]
 
@@ -12,17 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
 import time
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import uvloop
-from lane_stopped import VERSION, LaneServer, Users, checkpoints, until
-from restart import Deployment, production
+from lane_stopped import Users, running, until
+from restart import Deployment
 
 WARM = 2.0
 """Seconds of load before it is measured."""
@@ -51,42 +47,19 @@ def _cpu(deployment: Deployment) -> tuple[float, float]:
 
 async def measure(share: float | None, rate: int, seconds: float) -> tuple[float, float, float, float]:
     """CPU microseconds a request of the worker and of all, and milliseconds at p50 and p99."""
-    server = await asyncio.start_server(production, "127.0.0.1", 0, backlog=4096)
-    with tempfile.TemporaryDirectory() as name:
-        lane = LaneServer(Path(name) / "lane" / "job")
-        lane_url = f"http://127.0.0.1:{await lane.start()}/v1"
-        sections: dict[str, Any] = {"capture": {"rate": 0.0}}
-        if share is not None:
-            sections["serving"] = {
-                "mode": "on",
-                "checkpoints": str(checkpoints(Path(name) / "job")),
-                "lane": {"base_url": lane_url, "directory": str(Path(name) / "lane" / "job")},
-            }
-        deployment = Deployment(
-            Path(name), server.sockets[0].getsockname()[1], 1, f"sqlite+aiosqlite:///{name}/slipstream.db", **sections
-        )
-        deployment.start("serve")
-        try:
-            await deployment.ready()
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{deployment.port}", timeout=60) as control:
-                if share:
-                    await until(control, f"/versions/{VERSION}", "version", VERSION)
-                    await until(control, "/serving", "ready", True)
-                    said = await control.post("/serving/share", json={"version": VERSION, "share": share})
-                    said.raise_for_status()
-                    await until(control, "/serving", "share", share)
-            users = Users(deployment.port, rate)
-            working = asyncio.create_task(users.work())
-            await asyncio.sleep(WARM)
-            before, begun, first = _cpu(deployment), time.perf_counter(), len(users.answered)
-            await asyncio.sleep(seconds)
-            after, ended, last = _cpu(deployment), time.perf_counter(), len(users.answered)
-            users.over = True
-            await working
-        finally:
-            await deployment.end("serve")
-            server.close()
-            await lane.end()
+    async with running(1, serves=share is not None, capture={"rate": 0.0}) as rig:
+        if share:
+            await rig.ready()
+            await rig.serve("/serving/share", share=share)
+            await until(rig.control, "/serving", "share", share)
+        users = Users(rig.deployment.port, rate)
+        working = asyncio.create_task(users.work())
+        await asyncio.sleep(WARM)
+        before, begun, first = _cpu(rig.deployment), time.perf_counter(), len(users.answered)
+        await asyncio.sleep(seconds)
+        after, ended, last = _cpu(rig.deployment), time.perf_counter(), len(users.answered)
+        users.over = True
+        await working
     assert not users.failed, f"{users.failed} calls failed"
     by_version = sum(version for _, _, version in users.answered) / len(users.answered)
     assert abs(by_version - (share or 0.0)) < 0.05, f"the version answered {by_version:.2f} of the users"

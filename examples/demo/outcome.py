@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -33,6 +34,13 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         arguments.held_out,
         tasks_a_step=arguments.tasks_a_step,
     )
+
+
+def fresh(run_dir: Path) -> Path:
+    """Empties the folder of a run, or makes it; returns it."""
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.mkdir(parents=True)
+    return run_dir
 
 
 def stopwatch(began: float) -> Callable[[str], None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import httpx
 from learning import DemoError, History, learn
 from openai import APIConnectionError
-from outcome import plan_arguments, plan_of, stopwatch, write
+from outcome import fresh, plan_arguments, plan_of, stopwatch, write
 from services import configured, run_beside
 
 from slipstream import logs
@@ -31,9 +30,7 @@ def main() -> int:
     arguments = _arguments()
     logs.configure("warning", "console")
     output: Path = arguments.output.absolute()
-    run_dir = output / "run"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.mkdir(parents=True)
+    run_dir = fresh(output / "run")
     began = time.monotonic()
     say = stopwatch(began)
     plan = plan_of(arguments)

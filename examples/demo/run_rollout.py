@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from canary import Decision, findings
 from learning import DemoError
 from live import Live
 from openai import OpenAIError
-from outcome import stopwatch
+from outcome import fresh, stopwatch
 from reward import mean
 from rollout_chart import draw
 from services import configured, run_beside
@@ -42,9 +41,7 @@ def main() -> int:
     arguments = _arguments()
     logs.configure("warning", "console")
     output: Path = arguments.output.absolute()
-    run_dir = output / "run"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.mkdir(parents=True)
+    run_dir = fresh(output / "run")
     began = time.monotonic()
     say = stopwatch(began)
     try:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from compared_together import decider, write_units, write_version
 from loops import Loop
 from scripted import ScriptedExplorer
 from serving import serving, until
 from sidecars_sharing import Member, sidecar_processes
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 from stores import stored_rows
 
 pytestmark = pytest.mark.slow
@@ -23,27 +20,6 @@ BODY = {
     "force": True,
 }  # fmt: skip
 LANE = "the lane says"
-
-
-async def write(store_url: str, statement: str, *rows: dict[str, Any]) -> None:
-    engine = create_async_engine(store_url)
-    async with engine.begin() as connection:
-        await connection.execute(text(statement), list(rows) or None)
-    await engine.dispose()
-
-
-async def failing_control(store_url: str) -> None:
-    """Forty units of each arm, of which those of production fail."""
-    at = time.time()
-    rows = [
-        {"unit": f"u{number}", "arm": ("control", "treatment")[number % 2], "at": at, "failed": 1 - number % 2}
-        for number in range(80)
-    ]
-    statement = (
-        "INSERT INTO units (version, unit, arm, epoch, first_at, last_at, calls, failures, fallbacks, slowest) "
-        "VALUES (8, :unit, :arm, 1, :at, :at, 1, :failed, 0, 0.2)"
-    )
-    await write(store_url, statement, *rows)
 
 
 async def arms(loop: Loop) -> list[bool]:
@@ -63,7 +39,7 @@ async def test_one_decides_for_all_and_another_goes_on_after_it_was_killed(
             tmp_path, store_url, ScriptedExplorer(), serving={"mode": "on", "lane": {"base_url": f"{lane}/v1"}}
         ) as members,
     ):
-        await write(store_url, "INSERT INTO versions (version, seen_at, experiences) VALUES (8, 1, 0)")
+        await write_version(store_url)
         started = await members[0].loop.client.post("/experiments", json=BODY)
         assert started.status_code == 201, started.text
         again = await members[1].loop.client.post("/experiments", json=BODY)
@@ -78,16 +54,10 @@ async def test_one_decides_for_all_and_another_goes_on_after_it_was_killed(
         assert here == there, "a session has its arm, whichever sidecar it comes to"
         assert 0 < sum(here) < 20
 
-        async def decider() -> Member | None:
-            query = "SELECT s.name FROM experiments e JOIN sidecars s ON s.id = e.owner WHERE e.state = 'running'"
-            names = [name for (name,) in await stored_rows(store_url, query)]
-            port = [member for member in members if names and names[0].endswith(member.loop.url.rpartition(":")[2])]
-            return port[0] if port else None
-
-        first: Member = await until(decider, 30)
+        first: Member = await until(lambda: decider(store_url, members, "experiments"), 30)
         [other] = [member for member in members if member is not first]
         first.kill()
-        await failing_control(store_url)
+        await write_units(store_url, 40, failing="control")
 
         async def decided() -> bool:
             return bool((await other.loop.client.get("/experiments/1")).json()["state"] == "decided")

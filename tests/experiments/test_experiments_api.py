@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from loops import Loop, RunLoop
 from rollout_store import SERVING
-from scripted import ScriptedExplorer
-from serving import serving, until
+from scripted_lane import lane_section
+from serving import until
 from shared_by_tenants import RunShared
 from typer.testing import CliRunner
 
@@ -36,20 +36,10 @@ async def known_version(database: Database) -> None:
     await database.close()
 
 
-class ScriptedLane(ScriptedExplorer):
-    """Another server than the Explorer, with ids of its own."""
-
-    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
-        return super().reply(f"lane-{msg_id}", body)
-
-
 @pytest.fixture
 async def lane() -> AsyncIterator[dict[str, Any]]:
-    """The section `serving` with a lane that answers, and shows step 12."""
-    explorer = ScriptedLane(answer=f"{LANE} {{n}}")
-    explorer.version, explorer.model = 12, "/kept/8"
-    async with serving(explorer.app()) as url:
-        yield {"mode": "on", "lane": {"base_url": f"{url}/v1"}}
+    async with lane_section(f"{LANE} {{n}}") as section:
+        yield section
 
 
 pytestmark = pytest.mark.usefixtures("known_version")

@@ -29,7 +29,7 @@ TRINITY = ROOT / ".trinity-full-venv" / "bin"
 sys.path.insert(0, str(DEMO))
 
 from learning import DemoError, History, Plan, learn  # noqa: E402
-from outcome import plan_arguments, plan_of, stopwatch, write  # noqa: E402
+from outcome import fresh, plan_arguments, plan_of, stopwatch, write  # noqa: E402
 from services import Services, run_beside  # noqa: E402
 
 from slipstream import logs  # noqa: E402
@@ -70,9 +70,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(plan: Plan, algorithm: str, output: Path, model: Path) -> int:
-    run_dir = output / "run"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.mkdir(parents=True)
+    run_dir = fresh(output / "run")
     began = time.monotonic()
     say = stopwatch(began)
     (run_dir / "algorithm.yaml").write_text(f"algorithm: {{algorithm_type: {algorithm}}}\n")
