@@ -1,0 +1,82 @@
+// What the sidecar tells by itself: one stream of server-sent events a tab, closed while the tab is hidden.
+import { useEffect, useState } from "./html.js";
+
+const EVENTS = ["status", "serving", "changed"];
+const RETRY = 5000; // ms; a stream that the server refused is not opened again by the browser
+
+const state = { connected: false, status: null, serving: null, changed: {} };
+const listeners = new Set();
+let source = null;
+let retry = null;
+let wanted = false;
+
+function tell() {
+  for (const listener of listeners) listener();
+}
+
+function open() {
+  clearTimeout(retry);
+  if (source || !wanted || document.hidden) return;
+  source = new EventSource("events");
+  source.onopen = () => {
+    state.connected = true;
+    tell();
+  };
+  source.onerror = () => {
+    state.connected = false;
+    if (source.readyState === EventSource.CLOSED) {
+      close();
+      retry = setTimeout(open, RETRY);
+    }
+    tell();
+  };
+  for (const name of EVENTS) {
+    source.addEventListener(name, (event) => {
+      state[name] = JSON.parse(event.data);
+      tell();
+    });
+  }
+}
+
+function close() {
+  clearTimeout(retry);
+  if (source) source.close();
+  source = null;
+  state.connected = false;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) close();
+  else open();
+});
+
+/** Opens the stream. */
+export function start() {
+  wanted = true;
+  open();
+}
+
+/** Closes the stream, and forgets what it told: nobody is signed in. */
+export function stop() {
+  wanted = false;
+  close();
+  Object.assign(state, { status: null, serving: null, changed: {} });
+  tell();
+}
+
+/** The newest state that was told, or what `pick` takes of it. */
+export function useLive(pick = (all) => all) {
+  const [value, setValue] = useState(() => pick(state));
+  useEffect(() => {
+    const changed = () => setValue(() => pick({ ...state }));
+    listeners.add(changed);
+    changed();
+    return () => listeners.delete(changed);
+  }, []);
+  return value;
+}
+
+/** A mark that changes when a list does: "tasks", "versions", "rollouts", "experiments", "preferences", "audit". */
+export function useMark(name) {
+  return useLive((all) => JSON.stringify(all.changed[name] ?? null));
+}

@@ -1,0 +1,57 @@
+// Who is signed in, and what that may do. The API decides; the page only leaves out what would be refused.
+import { get, onSignedOut, send } from "./api.js";
+import { useEffect, useState } from "./html.js";
+import * as live from "./live.js";
+
+let session = null;
+const listeners = new Set();
+
+function become(next) {
+  session = next;
+  if (next && next.signed_in && can("read", next)) live.start();
+  else live.stop();
+  for (const listener of listeners) listener(next);
+}
+
+/** Asks who is signed in. */
+export async function refresh() {
+  become(await get("session"));
+}
+
+/** Exchanges a key for a session. Throws the ApiError of a key that is not taken. */
+export async function signIn(key) {
+  become(await send("POST", "session", undefined, { headers: { "x-slipstream-key": key } }));
+}
+
+export async function signOut() {
+  await send("DELETE", "session");
+  become({ ...session, signed_in: false });
+}
+
+onSignedOut(() => {
+  if (session && session.signed_in) become({ ...session, signed_in: false, ended: true });
+});
+
+const ROLES = {
+  read: ["metrics", "viewer", "operator", "admin"],
+  task: ["feedback", "metrics", "viewer", "operator", "admin"],
+  operate: ["operator", "admin"],
+  commit: ["runs", "admin"],
+  annotate: ["annotator", "admin"],
+  admin: ["admin"],
+};
+
+/** Whether whoever is signed in may "read", "operate", "commit", "annotate", or do what is for "admin". */
+export function can(what, who = session) {
+  return Boolean(who && who.signed_in && who.roles.some((role) => ROLES[what].includes(role)));
+}
+
+export function useSession() {
+  const [value, setValue] = useState(session);
+  useEffect(() => {
+    listeners.add(setValue);
+    setValue(session);
+    return () => listeners.delete(setValue);
+  }, []);
+  return value;
+}
