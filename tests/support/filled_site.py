@@ -60,9 +60,10 @@ async def _past(database: Database, lane: dict[str, Any], now: float) -> None:
     async with database.write() as session:
         for number in range(VERSION + 1):
             mean, runs = 0.35 + 0.5 * (1 - math.exp(-number / 3)), 96
+            served_at = now - 3600 * (VERSION - number + 1)
             session.add(
                 VersionRow(
-                    version=number, seen_at=now - 3600 * (VERSION - number + 1), found_at=now - 3600 * (VERSION - number + 1),
+                    version=number, seen_at=served_at, found_at=served_at,
                     parent=None if number == 0 else number - 1, reward_count=runs, reward_sum=mean * runs,
                     reward_squares=runs * (mean * mean + 0.08),
                     trained_on=None if number == 0 else {
@@ -144,7 +145,11 @@ async def talk(loop: Loop, sessions: int = 12, headers: dict[str, str] | None = 
             said += [answer["choices"][0]["message"], {"role": "user", "content": HOSTILE[number // 3 % len(HOSTILE)]}]
             answer = await loop.chat(said, {**of, "x-slipstream-task-id": f"order-{1040 + number}"})
         if number % 2 == 0:
-            given = {"msg_id": answer["id"], "thumbs": "up" if number % 4 else "down", "comment": "from the page's test"}
+            given = {
+                "msg_id": answer["id"],
+                "thumbs": "up" if number % 4 else "down",
+                "comment": "from the page's test",
+            }
             response = await loop.client.post("/feedback", json=given, headers=headers)
             assert response.status_code == 202, response.text
 
