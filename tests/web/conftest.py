@@ -8,25 +8,15 @@ test; and `site`, the sidecar, which the tests of a module share. Their module s
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from browser_tab import browser_path, tab
 from filled_site import filled_site, talk
 from loops import Loop
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
-
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-
-
-def browser_path() -> str:
-    """The browser of this machine. Fails where there is none, because what is marked slow must run."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    assert found is not None, "expected a Chromium (on Debian: apt-get install chromium-headless-shell); found none"
-    return found
+from playwright.async_api import Browser, Page, async_playwright
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -45,25 +35,6 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
         await loop.commit()
         await talk(loop, 3)
         yield loop
-
-
-@asynccontextmanager
-async def tab(context: BrowserContext) -> AsyncIterator[Page]:
-    """A tab. Afterwards it fails if a script raised, or the page's policy was violated."""
-    wrong: list[str] = []
-
-    def logged(message: ConsoleMessage) -> None:
-        # the browser logs each answer that is no success, which a page shows in words
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            wrong.append(message.text)
-
-    page = await context.new_page()
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", logged)
-    page.set_default_timeout(10_000)
-    yield page
-    await page.close()
-    assert wrong == []
 
 
 @pytest_asyncio.fixture(loop_scope="module")
