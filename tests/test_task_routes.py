@@ -48,6 +48,11 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
             (f"version={version + 1}", []),
             ("reward_above=0.5", []),
             ("dialect=responses", []),
+            (f"text={SECRET.upper()}", ["order-1"]),
+            ("text=use+the+tool&session_id=chat-7", ["order-1"]),
+            ("text=look_up", ["order-1"]),
+            ("text=never+said", []),
+            (f"text={SECRET}&label=none", []),
         ):
             shown = (await loop.client.get(f"/tasks?{query}")).json()["tasks"]
             assert [each["task_id"] for each in shown] == names, query
@@ -117,6 +122,9 @@ async def test_a_key_without_admin_sees_no_content(run_shared: RunShared) -> Non
             assert told.status_code == 200, path
             assert SECRET not in told.text, path
             assert not content & names(told.json()), path
+        assert len((await shared.ask("admin", "GET", f"/tasks?text={SECRET}")).json()["tasks"]) == 1
+        refused = await shared.ask("metrics", "GET", f"/tasks?text={SECRET}")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (403, "text")
         for path in pages[2:]:
             assert (await shared.ask("agent", "GET", path)).json() == (await shared.ask("metrics", "GET", path)).json()
         assert (await shared.ask("agent", "GET", "/tasks")).status_code == 403
@@ -189,6 +197,7 @@ WRONG = {
     "version=-1": "version: expected 0 or more",
     "version=2147483648": "version: expected at most 2147483647",
     "reward_below=nan": "reward_below: expected a finite number",
+    "text=a": "text: expected at least 2 characters",
     "labels=vip": "labels: unknown field; known here: limit, cursor, session_id",
     "session_id=": "session_id: expected",
     "label=%00": "label: expected",

@@ -13,6 +13,7 @@ from sqlalchemy import event
 from stores import ON_BOTH_STORES
 
 from slipstream.dialects.form import Dialect
+from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -149,6 +150,38 @@ async def test_figures_are_shown_and_filtered_by(database: Database) -> None:
     assert await names(id_prefix="b") == ["b"], "without its tenant"
 
 
+@ON_BOTH_STORES
+async def test_what_was_said_is_looked_through(database: Database) -> None:
+    long = {"messages": [{"role": "user", "content": "heron " + "".join(map(str, range(60_000)))}]}
+    requests: dict[str, Any] = {
+        "plain": {"messages": [{"role": "user", "content": "Where is the HERON?"}]},
+        "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "a heron"}, {"type": "file"}]}]},
+        "tool": {
+            "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "heron"}}]}]
+        },
+        "operator": {"messages": [{"role": "system", "content": "heron"}, {"role": "developer", "content": "heron"}]},
+        "odd": {"messages": {"heron": 1}, "heron": ["heron"]},
+        "long": long,
+        "earlier": {"messages": [{"role": "user", "content": "heron"}]},
+    }
+    answer = {"choices": [{"message": {"content": "Straße"}}, "heron", {"message": ["heron"]}]}
+    async with database.write() as session:
+        session.add_all([task(DEFAULT, name, at) for at, name in enumerate(requests, start=1)])
+        await session.flush()
+        for name, request in requests.items():
+            bodies = [(request, answer)] + 10 * [({"messages": []}, {})] * (name == "earlier")
+            for position, (asked, answered) in enumerate(bodies):
+                packed = {"request": pack(asked), "answer": pack(answered)}
+                session.add(CallRow(task_id=name, position=position, latency=0.5, started_at=1.0, **packed))
+
+    async def names(text: str) -> list[str]:
+        return [name for some in await paged(database, 2, text=text) for _, name in some]
+
+    assert await names("Heron") == ["tool", "parts", "plain"], "not of operators, of long texts, of many calls ago"
+    assert await names("STRASSE") == ["long", "odd", "operator", "tool", "parts", "plain"]
+    assert await names("never") == []
+
+
 @pytest.mark.parametrize(
     "text", ["null", "[1, 2]", "[1.0]", '[NaN, "t"]', '[1.0, "\\ud800"]', '[1.0, "\\u0000"]', "[" * 700, "\xff"]
 )
@@ -183,6 +216,7 @@ async def test_a_page_costs_the_same_however_much_the_store_holds(tmp_path: Path
             {"session_id": "service", "state": "open"},
             {"figures": FigureConditions(version=2**31 - 1)},
             {"figures": FigureConditions(dialect=Dialect.MESSAGES)},
+            {"text": "never said"},
         ):
             cursor = None
             for _ in range(3):
@@ -192,6 +226,6 @@ async def test_a_page_costs_the_same_however_much_the_store_holds(tmp_path: Path
                     assert 0 < steps[0] < 60_000, f"{wanted}: to go through the store takes more"
                 cursor = found.next
                 assert cursor is not None
-                assert len(found.tasks) == (0 if {"label", "state", "figures"} & set(wanted) else 50)
+                assert len(found.tasks) == (0 if {"label", "state", "figures", "text"} & set(wanted) else 50)
     finally:
         await database.close()

@@ -14,6 +14,7 @@ from slipstream.api.scope import ScopeDep, reference
 from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
+from slipstream.store.said import MEMORY
 from slipstream.store.task_figures import FigureConditions
 from slipstream.store.task_pages import BadCursor, Wanted, page
 from slipstream.store.task_views import answer_view, task_view
@@ -47,11 +48,22 @@ class TasksQuery(BaseModel):
     version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)] | None = None
     reward_below: float | None = None
     reward_above: float | None = None
+    text: Annotated[str, Field(min_length=2, max_length=200)] | None = None
 
 
 @router.get("/tasks")
-async def get_tasks(query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
-    """A page of tasks, the newest first; `next` is the cursor of the page after it. Nothing that was said is in it."""
+async def get_tasks(
+    query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, scope: ScopeDep, hold: HoldDep
+) -> dict[str, Any]:
+    """A page of tasks, the newest first; `next` is the cursor of the page after it. Nothing that was said is in it. The
+    filter `text` needs an admin key."""
+    if query.text is not None:
+        if not scope.content:
+            told = (
+                "text: expected a key with the role admin, because the tasks that are found tell what was said in them"
+            )
+            raise RequestError(told, param="text", status=403, code="slipstream_role_missing")
+        await hold(MEMORY)
     asked = query.model_dump(exclude={"limit", "cursor"})
     conditions = FigureConditions(**{name: asked.pop(name) for name in _OF_FIGURES})
     if query.session_id is not None:

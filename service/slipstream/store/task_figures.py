@@ -71,7 +71,7 @@ async def figures(session: AsyncSession, ids: Sequence[str]) -> dict[str, dict[s
         return found
     problem = (
         select(CallRow.problem)
-        .where(CallRow.task_id == TaskRow.id, CallRow.problem.is_not(None), CallRow.position > _newest() - _SEARCHED)
+        .where(CallRow.task_id == TaskRow.id, CallRow.problem.is_not(None), CallRow.position > last_place() - _SEARCHED)
         .order_by(CallRow.position.desc())
         .limit(1)
         .correlate(TaskRow)
@@ -109,14 +109,14 @@ async def figures(session: AsyncSession, ids: Sequence[str]) -> dict[str, dict[s
     return found
 
 
-def _newest() -> Any:
-    """The place of a task's last call."""
+def last_place() -> Any:
+    """The position of a task's last call, in a query about tasks."""
     return select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).correlate(TaskRow).scalar_subquery()
 
 
 def _last_calls(ids: Sequence[str], *columns: Any) -> Select[Any]:
     """A query about the last calls of these tasks. It begins at the tasks, so that one call of each is looked at."""
-    last = (CallRow.task_id == TaskRow.id) & (CallRow.position == _newest())
+    last = (CallRow.task_id == TaskRow.id) & (CallRow.position == last_place())
     return select(*columns).select_from(TaskRow).join(CallRow, last).where(TaskRow.id.in_(ids))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Row, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store import said
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.task_figures import AT_ONCE, FigureConditions, figures, meeting
 from slipstream.store.tenancy import tenants
@@ -20,6 +21,9 @@ from slipstream.tenants import name_of, qualified, tenant_of
 
 _LOOKED_AT = 1000
 """Tasks that are read for a page where conditions leave some out: a rare label costs a page no more."""
+
+_LOOKED_THROUGH = 500
+"""The same where what was said in each is looked through."""
 
 _COLUMNS = (TaskRow.id, TaskRow.session_id, TaskRow.tenant, TaskRow.state, TaskRow.decided, TaskRow.selected,
             TaskRow.reason, TaskRow.labels, TaskRow.created_at, TaskRow.updated_at)  # fmt: skip
@@ -40,6 +44,7 @@ class Wanted:
         label: one that it has, among others.
         since, until: the time of its last call, Unix seconds: from `since` on and before `until`.
         figures: on its last call and its runs.
+        text: said in it, as `said` looks for it.
     """
 
     tenant: str | None = None
@@ -51,11 +56,17 @@ class Wanted:
     since: float | None = None
     until: float | None = None
     figures: FigureConditions = field(default_factory=FigureConditions)
+    text: str | None = None
+
+    @property
+    def most(self) -> int:
+        """Return how many tasks are read for a page where conditions leave some out."""
+        return _LOOKED_AT if self.text is None else _LOOKED_THROUGH
 
     @property
     def skips(self) -> bool:
         """Return whether tasks may be left out that an index brings."""
-        own = (self.state, self.selected, self.label, self.id_prefix)
+        own = (self.state, self.selected, self.label, self.id_prefix, self.text)
         return self.figures.there_are_some or any(each is not None for each in own)
 
     def has(self, task: Row[Any]) -> bool:
@@ -74,7 +85,7 @@ class Page:
 
     Attributes:
         next: where the next page begins; None where there is none. There may be one though this has fewer tasks than
-            asked for, or none: not more than `_LOOKED_AT` are looked at.
+            asked for, or none: not more than `Wanted.most` are looked at.
     """
 
     tasks: list[dict[str, Any]]
@@ -92,7 +103,7 @@ async def page(session: AsyncSession, wanted: Wanted, limit: int, cursor: str | 
     """
     after = None if cursor is None else _position(cursor)
     whose = await tenants(session) if wanted.tenant is None else [wanted.tenant]
-    most = _LOOKED_AT if wanted.skips else limit + 1
+    most = wanted.most if wanted.skips else limit + 1
     found: list[Row[Any]] = []
     for tenant in sorted(whose, reverse=True):  # at the same time in this order
         query = select(*_COLUMNS).where(*_conditions(wanted, tenant, after))
@@ -111,10 +122,13 @@ async def _wanted(
     """The first tasks that are wanted, up to a limit, and how many were looked at for that."""
     taken: list[Row[Any]] = []
     looked_at = 0
+    at_once = AT_ONCE if wanted.text is None else said.AT_ONCE
     while looked_at < len(tasks) and len(taken) < limit:
-        some = tasks[looked_at : looked_at + AT_ONCE]
+        some = tasks[looked_at : looked_at + at_once]
         ids = [task.id for task in some if wanted.has(task)]
         fit = await meeting(session, wanted.figures, ids)
+        if fit and wanted.text is not None:
+            fit = await said.saying(session, sorted(fit), wanted.text)
         for task in some:
             if len(taken) == limit:
                 break
