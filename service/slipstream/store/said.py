@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, func, null, select
+from sqlalchemy import ColumnElement, case, func, null, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.jsontext import from_json
@@ -59,7 +59,7 @@ def _if_short(column: Any) -> Any:
     return case((_short(column), column), else_=null())
 
 
-def _found(rows: Sequence[Row[Any]], text: str) -> set[str]:
+def _found(rows: Sequence[Any], text: str) -> set[str]:
     found: set[str] = set()
     for task_id, request, segment, answer in rows:
         if task_id not in found and any(text in said.casefold() for said in _said(request, segment, answer)):
@@ -84,7 +84,7 @@ def _unpacked(packed: bytes | None) -> bytes | None:
 
 
 def _of_message(message: Any) -> Iterator[str]:
-    """What a message says, with the names and arguments of tools that it calls."""
+    """The texts of a message, with the names and arguments of tools that it calls."""
     if isinstance(message, Mapping) and message.get("role") not in _OPERATORS:
         yield message_text(message)
         for call in _listed(message, "tool_calls"):

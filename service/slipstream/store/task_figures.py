@@ -21,8 +21,8 @@ AT_ONCE = 500
 _SEARCHED = 20
 """Newest calls of a task among which a problem is looked for, so that a task of thousands costs a page no more."""
 
-_NO_CALLS = {"calls": 0, "latency": None, "dialect": None, "answered_by": None, "problem": None}
-_NO_RUNS = {"runs": 0, "failed_runs": 0, "scored_runs": 0, "reward": None, "policy_version": None}
+_NO_CALLS: dict[str, Any] = {"calls": 0, "latency": None, "dialect": None, "answered_by": None, "problem": None}
+_NO_RUNS: dict[str, Any] = {"runs": 0, "failed_runs": 0, "scored_runs": 0, "reward": None, "policy_version": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ async def meeting(session: AsyncSession, conditions: FigureConditions, ids: Sequ
 
 async def figures(session: AsyncSession, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The figures of at most `AT_ONCE` tasks, by their ids."""
-    found = {task_id: {**_NO_CALLS, **_NO_RUNS} for task_id in ids}
+    found: dict[str, dict[str, Any]] = {task_id: {**_NO_CALLS, **_NO_RUNS} for task_id in ids}
     if not ids:
         return found
     problem = (
