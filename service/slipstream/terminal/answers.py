@@ -3,6 +3,7 @@ run failed."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,10 +82,11 @@ def _heading(group: View, cut: Cut) -> Text:
 
 
 def _beside(answers: Sequence[_Answer], width: int) -> Iterable[RenderableType]:
-    together = max(1, width // _NARROWEST)
-    for first in range(0, len(answers), together):
+    lines = math.ceil(len(answers) / max(1, width // _NARROWEST))
+    together = math.ceil(len(answers) / max(1, lines))  # as many in each line
+    for first in range(0, len(answers), together or 1):
         some = answers[first : first + together]
-        table = Table(box=box.SQUARE, expand=True)
+        table = Table(box=box.SQUARE, width=width * len(some) // together)
         for answer in some:
             table.add_column(answer.title, ratio=1, overflow="fold")
         table.add_row(*(answer.body for answer in some))

@@ -16,7 +16,7 @@ from slipstream.terminal.inert import inert, json_text
 from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
-from slipstream.terminal.spans import moment, span
+from slipstream.terminal.spans import span
 from slipstream.terminal.waiting import waiting
 
 ALL = 10_000
@@ -116,7 +116,7 @@ def _print(tasks: Sequence[Row], none: str) -> None:
         table.add_row(*(column.cell(task, now) for column in columns))
     screen.print(table)
     if not wide:
-        screen.print(f"Sessions, tenants and labels are shown from {_WIDE} columns on, or by --json.", style="dim")
+        screen.print(f"Sessions, states and labels are shown from {_WIDE} columns on, or by --json.", style="dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class _Column:
     Attributes:
         field: of a task; a sidecar whose answers lack it gives no such column.
         cell: its text, of a task and the time now.
-        wide: whether it is left out of narrow terminals.
+        wide: whether narrow terminals have no room for it.
     """
 
     name: str
@@ -147,6 +147,10 @@ def _selected(task: Row, now: float) -> Text:
                 style="green" if task["selected"] else "")
 
 
+def _age(task: Row, now: float) -> Text:
+    return Text(span(max(0.0, now - task["updated_at"])))
+
+
 def _labels(task: Row, now: float) -> Text:
     return Text(inert(", ".join(task["labels"]), _LONGEST))
 
@@ -158,14 +162,12 @@ def _reward(task: Row, now: float) -> Text:
 _COLUMNS = (
     _Column("task", "task_id", _plain("task_id")),
     _Column("session", "session_id", _plain("session_id"), wide=True),
-    _Column("tenant", "tenant", _plain("tenant"), wide=True),
-    _Column("state", "state", _plain("state")),
+    _Column("state", "state", _plain("state"), wide=True),
     _Column("selected", "selected", _selected),
     _Column("calls", "calls", _plain("calls"), number=True),
     _Column("runs", "runs", _plain("runs"), number=True),
     _Column("reward", "reward", _reward, number=True),
     _Column("version", "policy_version", _plain("policy_version"), number=True),
     _Column("labels", "labels", _labels, wide=True),
-    _Column("last call", "updated_at", lambda task, now: Text(moment(task["updated_at"])), wide=True),
-    _Column("age", "updated_at", lambda task, now: Text(span(max(0.0, now - task["updated_at"]))), number=True),
+    _Column("age", "updated_at", _age, number=True),
 )
