@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
+from typer.main import get_command
 
 from slipstream.cli import app
 from slipstream.errors import SlipstreamError
+
+_command = cache(get_command)
+"""Typer makes all commands anew each time, which takes longer than most of them do."""
 
 
 async def slipstream(*words: str, columns: int | None = 200) -> tuple[int, str, str]:
@@ -16,7 +21,7 @@ async def slipstream(*words: str, columns: int | None = 200) -> tuple[int, str, 
     It runs in a thread, so that the sidecar that it asks can answer from the test's event loop.
     """
     columns_of = {"COLUMNS": None if columns is None else str(columns)}
-    result = await asyncio.to_thread(CliRunner().invoke, app, list(words), env=columns_of)
+    result = await asyncio.to_thread(CliRunner().invoke, _command(app), list(words), env=columns_of)
     if isinstance(result.exception, SlipstreamError):  # what `main` makes of it
         return 2, result.stdout, f"slipstream: {result.exception}\n"
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -31,7 +31,7 @@ def tasks(
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(help="Tasks at most.", min=1, max=10_000)] = 50,
-    every: Annotated[bool, typer.Option("--all", help="As --limit 10000.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="As --limit 2000.")] = False,
     cursor: Annotated[
         str | None, typer.Option(help="Go on after the tasks that were shown before.", show_default=False)
     ] = None,
@@ -64,7 +64,7 @@ def show(
     config: Config = SIDECAR_FILE,
     key: TaskKey = None,
     tenant: Tenant = None,
-    full: Annotated[bool, typer.Option("--full", help="Cut no long texts, conversations and lists of runs.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All messages and runs, and 100,000 characters of a text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As GET /tasks/{task_id} gives it.")] = False,
 ) -> None:
     """Show one task: what was said, production's answer beside the policy's, and their rewards."""

@@ -95,26 +95,25 @@ def _beside(answers: Sequence[_Answer], width: int) -> Iterable[RenderableType]:
 
 def _of_production(call: View, asked: str | None, cut: Cut) -> _Answer:
     by = call["answered_by"]
-    lines: list[RenderableType] = [_id(call["msg_id"], cut)]
+    lines: list[RenderableType] = [*_ids([call["msg_id"]], cut)]
     took = "" if call["latency"] is None else f"{call['latency']:.2f} s, "
     lines.append(Text(f"call {call['position']}, {took}{inert(call['dialect'], cut.line)}"))
     if call["problem"]:
         lines.append(Text(f"the policy cannot be asked this: {inert(call['problem'], cut.line)}", style="yellow"))
     if "answer" in call:
-        lines += _answer([call["answer"]], cut)
+        lines += _answers([call["answer"]], cut)
     return _Answer(_title(inert(by, cut.line), [call["msg_id"]], asked), Group(*lines))
 
 
 def _of_policy(run: View, scale: _Scale, asked: str | None, cut: Cut) -> _Answer:
     ids = run.get("msg_ids") or [run.get("msg_id")]
     version = "" if run["policy_version"] is None else f", version {run['policy_version']}"
-    lines: list[RenderableType] = [_id(ids[-1], cut), Text(f"{inert(run['state'])}{version}")]
+    lines: list[RenderableType] = [*_ids(ids, cut), Text(f"{inert(run['state'])}{version}")]
     if run.get("reason"):
         lines.append(Text(inert(run["reason"], cut.text), style="red"))
     if run["reward"] is not None:
         lines.append(scale.bars(run["reward"], run.get("breakdown") or {}, cut))
-    if "answer" in run or "answers" in run:
-        lines += _answer(run.get("answers", [run.get("answer")]), cut)
+    lines += _answers(run.get("answers") or ([run["answer"]] if run.get("answer") else []), cut)
     return _Answer(_title(f"run {run['run_id']}", ids, asked), Group(*lines))
 
 
@@ -122,14 +121,14 @@ def _title(name: str, ids: Sequence[str | None], asked: str | None) -> Text:
     return Text.assemble((name, "bold"), (" ← the answer asked for", "yellow") if asked in ids and asked else "")
 
 
-def _id(msg_id: str | None, cut: Cut) -> Text:
-    return Text("no id" if msg_id is None else inert(msg_id, cut.line), style="dim")
+def _ids(ids: Sequence[str | None], cut: Cut) -> Iterable[RenderableType]:
+    return [Text(inert(msg_id, cut.line), style="dim") for msg_id in ids if msg_id is not None]
 
 
-def _answer(messages: Sequence[Any], cut: Cut) -> Iterable[RenderableType]:
+def _answers(messages: Sequence[Any], cut: Cut) -> Iterable[RenderableType]:
     for message in messages:
         yield Text()
-        yield Text("no answer here", style="dim") if message is None else said(message, cut)
+        yield Text("not shown: there is none, or too much of it", style="dim") if message is None else said(message, cut)
 
 
 @dataclass(frozen=True, slots=True)

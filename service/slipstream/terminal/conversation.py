@@ -26,6 +26,8 @@ Message = Mapping[str, Any]
 def conversation(messages: Sequence[Any], cut: Cut) -> RenderableType:
     """The messages below each other: the role on the left, and what it said."""
     grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")  # a word that is longer than a line goes on in the next one
     for message in _some(messages, cut.messages):
         if isinstance(message, int):
             grid.add_row("", Text(f"… {message:,} messages; --full shows them", style="dim"))

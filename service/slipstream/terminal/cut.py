@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bounds; None is none.
+    """Bounds of one command; None is none.
 
     Attributes:
         text: characters of a text that somebody wrote.
@@ -16,12 +16,12 @@ class Cut:
         groups: of a task, the last ones.
     """
 
-    text: int | None = 2000
-    line: int | None = 300
+    text: int = 2000
+    line: int = 300
     messages: int | None = 30
     groups: int | None = 10
 
     @classmethod
-    def none(cls) -> Cut:
-        """Nothing is cut."""
-        return cls(None, None, None, None)
+    def full(cls) -> Cut:
+        """Nothing is cut but texts of a length that takes a terminal seconds to wrap: JSON has them."""
+        return cls(100_000, 100_000, None, None)

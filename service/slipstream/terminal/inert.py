@@ -30,7 +30,7 @@ def inert(text: object, most: int | None = None, *, lines: bool = False) -> str:
     if lines:
         shown = shown.replace("\r\n", "\n").replace("\t", _TAB)
     if not shown.isprintable():
-        shown = "".join(map(_visible_in_lines if lines else _visible, shown))
+        shown = shown.translate(_IN_LINES if lines else _IN_A_LINE)
     left = 0 if most is None else len(whole) - most
     return f"{shown}… ({left:,} more characters)" if left > 0 else shown
 
@@ -40,7 +40,15 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")  # the one that JSON leaves as it is
 
 
-def _visible(letter: str) -> str:
+class _Escapes(dict[int, str]):
+    """The text that each character is shown as, for `str.translate`, which asks for those that it has not met yet."""
+
+    def __missing__(self, code: int) -> str:
+        shown = self[code] = _shown(chr(code))
+        return shown
+
+
+def _shown(letter: str) -> str:
     if letter.isprintable() or letter in _KEPT:
         return letter
     if unicodedata.category(letter) == "Zs":  # a space that is not the usual one
@@ -48,5 +56,5 @@ def _visible(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 
 
-def _visible_in_lines(letter: str) -> str:
-    return letter if letter == "\n" else _visible(letter)
+_IN_A_LINE = _Escapes()
+_IN_LINES = _Escapes({ord("\n"): "\n"})

@@ -41,6 +41,8 @@ def _problems(status: Status) -> Iterable[RenderableType]:
 
 def _overview(status: Status, url: str) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for name, value in rows(status, time.time()):
         grid.add_row(Text(name, style="bold"), Text(inert(value, _LONGEST)))
     return Group(Text(f"slipstream {status['slipstream']} at {url}", style="bold"), grid)

@@ -34,7 +34,7 @@ def show_task(url: str, key: str | None, tenant: str | None, name: str, *, as_js
     Args:
         tenant: whose, for a key that reaches all tenants.
         name: the id of a task, or of an answer of production or of the policy in it.
-        full: whether long texts, conversations and lists of runs are shown whole.
+        full: whether all of a conversation and of the runs is shown, and much more of long texts.
 
     Raises:
         SlipstreamError: the sidecar cannot be reached, does not take the key, or has no such task and no such answer.
@@ -45,7 +45,7 @@ def show_task(url: str, key: str | None, tenant: str | None, name: str, *, as_js
         print(json_text(task, indent=2))
         return
     screen = console()
-    cut = Cut.none() if full else Cut()
+    cut = Cut.full() if full else Cut()
     screen.print(Group(*_head(task, cut), *_said(task, cut), *groups(task, answer, cut, screen.width)))
 
 
@@ -74,6 +74,8 @@ def _in_path(name: str) -> str:
 def _head(task: View, cut: Cut) -> Iterable[RenderableType]:
     yield Text(f"task {inert(task['task_id'], cut.line)}", style="bold")
     grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for name, value in _rows(task, cut):
         grid.add_row(Text(name, style="bold"), Text(value))
     yield grid

@@ -19,8 +19,8 @@ from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import span
 from slipstream.terminal.waiting import waiting
 
-ALL = 10_000
-"""Tasks that `--all` shows at most: a table of more is for no eyes, and its cursor goes on."""
+ALL = 2000
+"""Tasks that `--all` shows at most: a table of more takes long to lay out, and the cursor goes on."""
 
 _PAGE = 200
 """Tasks in one request: as many as the route gives."""
