@@ -82,7 +82,14 @@ async def test_a_reader_that_ends_early_is_no_error(run_loop: RunLoop, tmp_path:
         for number in range(3):
             await loop.chat("hello", {"x-slipstream-task-id": f"order-{number}"})
         await until(lambda: loop.ready(3))
-        for options in ("tasks", "tasks --json", "show order-1", "show order-1 --json", "status --watch", "status --watch --json"):
+        for options in (
+            "tasks",
+            "tasks --json",
+            "show order-1",
+            "show order-1 --json",
+            "status --watch",
+            "status --watch --json",
+        ):
             reader, writer = os.pipe()
             os.close(reader)
             process = await asyncio.create_subprocess_exec(

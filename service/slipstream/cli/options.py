@@ -29,9 +29,7 @@ def _key(roles: str) -> Any:
 AdminKey = Annotated[str | None, _key("admin")]
 OperatorKey = Annotated[str | None, _key("operator or admin")]
 ReaderKey = Annotated[str | None, _key("viewer, operator, metrics or admin")]
-TaskKey = Annotated[
-    str | None, _key("feedback, viewer, operator, metrics or admin; to read what was said, admin")
-]
+TaskKey = Annotated[str | None, _key("feedback, viewer, operator, metrics or admin; to read what was said, admin")]
 ReaderOrOperatorKey = Annotated[str | None, _key("operator or admin; to look, also viewer or metrics")]
 
 Tenant = Annotated[

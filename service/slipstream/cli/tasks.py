@@ -52,9 +52,7 @@ def tasks(
         "until": seconds_of(until, "--until", now),
     }
     limit = ALL if every else limit
-    show_tasks(
-        address(url, config, os.environ), key, tenant, filters, limit=limit, cursor=cursor, as_json=as_json
-    )
+    show_tasks(address(url, config, os.environ), key, tenant, filters, limit=limit, cursor=cursor, as_json=as_json)
 
 
 @commands.command()
@@ -64,7 +62,7 @@ def show(
     config: Config = SIDECAR_FILE,
     key: TaskKey = None,
     tenant: Tenant = None,
-    full: Annotated[bool, typer.Option("--full", help="All messages and runs, and 100,000 characters of a text.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All messages and runs, and more of long texts.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As GET /tasks/{task_id} gives it.")] = False,
 ) -> None:
     """Show one task: what was said, production's answer beside the policy's, and their rewards."""

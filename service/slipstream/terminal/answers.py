@@ -75,7 +75,9 @@ def _calls(calls: Sequence[View], group: View) -> Sequence[View]:
 
 def _heading(group: View, cut: Cut) -> Text:
     delivered = "" if group["commit"] is None else f" in commit {group['commit']}"
-    kind = {"shadow_call": "runs of one call", "agent_replay": "runs of the whole task"}.get(group["kind"], group["kind"])
+    kind = {"shadow_call": "runs of one call", "agent_replay": "runs of the whole task"}.get(
+        group["kind"], group["kind"]
+    )
     return Text.assemble(
         (inert(group["group_id"], cut.line), "bold"), f"  {inert(kind)}, {inert(group['state'])}{delivered}"
     )
@@ -128,7 +130,9 @@ def _ids(ids: Sequence[str | None], cut: Cut) -> Iterable[RenderableType]:
 def _answers(messages: Sequence[Any], cut: Cut) -> Iterable[RenderableType]:
     for message in messages:
         yield Text()
-        yield Text("not shown: there is none, or too much of it", style="dim") if message is None else said(message, cut)
+        yield (
+            Text("not shown: there is none, or too much of it", style="dim") if message is None else said(message, cut)
+        )
 
 
 @dataclass(frozen=True, slots=True)

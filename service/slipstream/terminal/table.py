@@ -33,7 +33,9 @@ def _problems(status: Status) -> Iterable[RenderableType]:
         yield Text("no problems", style="green")
     for problem in problems:
         style = "bold red" if problem["severity"] == "error" else "yellow"
-        yield Text.assemble((f"{problem['severity']}: {problem['code']}", style), f" at {inert(problem['where'], _LONGEST)}")
+        yield Text.assemble(
+            (f"{problem['severity']}: {problem['code']}", style), f" at {inert(problem['where'], _LONGEST)}"
+        )
         for name in ("found", "why", "fix"):
             yield Text(f"  {name}: {inert(problem[name], _LONGEST)}")
     yield Text()

@@ -143,8 +143,10 @@ def _plain(field: str) -> Callable[[Row, float], Text]:
 def _selected(task: Row, now: float) -> Text:
     if not task["decided"]:
         return Text("not decided", style="dim")
-    return Text(f"{'yes' if task['selected'] else 'no'}: {inert(task['reason'], _LONGEST)}",
-                style="green" if task["selected"] else "")
+    return Text(
+        f"{'yes' if task['selected'] else 'no'}: {inert(task['reason'], _LONGEST)}",
+        style="green" if task["selected"] else "",
+    )
 
 
 def _age(task: Row, now: float) -> Text:

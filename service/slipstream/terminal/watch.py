@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -81,7 +81,8 @@ def _view(url: str, *, as_json: bool) -> Iterator[_View]:
         with Live(console=screen, screen=True, auto_refresh=False) as live:
             view = _Drawn(screen, live, url)
             view.draw(f"waiting for {url}")
-            yield view
+            with suppress(KeyboardInterrupt):
+                yield view
         screen.print(view.shown)
 
 
@@ -168,8 +169,9 @@ class _JsonLines:
 def _told(status: Status) -> Iterator[tuple[str, str]]:
     """Name and value of all that a line may tell, without times that pass."""
     for problem in status.get("problems") or ():
-        yield f"{problem['severity']}: {inert(problem['code'])} at {inert(problem['where'], _LONGEST)}", inert(
-            problem["fix"], _LONGEST
+        yield (
+            f"{problem['severity']}: {inert(problem['code'])} at {inert(problem['where'], _LONGEST)}",
+            inert(problem["fix"], _LONGEST),
         )
     yield from ((name, inert(value, _LONGEST)) for name, value in rows(status, None))
     for row in status.get("rewards") or ():
