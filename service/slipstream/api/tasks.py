@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.holding import HoldDep
+from slipstream.api.quoted import quoted
 from slipstream.api.scope import ScopeDep, reference
 from slipstream.errors import RequestError
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
@@ -54,8 +55,8 @@ async def get_tasks(query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, 
     return {"tasks": found.tasks, "next": found.next}
 
 
-@router.get("/tasks/{task_id:path}")
-async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: HoldDep) -> dict[str, Any]:
+@router.get("/tasks/{task_id:path}", response_model=dict[str, Any])
+async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: HoldDep) -> Response:
     """One task: whether it was selected and why, its calls, and each run with its reward or its failure. With an admin
     key also what was said: the conversation, each answer, what rewards are made of."""
     async with sidecar.database.read() as session:
@@ -63,16 +64,16 @@ async def get_task(task_id: str, sidecar: SidecarDep, scope: ScopeDep, hold: Hol
         found = await task_view(session, ref, hold, content=scope.content)
     if found is None:
         raise RequestError(f"no task has the id {task_id!r}", param="task_id", status=404, code="not_found")
-    return found
+    return quoted(found)
 
 
-@router.get("/calls/{msg_id:path}")
+@router.get("/calls/{msg_id:path}", response_model=dict[str, Any])
 async def get_call(
     msg_id: Annotated[str, Path(min_length=1, max_length=MSG_ID_LENGTH, pattern=_NO_NUL)],
     sidecar: SidecarDep,
     scope: ScopeDep,
     hold: HoldDep,
-) -> dict[str, Any]:
+) -> Response:
     """One answer, by the id of its chat completion: who gave it, its task, and its reward where the policy did. With an
     admin key also the request and the answer."""
     async with sidecar.database.read() as session:
@@ -80,4 +81,4 @@ async def get_call(
         found = await answer_view(session, ref, hold, content=scope.content)
     if found is None:
         raise RequestError(f"no answer has the id {msg_id!r}", param="msg_id", status=404, code="not_found")
-    return found
+    return quoted(found)
