@@ -113,7 +113,7 @@ def test_what_others_wrote_is_no_command_for_the_terminal() -> None:
         table({"slipstream": "1", "failed_runs": [run]}, "http://x")
     )
     said = text.getvalue().partition("runs that failed last")[2]
-    assert "t.0 run 0:  ]0;owned  [2J next" in said
+    assert "t.0 run 0: \\x1b]0;owned\\x07\\x1b[2J\\nnext" in said
     assert "\x07" not in said
     assert "\x1b[2J" not in said
     assert said.count("x") < 400
