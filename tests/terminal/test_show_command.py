@@ -69,7 +69,8 @@ async def test_a_task_is_shown_with_what_became_of_it(run_loop: RunLoop) -> None
 
         _, text, _ = await slipstream("show", "order-1", *at, "--json")
         assert json.loads(text) == (await loop.client.get("/tasks/order-1")).json()
-        assert text.isascii() and not RAW.search(text)
+        assert text.isascii()
+        assert not RAW.search(text)
 
         unknown = "slipstream: there is no task, and no answer of a task, with the id '\\x1b/..'\n"
         assert await slipstream("show", "\x1b/..", *at) == (2, "", unknown)

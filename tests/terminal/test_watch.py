@@ -94,7 +94,9 @@ async def test_it_goes_on_through_a_restart_and_says_so(run_loop: RunLoop, tmp_p
             piped = await started(url, cwd=tmp_path)
             lines = await started(url, "--json", cwd=tmp_path)
             drawn = await started(url, cwd=tmp_path, stdout=screen.slave)
-            assert piped.stdout and lines.stdout and lines.stderr
+            assert piped.stdout
+            assert lines.stdout
+            assert lines.stderr
             first = await line_with(piped.stdout, "slipstream")
             assert re.fullmatch(rf"\d\d:\d\d:\d\d slipstream [\w.]+ at {url}\n", first)
             await line_with(piped.stdout, " runs: none")

@@ -91,7 +91,7 @@ def audit(
 
     now = time.time()
     times = {"since": seconds_of(since, "--since", now), "until": seconds_of(until, "--until", now)}
-    wanted = {"key": by, "action": action, **times}
+    wanted: dict[str, str | float | None] = {"key": by, "action": action, **times}
     show_audit(address(url, config, os.environ), key, wanted, limit=limit, as_json=as_json)
 
 

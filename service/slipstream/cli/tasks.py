@@ -43,7 +43,7 @@ def tasks(
     from slipstream.terminal.time_options import seconds_of
 
     now = time.time()
-    filters = {
+    filters: dict[str, str | float | None] = {
         "session_id": session,
         "state": state,
         "selected": selected,

@@ -25,7 +25,7 @@ _NARROWEST = 44
 _BAR = 10
 """Columns of the bar of a reward."""
 
-_CALL = re.compile(r"\.(\d+)(?:~\d+)?")
+_CALL = re.compile(r"\.(\d+)(?:~\d+)?\Z")
 """The end of the id of a group of shadow calls: the position of its call, and which try it is."""
 
 View = Mapping[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,9 +27,14 @@ def seconds_of(text: str | None, option: str, now: float) -> float | None:
     """
     if text is None:
         return None
-    for read in (float, lambda age: now - _DURATION.validate_python(age), _local_time):
+    readers: tuple[Callable[[str], float], ...] = (
+        float,
+        lambda age: now - _DURATION.validate_python(age),
+        _local_time,
+    )
+    for read in readers:
         try:
-            found: float = read(text.strip())
+            found = read(text.strip())
         except (ValueError, ValidationError, OverflowError, OSError):
             continue
         if math.isfinite(found):
