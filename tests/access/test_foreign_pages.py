@@ -76,20 +76,22 @@ async def test_a_sidecar_without_keys_does_nothing_for_a_page_of_another_site(ru
 
 
 async def test_neither_does_a_session(run_guarded: RunGuarded) -> None:
-    async with run_guarded(access={"trusted_proxies": ["127.0.0.1"]}) as guarded:
-        async with browser(guarded.loop.url, guarded.keys["admin"]) as page:
-            del page.headers["sec-fetch-site"], page.headers["origin"]
-            wrong = []
-            for who, fields, refused, _ in CASES:
-                headers = {**fields, "x-forwarded-host": "127.0.0.1:8100"}
-                answer = await page.post("/serving/revive", headers=headers)
-                if (code_of(answer) == "slipstream_origin_foreign") is not refused:
-                    wrong.append(f"{who}: {answer.status_code}")
-                by_key = await guarded.loop.client.post("/serving/revive", headers={**headers, **guarded.key("admin")})
-                assert by_key.status_code == 200, "who has a key in a header means it"
-            assert wrong == []
-            assert (await page.delete("/session", headers=NO_CORS)).status_code == 403
-            assert (await page.get("/session")).json()["signed_in"] is True
+    async with (
+        run_guarded(access={"trusted_proxies": ["127.0.0.1"]}) as guarded,
+        browser(guarded.loop.url, guarded.keys["admin"]) as page,
+    ):
+        del page.headers["sec-fetch-site"], page.headers["origin"]
+        wrong = []
+        for who, fields, refused, _ in CASES:
+            headers = {**fields, "x-forwarded-host": "127.0.0.1:8100"}
+            answer = await page.post("/serving/revive", headers=headers)
+            if (code_of(answer) == "slipstream_origin_foreign") is not refused:
+                wrong.append(f"{who}: {answer.status_code}")
+            by_key = await guarded.loop.client.post("/serving/revive", headers={**headers, **guarded.key("admin")})
+            assert by_key.status_code == 200, "who has a key in a header means it"
+        assert wrong == []
+        assert (await page.delete("/session", headers=NO_CORS)).status_code == 403
+        assert (await page.get("/session")).json()["signed_in"] is True
 
 
 async def test_nor_a_password_that_the_browser_has_kept(run_guarded: RunGuarded) -> None:

@@ -16,8 +16,22 @@ from slipstream.http.headers import Headers
 READS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 """Methods that change nothing: without CORS a page of another site does not see what they answer."""
 
-TELLING = frozenset({len("host"), len("origin"), len("sec-fetch-site"), len("x-forwarded-host")})
-"""Lengths of the names of fields that are read here: most of a request's fields are told apart by that."""
+_NAMES = frozenset({b"host", b"origin", b"cookie", b"sec-fetch-site", b"x-forwarded-host"})
+
+
+class _Telling(dict[bytes, bool]):
+    """Names of fields, as they are spelt, that tell of a browser; each is looked at once: the proxy has no time."""
+
+    _MOST = 4096
+
+    def __missing__(self, name: bytes) -> bool:
+        tells = name.lower() in _NAMES
+        if len(self) < self._MOST:
+            self[name] = tells
+        return tells
+
+
+_tells = _Telling()
 
 _OWN = (b"same-origin", b"none")
 """`none` is of the user: an address typed in, a bookmark."""
@@ -73,6 +87,11 @@ class Sender:
         if self._origin and self._origin != b"null":
             return self._origin.decode("latin-1")[:_LONGEST]
         return "another site"
+
+
+def telling(headers: Headers) -> Headers:
+    """The fields that tell of a browser and of the host that it asks, cookies included: of a program `Host` alone."""
+    return [field for field in headers if _tells[field[0]]]
 
 
 def is_of_script(headers: Headers) -> bool:

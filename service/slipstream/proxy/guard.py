@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from slipstream.access.carried import Carried, bearer, carried, password
-from slipstream.access.foreign_pages import READS, TELLING, Sender, is_of_script
+from slipstream.access.foreign_pages import READS, Sender, is_of_script, telling
 from slipstream.access.forwarded import Forwarded
 from slipstream.access.keyring import Keyring
 from slipstream.access.keys import KEY
@@ -163,10 +163,12 @@ class Guard:
 
     def _foreign(self, request: Request, productions: bool) -> Refusal | None:
         """The answer, of a sidecar without keys, to what a web page of elsewhere may have sent."""
-        fields = [field for field in request.headers if len(field[0]) in TELLING]
+        fields = telling(request.headers)
         host = foreign_host(fields)
         if host is not None:
             return self._forbidden("slipstream_host_unknown", _FOREIGN % host)
+        if len(fields) <= 1:
+            return None
         if any(COOKIE in value for _, value in fields) and (found := carried(request.headers)) is not None:
             request.headers = found.headers  # a session with a sidecar of this host that has keys
         return self._of_page(request, productions, fields, _PAGE_WITHOUT_KEYS)
