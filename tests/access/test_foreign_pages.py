@@ -40,10 +40,11 @@ CASES: list[tuple[str, dict[str, str], bool, bool]] = [
     ("a site on our port", {"origin": "http://evil.example:8100"}, True, True),
     ("another port of this machine", {"origin": "http://127.0.0.1:3000", "sec-fetch-site": "same-site"}, True, False),
     ("the same in an older browser", {"origin": "http://localhost:3000"}, True, False),
-    ("this machine by its other name", {"origin": "http://localhost:8100", "sec-fetch-site": "cross-site"}, True, True),
+    ("this machine by another name", {"origin": "http://localhost:8100", "sec-fetch-site": "cross-site"}, True, False),
     ("this machine's IPv6", {"origin": "http://[::1]:3000"}, True, False),
     ("another machine's page", {"origin": "http://192.168.1.7:3000", "sec-fetch-site": "same-site"}, True, True),
     ("what is no origin", {"origin": "http://[", "sec-fetch-site": ""}, True, True),
+    ("a script of which nothing more is said", {"sec-fetch-site": "cross-site"}, True, True),
     ("an unknown relation", {"sec-fetch-site": "new-kind"}, True, False),
 ]
 

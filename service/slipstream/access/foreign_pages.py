@@ -42,7 +42,7 @@ _LONGEST = 200
 
 
 class Sender:
-    """What the fields of a request say about the page that had it sent.
+    """The page that had a request sent, as far as its fields tell of one.
 
     Args:
         proxied: whether `X-Forwarded-Host` can be believed.
@@ -68,12 +68,13 @@ class Sender:
 
     def is_from_another_machine(self) -> str | None:
         """The same, but any page of this machine may send it, as agents that run in a browser do."""
-        if self._site == b"cross-site":
-            return self._name()
-        if self._site in _OWN or not self._origin or self._is_own_origin():
+        if self._site in _OWN:
             return None
-        host = _split(self._origin).hostname
-        return None if host is not None and _is_this_machine(host) else self._name()
+        if not self._origin:
+            return self._name() if self._site == b"cross-site" else None
+        host = _split(self._origin).hostname  # to browsers, localhost and 127.0.0.1 are two sites
+        own = self._is_own_origin() or (host is not None and _is_this_machine(host))
+        return None if own else self._name()
 
     def _is_own_origin(self) -> bool:
         origin = _split(self._origin)

@@ -80,6 +80,8 @@ class PageSessions:
             await self._app(scope, receive, send)
             return
         path = scope["path"].removeprefix(access.BY_SESSION)
+        raw_path = scope["raw_path"].removeprefix(access.BY_SESSION.encode())
+        scope = {**scope, "path": path, "raw_path": raw_path}
         try:
             resolved = await self._resolved(told, scope["method"].encode("latin-1"), path)
         except (SQLAlchemyError, OSError, StoreAway) as error:
@@ -90,8 +92,7 @@ class PageSessions:
             return
         headers = [field for field in scope["headers"] if field[0] != access.FIELD]
         headers.append((access.FIELD, access.encode(resolved)))
-        raw_path = scope["raw_path"].removeprefix(access.BY_SESSION.encode())
-        await self._app({**scope, "path": path, "raw_path": raw_path, "headers": headers}, receive, send)
+        await self._app({**scope, "headers": headers}, receive, send)
 
     async def _resolved(self, told: access.Scope, method: bytes, path: str) -> access.Scope | Refusal:
         if path == PATH:
