@@ -22,6 +22,7 @@ from starlette.types import Receive, Send
 
 from slipstream import logs, shutdown
 from slipstream.access.expiry import KeyExpiry
+from slipstream.access.known_keys import KnownKeys
 from slipstream.access.ledger import KeyUse, Ledger
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
@@ -122,7 +123,8 @@ class Sidecar:
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
         self.metrics.registry.register(KeyUse(self.ledger))
-        self.key_expiry = KeyExpiry(settings.access, time.time)
+        self.keys = KnownKeys(settings.access)
+        self.key_expiry = KeyExpiry(self.keys, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)

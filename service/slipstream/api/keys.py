@@ -21,7 +21,7 @@ async def get_keys(sidecar: AnySidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """The keys that the sidecar knows, without their hashes, and what became of their requests. A key of one tenant
     sees those of that tenant."""
     use = sidecar.ledger.use()
-    own = (key for key in sidecar.key_expiry.all_keys() if scope.tenant in (None, key.scope.tenant))
+    own = (key for key in sidecar.keys.now() if scope.tenant in (None, key.scope.tenant))
     without = use.get(NOBODY, Use())
     return {
         "asked_for": sidecar.settings.access.asked_for,
