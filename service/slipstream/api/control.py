@@ -21,6 +21,7 @@ from slipstream.api import (
     data,
     docs,
     evaluations,
+    events,
     experiments,
     facade,
     feedback,
@@ -62,6 +63,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
+    control.state.events = events.hub_of(sidecar)
     for module in (
         feedback,
         marks,
@@ -71,6 +73,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         audit,
         tasks,
         observe,
+        events,
         preferences,
         quarantine,
         rollouts,

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from slipstream.api.context import AnySidecarDep, SidecarDep
+from slipstream.api.events import HubDep
 from slipstream.api.scope import ScopeDep
 from slipstream.api.status_view import feedback_by_key, look, status_view
 from slipstream.doctor import live
@@ -35,8 +36,9 @@ async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(sidecar: AnySidecarDep) -> Response:
+async def metrics(sidecar: AnySidecarDep, events: HubDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
+    sidecar.metrics.event_streams.set(events.open)
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()
         async with sidecar.database.read() as session:
