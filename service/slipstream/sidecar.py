@@ -28,6 +28,8 @@ from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
 from slipstream.capture.stages import Capture
+from slipstream.capture.traffic import TICK as TRAFFIC_TICK
+from slipstream.capture.traffic import TrafficWindow
 from slipstream.cluster.clock import TICK as CLOCK_TICK
 from slipstream.cluster.clock import ClockWatch
 from slipstream.cluster.membership import RENEWALS, Membership
@@ -126,6 +128,7 @@ class Sidecar:
         self.keys = KnownKeys(settings.access)
         self.key_expiry = KeyExpiry(self.keys, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
+        self.traffic = TrafficWindow(counters, self.outcomes)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
         self.membership = Membership(
@@ -215,6 +218,7 @@ class Sidecar:
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("token_days", TOKENS_TICK, self.token_days.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
+            timers.stage("traffic", TRAFFIC_TICK, self.traffic.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
         )
 

@@ -47,7 +47,7 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         return "feedback", "admin"
     if (method, path) in _ANNOTATORS:
         return "annotator", "admin"
-    if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
+    if path in ("/metrics", "/status", "/events", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
         path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")

@@ -20,6 +20,7 @@ from slipstream.api import (
     data,
     docs,
     evaluations,
+    events,
     experiments,
     facade,
     feedback,
@@ -65,6 +66,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
+    control.state.events = events.hub_of(sidecar)
     for module in (
         feedback,
         marks,
@@ -77,6 +79,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         tasks,
         observe,
         page,
+        events,
         preferences,
         quarantine,
         rollouts,

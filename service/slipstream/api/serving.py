@@ -33,6 +33,15 @@ class ShareBody(Body):
 @router.get("/serving")
 async def get_serving(sidecar: SidecarDep) -> dict[str, Any]:
     """Show which version answers which share of the users, whether its lane is ready, and how its requests went."""
+    return await serving_view(sidecar)
+
+
+async def serving_view(sidecar: Sidecar) -> dict[str, Any]:
+    """Content of GET /serving.
+
+    Raises:
+        SQLAlchemyError, OSError: the store does not answer.
+    """
     async with sidecar.database.read() as session:
         now = await serving.current(session)
         counts = {} if now.version is None else await units.counts(session, now.version)

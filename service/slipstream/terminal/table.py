@@ -64,6 +64,8 @@ def rows(status: Status, now: float | None) -> Iterable[tuple[str, str]]:
     version = "not known" if policy.get("version") is None else f"{policy['version']}"
     back = f", rolled back from {policy['rolled_back_from']}" if policy.get("rolled_back_from") is not None else ""
     yield "policy version", f"{version}{back}{_ago(policy.get('changed_at'), now)}"
+    if traffic := status.get("traffic"):
+        yield "last minute", _traffic(traffic)
     selection = status.get("selection", {})
     yield "selected", _counts(selection.get("selected"))
     yield "not selected", _counts(selection.get("not_selected"))
@@ -78,6 +80,13 @@ def rows(status: Status, now: float | None) -> Iterable[tuple[str, str]]:
         cost = "" if today["cost"] is None else f", {today['cost']:.2f} {today['currency'] or ''}".rstrip()
         yield "tokens today", f"{today['input']:,} in, {today['output']:,} out{cost}"
     yield "delivered", f"{status.get('experiences_delivered')} experiences in all"
+
+
+def _traffic(traffic: Mapping[str, Any]) -> str:
+    found = f"{traffic['requests']:,} requests, {traffic['failed']:,} failed, {traffic['refused']:,} refused"
+    p50, p99 = traffic["added_seconds"]["p50"], traffic["added_seconds"]["p99"]
+    added = "" if p50 is None else f"; {p50 * 1000:.2g} ms added, {p99 * 1000:.2g} ms at p99"
+    return f"{found}, {traffic['captured']:,} captured{added}"
 
 
 def _next(commit: Mapping[str, Any], now: float | None) -> str:
