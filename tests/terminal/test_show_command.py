@@ -20,10 +20,10 @@ RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2
 
 
 async def hostile_task(loop: Loop, **headers: str) -> None:
-    """A task with all of that in it, in Chinese, with a line of a million letters and half of a surrogate pair."""
+    """A task with all of that in it, in Chinese, with a line of 200,000 letters and half of a surrogate pair."""
     messages = [
         {"role": "system", "content": f"half \ud800 {HOSTILE}"},
-        {"role": "user", "content": [{"type": "text", "text": f"您好，世界 {HOSTILE}" + 1_000_000 * "x"}]},
+        {"role": "user", "content": [{"type": "text", "text": f"您好，世界 {HOSTILE}" + 200_000 * "x"}]},
         {"role": "user", "content": f"北京在哪里？ {HOSTILE}"},
     ]
     named = {"content-type": "application/json", **headers}
@@ -36,7 +36,7 @@ async def test_a_task_is_shown_with_what_became_of_it(run_loop: RunLoop) -> None
     explorer = ScriptedExplorer(answer=f"北京市海淀区中关村大街一号院二号楼 {HOSTILE} {{n}}")
     async with run_loop(explorer, runs={"repeat_time": 2}, capture={"redact": []}) as loop:
         await hostile_task(loop, **{"x-slipstream-task-id": "order-1", "x-slipstream-session-id": "chat-7"})
-        await until(lambda: loop.ready(2))
+        await until(lambda: loop.ready(2), 60)
         await loop.commit()
         at = ("--url", loop.url)
 
@@ -59,7 +59,7 @@ async def test_a_task_is_shown_with_what_became_of_it(run_loop: RunLoop) -> None
             assert "\\x1b]0;owned\\x07\\x1b[2J\\u202e desserts" in shown
             assert "half \\ud800" in shown
             assert "[bold red]x[/bold red]" in shown
-            assert re.search(r"x…\s+\(998,0\d\d more characters\)", shown)
+            assert re.search(r"x…\s+\(198,0\d\d more characters\)", shown)
             assert 1900 < shown.count("x") < 2200
         run = (await loop.client.get("/tasks/order-1")).json()["groups"][0]["runs"][1]
         code, whole, _ = await slipstream("show", run["msg_id"], *at, "--full", columns=150)
