@@ -98,7 +98,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_of_another_host(t
     for page in DOCS.rglob("*.md"):
         assert (tmp_path / page.relative_to(DOCS)).with_suffix(".html").is_file(), page
     made = {
-        "routes.html": ["/rollouts/{rollout_id}/approve", "idle_seconds"],
+        "routes.html": ["/rollouts/{rollout_id}/approve", "x-slipstream-tenant"],
         "commands.html": ["slipstream quarantine retry", "--no-wait"],
         "python-api.html": ["TrainingRunner", "side_effects", "HumanPreferenceCollector.judge"],
     }
