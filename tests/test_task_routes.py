@@ -39,6 +39,18 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
 ) -> None:
     async with run_loop(store={"url": store_url, "encryption_key": key}, capture={"redact": []}) as loop:
         last, task = await followed(loop)
+        (figures,) = [each["figures"] for each in (await loop.client.get("/tasks")).json()["tasks"]]
+        assert (figures["calls"], figures["runs"], figures["scored_runs"]) == (2, 2, 2)
+        assert figures["reward"] == {"mean": 0.5, "least": 0.5, "most": 0.5}
+        version = figures["policy_version"]
+        for query, names in (
+            (f"version={version}&reward_below=0.6&id_prefix=ord&dialect=chat", ["order-1"]),
+            (f"version={version + 1}", []),
+            ("reward_above=0.5", []),
+            ("dialect=responses", []),
+        ):
+            shown = (await loop.client.get(f"/tasks?{query}")).json()["tasks"]
+            assert [each["task_id"] for each in shown] == names, query
         said = await replaying.posted(loop, {"msg_id": last["id"], "thumbs": "up"})
         assert said["targets"][0]["task_id"] == "order-1"
 
@@ -61,6 +73,7 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
         assert policy["request"]["messages"] == task["conversation"]
 
         (listed,) = (await loop.client.get("/tasks")).json()["tasks"]
+        del listed["figures"]
         assert listed == {name: task[name] for name in listed}
         assert SECRET not in json.dumps(listed)
 
@@ -171,6 +184,11 @@ WRONG = {
     "selected=perhaps": "selected: expected true or false",
     "since=yesterday": "since: expected a number",
     "until=nan": "until: expected a finite number",
+    "dialect=latin": "dialect: expected",
+    "version=8.5": "version: expected an integer",
+    "version=-1": "version: expected 0 or more",
+    "version=2147483648": "version: expected at most 2147483647",
+    "reward_below=nan": "reward_below: expected a finite number",
     "labels=vip": "labels: unknown field; known here: limit, cursor, session_id",
     "session_id=": "session_id: expected",
     "label=%00": "label: expected",

@@ -22,6 +22,7 @@ from starlette.types import Receive, Send
 
 from slipstream import logs, shutdown
 from slipstream.access.expiry import KeyExpiry
+from slipstream.access.ledger import KeyUse, Ledger
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
@@ -98,6 +99,7 @@ class Sidecar:
         counters: what the proxy's workers count.
         before: the registration of the training side in whose place this one was started, if it was.
         page: says which users the lane answers; None where it answers none.
+        ledger: the use of each API key, which workers count; None where there are none.
 
     Attributes:
         started: the store was there, and the stages run.
@@ -110,13 +112,16 @@ class Sidecar:
         counters: SharedCounters,
         before: Registration | None = None,
         page: ServingPage | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings
         self.counters = counters
+        self.ledger = ledger or Ledger(1)
         self.started = False
         self._ended = False
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
+        self.metrics.registry.register(KeyUse(self.ledger))
         self.key_expiry = KeyExpiry(settings.access, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
         keys = settings.store.keys

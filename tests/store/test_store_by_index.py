@@ -102,7 +102,8 @@ async def _everything(loop: Loop, path: Path) -> None:
     await until(lambda: loop.ready(4))
     await _replays(loop, path)
     assert (await loop.commit())["experiences"] == 6
-    for about in ("", "?label=vip", "?session_id=service", "?since=1&until=2", "/t", "/replayed"):
+    queries = ("", "?label=vip", "?session_id=service", "?since=1&until=2", "?version=1&reward_below=1&dialect=chat")
+    for about in (*queries, "/t", "/replayed"):
         assert (await loop.client.get(f"/tasks{about}")).status_code == 200
     for msg_id in (answer["id"], policy):
         assert (await loop.client.get(f"/calls/{msg_id}")).status_code == 200

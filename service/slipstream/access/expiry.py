@@ -32,7 +32,8 @@ class Expiring:
 
 
 class KeyExpiry:
-    """
+    """The keys as the training side knows them, and when they expire.
+
     Args:
         clock: Unix seconds.
     """
@@ -44,7 +45,7 @@ class KeyExpiry:
 
     def counts(self) -> dict[State, int]:
         """Number of keys in each state."""
-        found = Counter(self._state(key) for key in self._keys())
+        found = Counter(self.state(key) for key in self.all_keys())
         return {state: found[state] for state in STATES}
 
     def expiring(self, tenant: str | None = None) -> list[Expiring]:
@@ -53,13 +54,14 @@ class KeyExpiry:
         Args:
             tenant: whose; None for all.
         """
-        own = (key for key in self._keys() if tenant is None or key.scope.tenant == tenant)
+        own = (key for key in self.all_keys() if tenant is None or key.scope.tenant == tenant)
         found = [
-            Expiring(key.name, key.expires) for key in own if key.expires is not None and self._state(key) != "valid"
+            Expiring(key.name, key.expires) for key in own if key.expires is not None and self.state(key) != "valid"
         ]
         return sorted(found, key=lambda each: each.at)
 
-    def _keys(self) -> tuple[Key, ...]:
+    def all_keys(self) -> tuple[Key, ...]:
+        """All keys of the configuration and of its file, those that have expired too."""
         if not self._access.asked_for:
             return ()
         if self._keyring is None:
@@ -69,6 +71,7 @@ class KeyExpiry:
                 return ()
         return self._keyring.now()
 
-    def _state(self, key: Key) -> State:
+    def state(self, key: Key) -> State:
+        """Return whether a key has expired, or will soon."""
         left = float("inf") if key.expires is None else key.expires - self._clock()
         return "expired" if left <= 0 else "expiring" if left <= NOTICE else "valid"

@@ -9,9 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.holding import HoldDep
+from slipstream.api.pages import LARGEST_VERSION
 from slipstream.api.scope import ScopeDep, reference
+from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 from slipstream.store.lengths import ID_LENGTH, MSG_ID_LENGTH
+from slipstream.store.task_figures import FigureConditions
 from slipstream.store.task_pages import BadCursor, Wanted, page
 from slipstream.store.task_views import answer_view, task_view
 
@@ -22,6 +25,9 @@ _NO_NUL = r"^[^\x00]*$"
 
 _Name = Annotated[str, Field(min_length=1, max_length=ID_LENGTH, pattern=_NO_NUL)]
 
+_OF_FIGURES = ("dialect", "version", "reward_below", "reward_above")
+"""Filters on a task's last call and its runs."""
+
 
 class TasksQuery(BaseModel):
     """Filters of the list of tasks. A misspelt filter is refused, so that it does not list all tasks."""
@@ -31,20 +37,26 @@ class TasksQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     session_id: _Name | None = None
+    id_prefix: _Name | None = None
     state: Literal["open", "complete"] | None = None
     selected: bool | None = None
     label: _Name | None = None
     since: float | None = None
     until: float | None = None
+    dialect: Dialect | None = None
+    version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)] | None = None
+    reward_below: float | None = None
+    reward_above: float | None = None
 
 
 @router.get("/tasks")
 async def get_tasks(query: Annotated[TasksQuery, Query()], sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """A page of tasks, the newest first; `next` is the cursor of the page after it. Nothing that was said is in it."""
     asked = query.model_dump(exclude={"limit", "cursor"})
+    conditions = FigureConditions(**{name: asked.pop(name) for name in _OF_FIGURES})
     if query.session_id is not None:
         asked["session_id"] = stored_id(sidecar, query.session_id)
-    wanted = Wanted(scope.tenant, **asked)
+    wanted = Wanted(scope.tenant, **asked, figures=conditions)
     try:
         async with sidecar.database.read() as session:
             found = await page(session, wanted, query.limit, query.cursor)

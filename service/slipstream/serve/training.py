@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from slipstream import shutdown
-from slipstream.access.ledger import KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.output import Output
 from slipstream.proxy.capture_ipc import Receivers
@@ -76,8 +75,7 @@ async def run_training(
     from slipstream.sidecar import Sidecar
 
     before = registration_in(sockets.folder, settings.store.url)
-    sidecar = Sidecar(settings, shared.counters, before, _page(settings, sockets.folder))
-    sidecar.metrics.registry.register(KeyUse(shared.ledger))
+    sidecar = Sidecar(settings, shared.counters, before, _page(settings, sockets.folder), shared.ledger)
     sidecar.metrics.registry.register(DroppedLines(output))
 
     receivers = Receivers(sidecar.capture.writer.record, sidecar.capture.writer.full)

@@ -6,18 +6,20 @@ import base64
 import binascii
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Row, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.tables.capture import TaskRow
+from slipstream.store.task_figures import AT_ONCE, FigureConditions, figures, meeting
 from slipstream.store.tenancy import tenants
 from slipstream.tenants import name_of, qualified, tenant_of
 
 _LOOKED_AT = 1000
-"""Tasks that are read for a page where labels and states leave some out: a rare label costs a page no more."""
+"""Tasks that are read for a page where conditions leave some out: a rare label costs a page no more."""
 
 _COLUMNS = (TaskRow.id, TaskRow.session_id, TaskRow.tenant, TaskRow.state, TaskRow.decided, TaskRow.selected,
             TaskRow.reason, TaskRow.labels, TaskRow.created_at, TaskRow.updated_at)  # fmt: skip
@@ -34,29 +36,35 @@ class Wanted:
     Attributes:
         tenant: whose.
         session_id: as its tenant knows it.
+        id_prefix: of the task's id, as its tenant knows it.
         label: one that it has, among others.
         since, until: the time of its last call, Unix seconds: from `since` on and before `until`.
+        figures: on its last call and its runs.
     """
 
     tenant: str | None = None
     session_id: str | None = None
+    id_prefix: str | None = None
     state: Literal["open", "complete"] | None = None
     selected: bool | None = None
     label: str | None = None
     since: float | None = None
     until: float | None = None
+    figures: FigureConditions = field(default_factory=FigureConditions)
 
     @property
     def skips(self) -> bool:
         """Return whether tasks may be left out that an index brings."""
-        return any(each is not None for each in (self.state, self.selected, self.label))
+        own = (self.state, self.selected, self.label, self.id_prefix)
+        return self.figures.there_are_some or any(each is not None for each in own)
 
     def has(self, task: Row[Any]) -> bool:
-        """Return whether a task that an index brings is wanted."""
+        """Return whether a task that an index brings is wanted, by what its own row says."""
         return (
             self.state in (None, task.state)
             and self.selected in (None, task.selected)
             and (self.label is None or self.label in task.labels)
+            and (self.id_prefix is None or name_of(task.id).startswith(self.id_prefix))
         )
 
 
@@ -90,15 +98,30 @@ async def page(session: AsyncSession, wanted: Wanted, limit: int, cursor: str | 
         query = select(*_COLUMNS).where(*_conditions(wanted, tenant, after))
         found += await session.execute(query.order_by(TaskRow.updated_at.desc(), TaskRow.id.desc()).limit(most))
     found.sort(key=lambda task: task.updated_at, reverse=True)  # stable
+    taken, looked_at = await _wanted(session, wanted, found[:most], limit)
+    more = looked_at < len(found) or looked_at >= most
+    of_tasks = await figures(session, [task.id for task in taken])
+    shown = [{**_shown(task), "figures": of_tasks[task.id]} for task in taken]
+    return Page(shown, _cursor(found[looked_at - 1]) if more else None)
+
+
+async def _wanted(
+    session: AsyncSession, wanted: Wanted, tasks: Sequence[Row[Any]], limit: int
+) -> tuple[list[Row[Any]], int]:
+    """The first tasks that are wanted, up to a limit, and how many were looked at for that."""
     taken: list[Row[Any]] = []
     looked_at = 0
-    while looked_at < min(len(found), most) and len(taken) < limit:
-        task = found[looked_at]
-        looked_at += 1
-        if wanted.has(task):
-            taken.append(task)
-    more = looked_at < len(found) or looked_at >= most
-    return Page([_shown(task) for task in taken], _cursor(found[looked_at - 1]) if more else None)
+    while looked_at < len(tasks) and len(taken) < limit:
+        some = tasks[looked_at : looked_at + AT_ONCE]
+        ids = [task.id for task in some if wanted.has(task)]
+        fit = await meeting(session, wanted.figures, ids)
+        for task in some:
+            if len(taken) == limit:
+                break
+            looked_at += 1
+            if task.id in fit:
+                taken.append(task)
+    return taken, looked_at
 
 
 def _conditions(wanted: Wanted, tenant: str, after: tuple[float, str] | None) -> list[ColumnElement[bool]]:
