@@ -2,7 +2,7 @@
 import { get } from "../lib/api.js";
 import { useCalm } from "../lib/calm.js";
 import { count } from "../lib/format.js";
-import { html, useEffect, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useMark } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
 import { can, useSession } from "../lib/session.js";
@@ -34,19 +34,23 @@ export default function Prefer() {
     setAnnotator(name);
     setAsking(false);
   };
-  return html`<div class="row apart"><h1>Prefer</h1>${!asking && html`<${Progress} annotator=${annotator} change=${() => setAsking(true)} />`}</div>
-    ${asking ? html`<${Who} before=${annotator} take=${take} />` : html`<${Judging} key=${annotator} annotator=${annotator} />`}`;
+  const figures = useFigures();
+  return html`<div class="row apart"><h1>Prefer</h1>${!asking && html`<${Progress} annotator=${annotator} figures=${figures} change=${() => setAsking(true)} />`}</div>
+    ${asking ? html`<${Who} before=${annotator} take=${take} />` : html`<${Judging} key=${annotator} annotator=${annotator} figures=${figures} />`}
+    ${figures && html`<${Figures} figures=${figures} />`}`;
 }
 
 function Who({ before, take }) {
+  const name = useRef(null);
+  useEffect(() => name.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
     take(new FormData(event.target).get("annotator").trim());
   };
   return html`<section class="panel"><h2>Who compares?</h2>
     <p>You will see two answers to the same request, and say which one is better. Your judgements are counted under a name.</p>
-    <form class="filters" onSubmit=${submit}><label>Name <input name="annotator" defaultValue=${before} required pattern=${NAME} maxlength="64"
-      title="1 to 64 letters, digits, ., _, @ or -" autofocus autocomplete="username" /></label><button class="main">Go on</button></form></section>`;
+    <form class="filters" onSubmit=${submit}><label>Name <input ref=${name} name="annotator" defaultValue=${before} required pattern=${NAME} maxlength="64"
+      title="1 to 64 letters, digits, ., _, @ or -" autocomplete="username" /></label><button class="main">Go on</button></form></section>`;
 }
 
 function useToday(annotator) {
@@ -58,13 +62,14 @@ function useToday(annotator) {
   return number;
 }
 
-function Progress({ annotator, change }) {
+function Progress({ annotator, figures, change }) {
   const number = useToday(annotator);
-  return html`<p class="row muted"><span>${count(number)} judged today in this browser</span><span>as <strong>${annotator}</strong></span>
+  const all = figures && figures.annotators.find((one) => one.annotator === annotator);
+  return html`<p class="row muted"><span>${count(number)} judged today in this browser${all && `, ${count(all.judgements)} in all`}</span><span>as <strong>${annotator}</strong></span>
     <button class="plain" onClick=${change}>another name</button></p>`;
 }
 
-function Judging({ annotator }) {
+function Judging({ annotator, figures }) {
   const verdicts = useVerdicts(annotator);
   const { pair, held } = verdicts;
   const [reason, setReason] = useState("");
@@ -76,7 +81,6 @@ function Judging({ annotator }) {
     u: [verdicts.undo, "undo the last one"],
     d: [() => setDiff((now) => !now), "show or hide what differs"],
   });
-  const figures = useFigures();
   return html`
     ${verdicts.error && html`<${Failure} error=${verdicts.error} again=${() => verdicts.again()} />`}
     ${pair ? html`<${Pair} key=${pair.pair_id} pair=${pair} diff=${diff} />`
@@ -89,8 +93,7 @@ function Judging({ annotator }) {
       <label class="why">Why, in words (optional) <input value=${reason} maxlength="10000" disabled=${!pair} onInput=${(event) => setReason(event.target.value)}
         onKeyDown=${(event) => (event.key === "Escape" || event.key === "Enter") && event.target.blur()} autocomplete="off" /></label>
       <div class="row" role="status">${held && html`<span>${saidOf(held.choice)}</span><button onClick=${verdicts.undo}>Undo <kbd>u</kbd></button>`}</div>
-    </div>
-    ${figures && html`<${Figures} figures=${figures} />`}`;
+    </div>`;
 }
 
 const saidOf = (choice) => `You said: ${CHOICES.find((one) => one.choice === choice).said}.`;

@@ -5,6 +5,7 @@ import { contentText, plain, pretty } from "./said.js";
 const LONGEST = 30_000; // characters of one text
 const MOST_EDITS = 4_000;
 const TIME = 150; // ms; a comparison must not hold the page up
+const LEAST_COMMON = 0.2; // of the longer text; with less in common, marks say nothing and are hard to read
 
 let library = null;
 
@@ -18,13 +19,16 @@ export function answerText(message) {
   return [contentText(message.content) || message.refusal || "", ...calls].filter(Boolean).join("\n");
 }
 
-/** The parts of two texts: [{value, added, removed}]; null where they are too long or too different to be compared. */
+/** The parts of two texts: [{value, added, removed}]; or why there are none, in words. */
 function compared(diffWordsWithSpace, before, after) {
-  if (before.length > LONGEST || after.length > LONGEST) return null;
-  return diffWordsWithSpace(before, after, { maxEditLength: MOST_EDITS, timeout: TIME }) || null;
+  if (before === after) return "The same words.";
+  if (before.length > LONGEST || after.length > LONGEST) return "Too long to be compared word by word.";
+  const parts = diffWordsWithSpace(before, after, { maxEditLength: MOST_EDITS, timeout: TIME }) || [];
+  const common = parts.filter((part) => !part.added && !part.removed).reduce((sum, part) => sum + part.value.trim().length, 0);
+  return common >= LEAST_COMMON * Math.max(before.length, after.length) ? parts : "Other words nearly throughout.";
 }
 
-/** The parts of `before` and `after`: undefined while the library loads, null where there is no comparison. */
+/** The parts of `before` and `after`, or why there are none in words; undefined while the library loads. */
 export function useDiff(before, after) {
   const [parts, setParts] = useState(undefined);
   useEffect(() => {
@@ -34,7 +38,7 @@ export function useDiff(before, after) {
       (module) => ended || setParts(compared(module.diffWordsWithSpace, before, after)),
       () => {
         library = null;
-        if (!ended) setParts(null);
+        if (!ended) setParts("What compares them could not be loaded.");
       },
     );
     return () => {
@@ -48,8 +52,7 @@ export function useDiff(before, after) {
 export function Diff({ before, after, children }) {
   const parts = useDiff(before, after);
   if (parts === undefined) return children;
-  if (parts === null) return html`<p class="muted small">Too long or too different to be compared word by word.</p>${children}`;
-  if (before === after) return html`<p class="muted small">The same words.</p>${children}`;
+  if (typeof parts === "string") return html`<p class="muted small">${parts}</p>${children}`;
   return html`<div class="text">${parts.map((part, index) => (
     part.added ? html`<ins key=${index} class="added">${plain(part.value)}</ins>`
       : part.removed ? html`<del key=${index} class="removed">${plain(part.value)}</del>`

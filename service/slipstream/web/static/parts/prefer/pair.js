@@ -6,7 +6,7 @@ import { answerText, useDiff } from "../diff.js";
 import { Message, plain, pretty, Text } from "../said.js";
 
 export function Pair({ pair, diff }) {
-  return html`<section class="panel said"><h2>Request</h2>
+  return html`<section class="panel request"><h2>Request</h2>
       <${Conversation} messages=${pair.messages} />
       <${Tools} tools=${pair.tools} />
     </section>
@@ -24,9 +24,9 @@ function Sides({ a, b, note }) {
 function Compared({ pair }) {
   const [first, second] = [answerText(pair.a), answerText(pair.b)];
   const parts = useDiff(first, second);
-  if (!parts) {
+  if (!Array.isArray(parts)) {
     return html`<${Sides} a=${html`<${Message} message=${pair.a} />`} b=${html`<${Message} message=${pair.b} />`}
-      note=${parts === null && "These answers are too long or too different to be compared word by word."} />`;
+      note=${parts} />`;
   }
   const side = (other) => html`<div class="text">${parts.filter((part) => !part[other]).map((part, index) => (
     part.added || part.removed ? html`<mark key=${index}>${plain(part.value)}</mark>` : html`<span key=${index}>${plain(part.value)}</span>`))}</div>`;

@@ -36,14 +36,15 @@ export function Run({ run, chosen, children }) {
 }
 
 /** `before`: production's answer as a text, with which this one is compared. `inner`: within the card of a run. */
-export function Answer({ title, badge, msgId, message, before, diff, usage, latency, dialect, production, inner, chosen, session, headers }) {
+export function Answer({ title, badge, msgId, message, before, diff, usage, latency, production, inner, chosen, session, headers }) {
   const said = message ? answerText(message) : "";
   const body = message ? html`<${Message} message=${message} />`
     : session.content && msgId && html`<p class="muted small">The answer is not shown: it is too large, or not stored. Its details have more.</p>`;
   const shown = diff && message && before ? html`<${Diff} before=${before} after=${said}>${body}<//>` : body;
   const foot = html`<p class="foot muted small">${[latency, tokens(usage)].filter(Boolean).join(" · ")}
-    ${msgId && html` <${Copy} text=${msgId}>copy the id<//>`}</p>
-    ${msgId && html`<${Details} msgId=${msgId} dialect=${dialect} production=${production} headers=${headers} session=${session} />`}`;
+    ${msgId && html` <${Copy} text=${msgId}>copy the id<//>`}
+    ${msgId && production && session.content && html`<button class="plain" onClick=${() => copyRequest(msgId, headers)}>copy the request as curl</button>`}</p>
+    ${msgId && html`<${Details} msgId=${msgId} headers=${headers} />`}`;
   if (inner) return html`${shown}${foot}`;
   return html`<article class=${`answer ${chosen && chosen === msgId ? "marked" : ""}`} aria-label="production"><div class="row apart"><h3>${title}</h3>${badge}</div>${shown}${foot}</article>`;
 }
@@ -61,34 +62,27 @@ export function Steps({ run, before, ...shared }) {
 
 const tokens = (usage) => usage && `${count(usage.prompt_tokens)} + ${count(usage.completion_tokens)} tokens`;
 
+async function copyRequest(msgId, headers) {
+  try {
+    const call = await get(path("calls", msgId), { headers });
+    // of another dialect than chat completions: as the agent sent it
+    const command = call.original ? productionCommand(call.dialect, call.original.request) : productionCommand("chat", call.request);
+    await copyText(command, "Copied. With its key in the environment it goes through this sidecar to production.");
+  } catch (failure) {
+    notice(failure.message, "bad");
+  }
+}
+
 /** What GET /calls/{msg_id} has beside: read when it is opened. */
-function Details({ msgId, production, headers, session }) {
+function Details({ msgId, headers }) {
   const [call, setCall] = useState(null);
   const [error, setError] = useState(null);
   const read = () => {
     setError(null);
-    return get(path("calls", msgId), { headers }).then((found) => {
-      setCall(found);
-      return found;
-    });
+    get(path("calls", msgId), { headers }).then(setCall, setError);
   };
-  const opened = (event) => {
-    if (event.target.open && !call) read().catch(setError);
-  };
-  const copy = async () => {
-    try {
-      const found = call || (await read());
-      // a dialect that is no chat completion: as the agent sent it
-      const request = (found.original && found.original.request) || found.request;
-      const command = productionCommand(found.original ? found.dialect : "chat", request);
-      await copyText(command, "Copied. With its key in the environment it goes through this sidecar to production.");
-    } catch (failure) {
-      notice(failure.message, "bad");
-    }
-  };
-  return html`<p class="row">${production && session.content && html`<button class="plain small" onClick=${copy}>Copy the request as curl</button>`}</p>
-    <details onToggle=${opened}><summary class="small">Details</summary>
-      ${error ? html`<${Failure} error=${error} again=${() => read().catch(setError)} />` : call ? html`<${Whole} call=${call} />` : html`<${Loading} />`}</details>`;
+  return html`<details onToggle=${(event) => event.target.open && !call && read()}><summary class="small">Details</summary>
+    ${error ? html`<${Failure} error=${error} again=${read} />` : call ? html`<${Whole} call=${call} />` : html`<${Loading} />`}</details>`;
 }
 
 function Whole({ call }) {

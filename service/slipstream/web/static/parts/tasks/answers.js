@@ -59,7 +59,7 @@ function whyNoRun(task, call) {
 
 function Production({ call, ...shared }) {
   const by = call.answered_by === "production" ? "Production" : html`Answered by <a href=${link("versions", [call.answered_by.split(":")[1]])}>${call.answered_by.replace(":", " ")}</a>`;
-  return html`<${Answer} title=${by} msgId=${call.msg_id} dialect=${call.dialect} message=${call.answer} usage=${call.usage} latency=${seconds(call.latency)} production
+  return html`<${Answer} title=${by} msgId=${call.msg_id} message=${call.answer} usage=${call.usage} latency=${seconds(call.latency)} production
     badge=${call.problem && html`<${Badge} kind="warn" title="The policy cannot be asked this.">${words(call.problem)}<//>`} ...${shared} diff=${false} />`;
 }
 

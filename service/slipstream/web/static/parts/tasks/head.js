@@ -1,5 +1,5 @@
 // The head of a task: what it is, and what can be done with it.
-import { path, post, query, send } from "../../lib/api.js";
+import { path, post } from "../../lib/api.js";
 import { readCommand } from "../../lib/curl.js";
 import { html } from "../../lib/html.js";
 import { link } from "../../lib/router.js";
@@ -7,19 +7,17 @@ import { can } from "../../lib/session.js";
 import { Badge, Copy, Time } from "../basics.js";
 import { Confirm } from "../dialog.js";
 import { plain } from "../said.js";
-import { ofTenant, words } from "./links.js";
+import { meant } from "./links.js";
 import { Selected, State } from "./list.js";
 
 const LONGEST = 64; // characters of a label
 
-export function Head({ task, headers, session, again, erased }) {
-  return html`<div class="row apart"><h1 class="wrap">${plain(task.task_id)} <${Copy} text=${task.task_id}>copy<//></h1>
+export function Head({ task, headers, session, again }) {
+  return html`<div class="row apart"><div class="row"><h1 class="wrap">${plain(task.task_id)}</h1><${Copy} text=${task.task_id}>copy<//></div>
       <div class="row">
         ${can("mark") && html`<${Mark} task=${task} session=${session} again=${again} />`}
         <${Copy} text=${() => readCommand(path("tasks", task.task_id), { key: session.keys_needed, headers })}>Copy as curl<//>
-        ${can("admin") && html`
-          <${Erase} kind="task" task=${task} name="task_id" session=${session} erased=${erased} />
-          <${Erase} kind="session" task=${task} name="session_id" session=${session} erased=${erased} />`}
+        <button class="plain" onClick=${again}>Read again</button>
       </div></div>
     <dl class="facts">
       <dt>State</dt><dd><${State} state=${task.state} /></dd>
@@ -44,17 +42,4 @@ function Mark({ task, session, again }) {
     <p>A mark says that this task is worth training on. If it was not selected, it is decided again: it is run where
       <code>explicit_mark</code>, or a strategy that looks at labels, is part of <code>selection</code>.</p>
     <label>Labels, with commas between; none is needed <input value=${values.labels} onInput=${set("labels")} autocomplete="off" /></label>`}<//>`;
-}
-
-/** The tenant in a header, where the key reaches all of them. */
-const meant = (task, session) => (session.keys_needed && session.tenant === null ? ofTenant(task.tenant) : {});
-
-function Erase({ kind, name, task, session, erased }) {
-  const id = task[name];
-  const erase = () => send("DELETE", "data" + query({ [name]: id }), undefined, { headers: meant(task, session) }).then(erased);
-  return html`<${Confirm} label=${`Erase the ${kind}`} kind="bad" title=${`Erase everything about this ${kind}`} word=${id.trim()} act=${erase}>
-    <p>Everything that is stored about the ${kind} <strong class="wrap">${plain(id)}</strong> is deleted: calls, runs, feedback, marks and
-      judgements${kind === "session" && ", of all of its tasks"}. This cannot be undone, and what the Explorer was given before cannot be taken back.
-      It is told afterwards what that was.</p>
-    ${words(task.state) === "open" && html`<p>The task is still open: what its agent says after this is captured again.</p>`}<//>`;
 }

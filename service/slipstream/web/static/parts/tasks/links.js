@@ -12,5 +12,8 @@ export function linkTo(task, session, more = {}) {
 /** The header that says which tenant is meant. */
 export const ofTenant = (tenant) => (tenant ? { "x-slipstream-tenant": tenant } : {});
 
+/** The same for a write about a task that is shown, where the key reaches all tenants. */
+export const meant = (task, session) => (crosses(session) ? ofTenant(task.tenant) : {});
+
 /** A word of the API in plain text: not_sampled, "not sampled". */
 export const words = (text) => String(text ?? "").replaceAll("_", " ");

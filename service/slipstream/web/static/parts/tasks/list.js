@@ -4,7 +4,7 @@ import { count, decimal, seconds } from "../../lib/format.js";
 import { readCommand } from "../../lib/curl.js";
 import { html, useEffect, useRef } from "../../lib/html.js";
 import { link } from "../../lib/router.js";
-import { Badge, Copy, Empty, Loaded, Time } from "../basics.js";
+import { Badge, Bar, Copy, Empty, Loaded, Time } from "../basics.js";
 import { useKeys } from "../keys.js";
 import { plain } from "../said.js";
 import { Filters } from "./filters.js";
@@ -64,16 +64,17 @@ function Nothing({ filters, list }) {
 
 function Table({ tasks, session, body }) {
   const figures = tasks.some((task) => task.figures);
+  const labels = tasks.some((task) => task.labels.length > 0);
   const tenants = session.tenant === null && tasks.some((task) => task.tenant !== "default");
   return html`<div class="scroll"><table class="tasks">
     <thead><tr><th>Last call</th><th>Task</th>${tenants && html`<th>Tenant</th>`}<th>Session</th><th>State</th><th>Selected</th>
       ${figures && html`<th class="number">Reward</th><th class="number">Runs</th><th class="number">Version</th><th class="number">Calls</th><th class="number">Latency</th>`}
-      <th>Labels</th></tr></thead>
-    <tbody ref=${body}>${tasks.map((task) => html`<${Row} key=${idOf(task)} task=${task} session=${session} tenants=${tenants} figures=${figures} />`)}</tbody>
+      ${labels && html`<th>Labels</th>`}</tr></thead>
+    <tbody ref=${body}>${tasks.map((task) => html`<${Row} key=${idOf(task)} task=${task} session=${session} tenants=${tenants} figures=${figures} labels=${labels} />`)}</tbody>
   </table></div>`;
 }
 
-function Row({ task, session, tenants, figures }) {
+function Row({ task, session, tenants, figures, labels }) {
   return html`<tr data-id=${idOf(task)}>
     <td class="nowrap"><${Time} at=${task.updated_at} /></td>
     <td class="name"><a class="task" href=${linkTo(task, session)} title=${task.task_id}>${plain(task.task_id)}</a></td>
@@ -82,7 +83,7 @@ function Row({ task, session, tenants, figures }) {
     <td><${State} state=${task.state} /></td>
     <td class="nowrap"><${Selected} task=${task} /></td>
     ${figures && html`<${Figures} figures=${task.figures || {}} />`}
-    <td>${task.labels.map((label) => html`<a key=${label} class="badge" href=${link("tasks", [], { label })}>${plain(label)}</a> `)}</td>
+    ${labels && html`<td>${task.labels.map((label) => html`<a key=${label} class="badge" href=${link("tasks", [], { label })}>${plain(label)}</a> `)}</td>`}
   </tr>`;
 }
 
@@ -101,7 +102,7 @@ export function Selected({ task }) {
 /** What the API tells of a task's calls and runs. */
 function Figures({ figures }) {
   const { reward, runs, failed_runs: failed, scored_runs: scored } = figures;
-  return html`<td class="number">${reward ? html`<span title=${`${scored} scored: from ${decimal(reward.least, 3)} to ${decimal(reward.most, 3)}`}>${decimal(reward.mean, 2)}</span>` : html`<span class="muted">–</span>`}</td>
+  return html`<td class="number">${reward ? html`<span title=${`${scored} scored: from ${decimal(reward.least, 3)} to ${decimal(reward.most, 3)}`}><${Bar} value=${reward.mean} label="mean reward" /> ${decimal(reward.mean, 2)}</span>` : html`<span class="muted">–</span>`}</td>
     <td class="number">${runs ? html`${count(runs)}${failed > 0 && html` <${Badge} kind="bad">${count(failed)} failed<//>`}` : html`<span class="muted">–</span>`}</td>
     <td class="number">${figures.policy_version ?? html`<span class="muted">–</span>`}</td>
     <td class="number">${count(figures.calls)}${figures.problem && html` <${Badge} kind="warn" title="The policy cannot be asked this.">${words(figures.problem)}<//>`}

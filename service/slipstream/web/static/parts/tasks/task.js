@@ -5,9 +5,11 @@ import { html, useEffect, useState } from "../../lib/html.js";
 import { useMark } from "../../lib/live.js";
 import { useLoad } from "../../lib/load.js";
 import { go, link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
 import { Failure, Loading } from "../basics.js";
 import { useKeys } from "../keys.js";
 import { Calls } from "./answers.js";
+import { Erase, Erased } from "./erase.js";
 import { Feedback } from "./feedback.js";
 import { Head } from "./head.js";
 import { linkTo, ofTenant } from "./links.js";
@@ -43,11 +45,11 @@ export function Task({ id, tenant, query, session, filters, newer, older }) {
   if (!task) return html`${way}${found.error ? html`<${NotThere} error=${found.error} again=${found.again} id=${id} />` : html`<${Loading} />`}`;
   return html`${way}
     ${found.error && html`<${Failure} error=${found.error} again=${found.again} />`}
-    <${Head} task=${task} headers=${headers} session=${session} again=${found.again} erased=${setErased} />
-    <${Body} task=${task} query=${query} session=${session} headers=${headers} />`;
+    <${Head} task=${task} headers=${headers} session=${session} again=${found.again} />
+    <${Body} task=${task} query=${query} session=${session} headers=${headers} erased=${setErased} />`;
 }
 
-function Body({ task, query, session, headers }) {
+function Body({ task, query, session, headers, erased }) {
   const chosen = chosenCall(task, query);
   const choose = (position) => go(linkTo(task, session, { call: position }), { replace: true });
   useKeys({
@@ -61,6 +63,7 @@ function Body({ task, query, session, headers }) {
       <${Feedback} task=${task} />
       <${Raw} title="Metadata" show=${"metadata" in task && Object.keys(task.metadata || {}).length > 0} value=${() => task.metadata} open />
       <${Raw} title="Raw JSON" show value=${() => task} />
+      ${can("admin") && html`<${Erase} task=${task} session=${session} erased=${erased} />`}
     </div>
   </div>`;
 }
@@ -95,25 +98,4 @@ function Tenants({ error, id }) {
   };
   return html`<section class="panel"><h1>Whose task?</h1><p>${error.message}</p>
     <form class="filters" onSubmit=${open}><label>Tenant <input name="tenant" required /></label><button class="main">Open</button></form></section>`;
-}
-
-/** What DELETE /data answered. */
-function Erased({ report }) {
-  const { deleted, pending, explorer } = report;
-  const { delivered, uncertain, recorded } = explorer;
-  const rows = Object.entries(deleted).filter(([, number]) => number > 0);
-  return html`<section class="panel" role="status"><h1>Erased</h1>
-    ${rows.length === 0 ? html`<p>Nothing was stored under this id.</p>`
-      : html`<p>Deleted: ${rows.map(([name, number]) => `${number} ${name.replaceAll("_", " ")}`).join(", ")}.</p>`}
-    ${(pending.groups > 0 || pending.exchanges > 0) && html`<p><strong>Still pending:</strong> ${pending.groups} groups that are being delivered, and
-      ${" "}${pending.exchanges} captures that are not read yet. They are deleted within a minute.</p>`}
-    <h2>What the Explorer had before</h2>
-    ${delivered.experiences === 0 && uncertain.length === 0 && recorded.length === 0 ? html`<p>Nothing.</p>` : html`<ul>
-      ${delivered.experiences > 0 && html`<li><strong>${delivered.experiences} experiences</strong> in ${delivered.commits.length === 1 ? "commit" : "commits"} ${delivered.commits.join(", ")}.
-        That cannot be taken back. ${delivered.versions.length > 0 ? `Versions that can have been trained on them: ${delivered.versions.join(", ")}.` : "No version was served since."}</li>`}
-      ${uncertain.length > 0 && html`<li>${uncertain.length} groups that it may have trained on before it lost them: nobody can tell.</li>`}
-      ${recorded.length > 0 && html`<li>${recorded.length} answers that it has recorded without a reward. Nothing is trained on them.</li>`}
-    </ul>`}
-    <${Raw} title="The whole answer" show value=${() => report} />
-  </section>`;
 }
