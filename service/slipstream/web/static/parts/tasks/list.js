@@ -29,9 +29,12 @@ export function TaskList({ list, filters, session, last }) {
     n: [() => list.waiting > 0 && show(), "show new tasks"],
   });
   useEffect(() => {
-    // back from a task: where the reader was
-    const row = last && body.current && body.current.querySelector(`[data-id="${CSS.escape(last)}"] a.task`);
-    if (row) row.focus();
+    // back from a task: where the reader was, once the frame has moved the focus to the page
+    const timer = last && setTimeout(() => {
+      const row = body.current && body.current.querySelector(`[data-id="${CSS.escape(last)}"] a.task`);
+      if (row) row.focus();
+    });
+    return () => clearTimeout(timer);
   }, []);
   return html`<div class="row apart"><h1>Tasks</h1>
       <${Copy} text=${() => readCommand("tasks" + query(filters), { key: session.keys_needed })}>Copy as curl<//></div>
