@@ -45,8 +45,8 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
-        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")
-        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/"))
+        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning")
+        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/", "/learning/"))
     ):
         return _READERS
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):

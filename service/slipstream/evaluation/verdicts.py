@@ -7,18 +7,18 @@ of training runs are no source: production's answers were not scored with them, 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import RequestError
-from slipstream.evaluation.results import values_of, width_of
-from slipstream.evaluation.statistics import Judgement, judged, paired
+from slipstream.evaluation import pairing
+from slipstream.evaluation.statistics import Judgement
 from slipstream.rollouts.stage import Rollouts
 from slipstream.settings.evaluation import Evaluation as Settings
 from slipstream.store import aliases, evaluations, rollouts
-from slipstream.store.evaluations import Arm, Evaluation
+from slipstream.store.evaluations import Evaluation
 from slipstream.store.rollouts import Rollout
 
 CHAMPION = "champion"
@@ -137,17 +137,9 @@ class Verdicts:
 
 async def _compared(session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
     """Compare two versions on the cases that both were asked, if the same calculators scored them."""
-    sessions: dict[str, Hashable] = {}
-    values = []
-    for each in (one, other):
-        cases = await evaluations.cases(session, each.id)
-        sessions = sessions or {case.key: case.session for case in cases}
-        values.append(values_of(cases, await evaluations.answers(session, each.id), Arm.VERSION))
-    same = one.settings["calculators"]["digest"] == other.settings["calculators"]["digest"]
-    treated, control = values if same else ({}, {})
-    differences, both = paired(treated, control, sessions, width_of(one.settings))
-    found = judged(differences, both, margin=one.settings["margin"], level=one.settings["level"])
-    return {**_source(one), "against": CHAMPION, "champion": other.version, "champion_evaluation": other.id, **found}
+    found = await pairing.paired_cases(session, one, other)
+    judged = pairing.judged_pairs(one, found)
+    return {**_source(one), "against": CHAMPION, "champion": other.version, "champion_evaluation": other.id, **judged}
 
 
 def _source(one: Evaluation) -> dict[str, Any]:
