@@ -71,7 +71,8 @@ class Decided:
         self.now = NOW
         self.metrics = Metrics(CollectorRegistry())
         self.lane = HeldLane()
-        self.context, self.stages = context(database, self.metrics, lambda: self.now, serving=SERVING, **sections)
+        given = {"serving": SERVING, **sections}
+        self.context, self.stages = context(database, self.metrics, lambda: self.now, **given)
         self.isolation = Isolation()
         limit = self.context.settings.rewards.judge_calls_per_hour
         judging = Budget(database, self.metrics, "judge", requests=limit, clock=lambda: self.now)

@@ -18,9 +18,9 @@ class ScriptedLane(ScriptedExplorer):
 
 
 @asynccontextmanager
-async def lane_section(answer: str) -> AsyncIterator[dict[str, Any]]:
-    """The section `serving` with a lane that answers so, and shows step 12."""
+async def lane_section(answer: str, step: int = 12) -> AsyncIterator[dict[str, Any]]:
+    """The section `serving` with a lane that answers so, and shows this step."""
     lane = ScriptedLane(answer=answer)
-    lane.version, lane.model = 12, "/kept/8"
+    lane.version, lane.model = step, "/kept/8"
     async with serving(lane.app()) as url:
         yield {"mode": "on", "lane": {"base_url": f"{url}/v1"}}

@@ -21,8 +21,8 @@ _TYPES = {
 START = "index.html"
 
 POLICY: Mapping[str, str] = {
-    # Texts of users and agents are shown beside buttons that decide what users get: nothing but these files may run, and
-    # no text can become markup (Trusted Types without a policy). An image in an answer is not loaded from its host.
+    # Texts of users and agents are shown beside buttons that decide what users get: nothing but these files may run,
+    # and no text can become markup (Trusted Types without a policy). An image in an answer is not loaded.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",

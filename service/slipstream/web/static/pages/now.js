@@ -106,7 +106,6 @@ function Selection({ status }) {
   return html`<section class="panel"><div class="row apart"><h2>Selection <span class="muted small">the newest 1,000 tasks</span></h2><a href=${link("tasks")}>all tasks</a></div>
     <${Counts} title="Selected" of=${selection.selected} empty="None was selected." />
     <${Counts} title="Not selected" of=${selection.not_selected} empty="None was left out." />
-    ${selection.undecided > 0 && html`<p class="muted">${count(selection.undecided)} not complete yet</p>`}
   </section>`;
 }
 

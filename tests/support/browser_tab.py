@@ -1,0 +1,37 @@
+"""A tab of a real browser, in which any error of a script fails the test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from playwright.async_api import BrowserContext, ConsoleMessage, Page
+
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+def browser_path() -> str:
+    """The browser of this machine. Fails where there is none, because what is marked slow must run."""
+    found = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    assert found is not None, "expected a Chromium (on Debian: apt-get install chromium-headless-shell); found none"
+    return found
+
+
+@asynccontextmanager
+async def tab(context: BrowserContext) -> AsyncIterator[Page]:
+    """A tab. Afterwards it fails if a script raised, or the page's policy was violated."""
+    wrong: list[str] = []
+
+    def logged(message: ConsoleMessage) -> None:
+        # the browser logs each answer that is no success, which a page shows in words
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            wrong.append(message.text)
+
+    page = await context.new_page()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", logged)
+    page.set_default_timeout(10_000)
+    yield page
+    await page.close()
+    assert wrong == []
