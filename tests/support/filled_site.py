@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,14 @@ async def _past(database: Database, lane: dict[str, Any], now: float) -> None:
 
 
 @asynccontextmanager
-async def filled_site(folder: Path, **sections: Any) -> AsyncIterator[Loop]:
-    """The sidecar, with a store of its own in the folder. Sections of settings go before the usual ones."""
+async def filled_site(
+    folder: Path, /, more: Callable[[Database], Awaitable[None]] | None = None, **sections: Any
+) -> AsyncIterator[Loop]:
+    """The sidecar, with a store of its own in the folder. Sections of settings go before the usual ones.
+
+    Args:
+        more: has further things happen in the store before the sidecar starts.
+    """
     url = f"sqlite+aiosqlite:///{folder}/slipstream.db"
     database = Database(url)
     explorer = _Policy()
@@ -112,6 +118,8 @@ async def filled_site(folder: Path, **sections: Any) -> AsyncIterator[Loop]:
     ):
         await database.open()
         await _past(database, lane, time.time())
+        if more is not None:
+            await more(database)
         await database.close()
         settings = Settings.model_validate(
             {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from scripted import completion
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bodies import pack
+from slipstream.store.database import Database
 from slipstream.store.states import CommitState, GroupState, RunState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.commits import CommitRow
@@ -91,3 +94,22 @@ async def answered(
             )
         )  # fmt: skip
     await session.flush()
+
+
+async def learning_past(database: Database, versions: int) -> None:
+    """Have each version up to one answer tasks that are getting better, between its commits; the store has the versions.
+
+    Two tasks, `parcel` and `size`, are answered by all of them.
+    """
+    draw = random.Random(3)
+    async with database.write() as session:
+        await committed(session, *range(1, 2 * versions + 2))
+        for version in range(versions + 1):
+            own = update(VersionRow).where(VersionRow.version == version)
+            await session.execute(own.values(last_commit_id=2 * version))
+            for number in range(6):
+                task = ("parcel", "size")[number] if number < 2 else f"past-{version}-{number}"
+                skill = 0.3 + 0.07 * version - (0.05 * version if task == "size" else 0)
+                rewards = [min(1.0, max(0.0, round(draw.gauss(skill, 0.15), 2))) for _ in range(3)]
+                labels = ["shop"] if number % 2 else ["maths"]
+                await answered(session, version, task, rewards, 2 * version + 1, labels, tokens=30 + 2 * version)

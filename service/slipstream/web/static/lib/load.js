@@ -19,3 +19,14 @@ export function useLoad(read, needs) {
   }, [...needs, turn]);
   return { ...state, again: () => setTurn((before) => before + 1) };
 }
+
+/** A number that rises every `milliseconds` while `on` and while the page is looked at: one of the `needs` of useLoad. */
+export function useTurn(milliseconds, on = true) {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    if (!on) return undefined;
+    const timer = setInterval(() => document.hidden || setTurn((before) => before + 1), milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds, on]);
+  return turn;
+}
