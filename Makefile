@@ -49,7 +49,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -197,6 +197,9 @@ $(FUZZ_INSTALLED): constraints.txt pyproject.toml
 
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
+
+demo-page: $(INSTALLED)  ## what the last `make demo` left behind, in the browser
+	$(BIN)/python examples/demo/look.py $(ARGS)
 
 # ARGS='--seed 2' takes other tasks, other sampling and other noise.
 demo-rollout: $(INSTALLED)  ## a version is proven on live users and promoted, a bad one rolled back: minutes

@@ -40,6 +40,7 @@ def main() -> int:
         model = models.fetch("smollm2", arguments.model.absolute() if arguments.model else output / "model")
         services = configured(model, run_dir, plan.seed, tasks_a_step=plan.tasks_a_step)
         say(f"starting production, Explorer, Trainer and sidecar; their log is {services.log_path}")
+        say(f"the page, while this runs: {services.sidecar_url}/ (afterwards: make demo-page)")
         finished = asyncio.run(run_beside(services, learn(plan, services, str(model), history, say)))
     except (SlipstreamError, DemoError) as error:
         print(f"demo: {error}", file=sys.stderr)

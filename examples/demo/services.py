@@ -49,18 +49,17 @@ def configured(
         ConfigError: a file is wrong.
     """
     production, explorer, lane, sidecar = _free_ports(4)
-    os.environ |= {
-        "MODEL_PATH": str(model),
-        "RUN_DIR": str(run_dir),
-        "SEED": str(seed),
-        "BATCH": str(tasks_a_step * 8),  # answers a task: `runs.repeat_time`, `algorithm.repeat_times`
-        "PRODUCTION_PORT": str(production),
-        "EXPLORER_PORT": str(explorer),
-        "LANE_PORT": str(lane),
-        "SIDECAR_PORT": str(sidecar),
-    }
+    set_environment(
+        MODEL_PATH=model,
+        RUN_DIR=run_dir,
+        SEED=seed,
+        BATCH=tasks_a_step * 8,  # answers a task: `runs.repeat_time`, `algorithm.repeat_times`
+        PRODUCTION_PORT=production,
+        EXPLORER_PORT=explorer,
+        LANE_PORT=lane,
+        SIDECAR_PORT=sidecar,
+    )
     os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))  # Explorer and Trainer work in turns here
-    os.chdir(_HERE)  # the sidecar looks for `reward:calculator_used_rightly` where it is started
     production_model = Child(
         name="production",
         command=(sys.executable, "-uP", "-m", "slipstream", "explorer", "--config", "production.yaml"),
@@ -73,6 +72,12 @@ def configured(
         programs=(production_model, *children(Path(sidecar_file), Path("explorer.yaml"), Path("trainer.yaml"))),
         log_path=run_dir / "services.log",
     )
+
+
+def set_environment(**values: object) -> None:
+    """Gives the four files what they ask for, and goes to their folder."""
+    os.environ |= {name: str(value) for name, value in values.items()}
+    os.chdir(_HERE)  # the sidecar looks for `reward:calculator_used_rightly` where it is started
 
 
 async def run_beside(services: Services, work: Coroutine[Any, Any, None]) -> bool:
