@@ -97,7 +97,7 @@ async def answered(
 
 
 async def learning_past(database: Database, versions: int) -> None:
-    """Have each version up to one answer tasks that are getting better, between its commits; the store has the versions.
+    """Have each version up to one, which the store has, answer tasks between its commits, better from one to the next.
 
     Two tasks, `parcel` and `size`, are answered by all of them.
     """

@@ -47,4 +47,4 @@ async def get_comparison(query: Annotated[TwoQuery, Query()], sidecar: SidecarDe
             if number not in known:
                 text = f"{name}: no version has the number {number}"
                 raise RequestError(text, param=name, status=404, code="not_found")
-        return await two_versions.compared(session, numbers["a"], numbers["b"], scope.tenant)
+        return await two_versions.compared(session, sidecar.verdicts, numbers["a"], numbers["b"], scope.tenant)

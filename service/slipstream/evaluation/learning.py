@@ -15,13 +15,13 @@ from slipstream.store.rollouts import Rollout
 from slipstream.store.version_groups import AnsweredGroup
 from slipstream.store.version_rewards import mean_and_error
 
-_GROUPS = 40
-"""Newest groups that are looked at between a version and the next."""
+_GROUPS, _GROUPS_IN_ALL = 40, 2000
+"""Newest groups that are looked at between a version and the next, and for all versions of a page."""
 
 _GROUPS_OF_LENGTHS = 2
 """Groups of each version whose answers are unpacked for their tokens."""
 
-_UNITS = 2000
+_UNITS = 1000
 """Newest units of a rollout whose rewards are added up."""
 
 _SHOWN = ("version", "made_at", "found_at", "served_at", "parent", "trained_on", "metrics", "aliases", "state")
@@ -94,9 +94,10 @@ async def _groups(session: AsyncSession, versions: Sequence[int]) -> dict[int, d
         return {}
     ends: list[int | None] = [begun[version] for version in ascending[1:]]
     ends.append(await version_groups.beginning_above(session, ascending[-1]))
+    limit = min(_GROUPS, _GROUPS_IN_ALL // len(ascending))
     names: list[str] = []
     for version, end in zip(ascending, ends, strict=True):
-        names += await version_groups.groups_between(session, begun[version], end, _GROUPS)
+        names += await version_groups.groups_between(session, begun[version], end, limit)
     of_version: dict[int, list[AnsweredGroup]] = {}
     for group in await version_groups.answered(session, names, begun):
         of_version.setdefault(group.version, []).append(group)

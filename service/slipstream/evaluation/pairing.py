@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -27,8 +30,34 @@ class Pair(NamedTuple):
     other: float
 
 
-async def paired_cases(session: AsyncSession, one: Evaluation, other: Evaluation) -> list[Pair]:
-    """The cases that both versions have a value of; none if other calculators scored them."""
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What the cases say of one version against the other.
+
+    Attributes:
+        judgement: as `statistics.judged` makes it.
+        one, other: the mean values over the cases; None without any.
+        gained, lost: the cases that are most in favour of the one, and of the other.
+    """
+
+    judgement: Mapping[str, Any]
+    one: float | None
+    other: float | None
+    gained: Sequence[Pair]
+    lost: Sequence[Pair]
+
+
+async def pair(session: AsyncSession, one: Evaluation, other: Evaluation, named: int) -> Paired:
+    """Compare two versions on the cases that both have a value of; on none if other calculators scored them.
+
+    Args:
+        named: cases that are named on each side, at most.
+    """
+    pairs = await _pairs(session, one, other)
+    return await asyncio.to_thread(_judged, one, pairs, named)  # ten thousand cases take a while
+
+
+async def _pairs(session: AsyncSession, one: Evaluation, other: Evaluation) -> list[Pair]:
     if one.settings["calculators"]["digest"] != other.settings["calculators"]["digest"]:
         return []
     cases = await evaluations.cases(session, one.id)
@@ -39,13 +68,17 @@ async def paired_cases(session: AsyncSession, one: Evaluation, other: Evaluation
     return [Pair(case.name, case.session, values[key], others[key]) for key, case in both.items()]
 
 
-def judged_pairs(one: Evaluation, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The judgement about one version against the other."""
-    of_one, of_other = ({place: pair[arm] for place, pair in _placed(pairs)} for arm in (2, 3))
-    sessions: Mapping[str, Hashable] = {place: pair.session for place, pair in _placed(pairs)}
+def _judged(one: Evaluation, pairs: Sequence[Pair], named: int) -> Paired:
+    keys = [str(place) for place in range(len(pairs))]
+    of_one = {key: each.one for key, each in zip(keys, pairs, strict=True)}
+    of_other = {key: each.other for key, each in zip(keys, pairs, strict=True)}
+    sessions: dict[str, Hashable] = {key: each.session for key, each in zip(keys, pairs, strict=True)}
     differences, both = paired(of_one, of_other, sessions, width_of(one.settings))
-    return judged(differences, both, margin=one.settings["margin"], level=one.settings["level"])
-
-
-def _placed(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
-    return [(str(place), pair) for place, pair in enumerate(pairs)]
+    ordered = sorted(pairs, key=lambda each: each.one - each.other)
+    return Paired(
+        judged(differences, both, margin=one.settings["margin"], level=one.settings["level"]),
+        fmean(of_one.values()) if pairs else None,
+        fmean(of_other.values()) if pairs else None,
+        [each for each in reversed(ordered[-named:]) if each.one > each.other],
+        [each for each in ordered[:named] if each.one < each.other],
+    )

@@ -3,15 +3,14 @@ other."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.evaluation.learning import difference_of
-from slipstream.evaluation.pairing import Pair, judged_pairs, paired_cases
+from slipstream.evaluation.pairing import Pair
+from slipstream.evaluation.verdicts import NAMED, Verdicts
 from slipstream.store import evaluations, version_groups
 from slipstream.store.version_groups import AnsweredGroup
 from slipstream.store.version_rewards import mean_and_error
@@ -24,9 +23,6 @@ _VERSIONS_AFTER = 2
 """Versions after one, until whose coming its groups are looked for: its runs are delivered by then, unless the Explorer
 is far ahead of the Trainer."""
 
-_NAMED = 10
-"""Tasks, cases and labels that are named on each side."""
-
 
 class _Task(NamedTuple):
     """A task, with the runs of it that a version answered and the mean of their rewards."""
@@ -35,7 +31,7 @@ class _Task(NamedTuple):
     mean: float
 
 
-async def compared(session: AsyncSession, a: int, b: int, tenant: str | None) -> dict[str, Any]:
+async def compared(session: AsyncSession, verdicts: Verdicts, a: int, b: int, tenant: str | None) -> dict[str, Any]:
     """Compare version `b` with version `a`; a difference above 0 is in favour of `b`.
 
     Args:
@@ -50,12 +46,12 @@ async def compared(session: AsyncSession, a: int, b: int, tenant: str | None) ->
         for task, one in tasks[a].items()
         if task in tasks[b]
     ]
-    lowest = sorted(tasks[b].items(), key=lambda item: item[1].mean)[:_NAMED]
+    lowest = sorted(tasks[b].items(), key=lambda item: item[1].mean)[:NAMED]
     return {
         "a": a,
         "b": b,
         "training": {"a": arms[a], "b": arms[b], **difference_of(arms[a], arms[b])},
-        "held_out": await _held_out(session, a, b),
+        "held_out": await _held_out(session, verdicts, a, b),
         "labels": _by_label(tasks[a], tasks[b], labels),
         "tasks": {"both": len(both), **_most(both)},
         "lowest": [{**_named(task, labels), "runs": found.runs, "mean": found.mean} for task, found in lowest],
@@ -105,25 +101,32 @@ def _by_label(
     for label in arms[0].keys() & arms[1].keys():
         a, b = (_sum(arm[label]) for arm in arms)
         rows.append({"label": label, "a": a, "b": b, **difference_of(a, b)})
-    return sorted(rows, key=lambda row: (-abs(row["difference"]), row["label"]))[: 2 * _NAMED]
+    return sorted(rows, key=lambda row: (-abs(row["difference"]), row["label"]))[: 2 * NAMED]
 
 
-async def _held_out(session: AsyncSession, a: int, b: int) -> list[dict[str, Any]]:
+async def _held_out(session: AsyncSession, verdicts: Verdicts, a: int, b: int) -> list[dict[str, Any]]:
     """The newest evaluations of both on each suite, on the cases that both were asked."""
     done = await evaluations.newest_done(session, {a, b})
     found = []
     for suite in sorted(done.get(a, {}).keys() & done.get(b, {}).keys()):
         one, other = done[b][suite], done[a][suite]
-        pairs = await paired_cases(session, one, other)
-        judged = await asyncio.to_thread(judged_pairs, one, pairs)
-        rows = [{"case": pair.name, "a": pair.other, "b": pair.one} for pair in pairs]
-        means = {"a": _mean(pairs, 3), "b": _mean(pairs, 2)}
-        found.append({"suite": suite, "evaluations": {"a": other.id, "b": one.id}, **means, **judged, **_most(rows)})
+        both = await verdicts.between(session, one, other)
+        found.append(
+            {
+                "suite": suite,
+                "evaluations": {"a": other.id, "b": one.id},
+                "a": both.other,
+                "b": both.one,
+                **both.judgement,
+                "gained": [_case(pair) for pair in both.gained],
+                "lost": [_case(pair) for pair in both.lost],
+            }
+        )
     return found
 
 
-def _mean(pairs: Sequence[Pair], arm: int) -> float | None:
-    return fmean(pair[arm] for pair in pairs) if pairs else None
+def _case(pair: Pair) -> dict[str, Any]:
+    return {"case": pair.name, "a": pair.other, "b": pair.one, "difference": pair.one - pair.other}
 
 
 def _most(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -131,6 +134,6 @@ def _most(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     differing = [{**row, "difference": row["b"] - row["a"]} for row in rows]
     differing.sort(key=lambda row: row["difference"])
     return {
-        "gained": [row for row in reversed(differing[-_NAMED:]) if row["difference"] > 0],
-        "lost": [row for row in differing[:_NAMED] if row["difference"] < 0],
+        "gained": [row for row in reversed(differing[-NAMED:]) if row["difference"] > 0],
+        "lost": [row for row in differing[:NAMED] if row["difference"] < 0],
     }

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import RequestError
-from slipstream.evaluation import pairing
+from slipstream.evaluation.pairing import Paired, pair
 from slipstream.evaluation.statistics import Judgement
 from slipstream.rollouts.stage import Rollouts
 from slipstream.settings.evaluation import Evaluation as Settings
@@ -29,6 +29,9 @@ PROMOTABLE = (Judgement.BETTER, Judgement.EQUAL)
 _REMEMBERED = 500
 """Comparisons of two evaluations, which do not change once both are done."""
 
+NAMED = 10
+"""Cases, tasks and labels that a comparison names on each side."""
+
 _ORDER = (Judgement.WORSE, Judgement.BETTER, Judgement.EQUAL)
 """Verdicts by precedence: the first one that any source says counts."""
 
@@ -43,7 +46,7 @@ class Verdicts:
     def __init__(self, settings: Settings, stage: Rollouts) -> None:
         self._settings = settings
         self._stage = stage
-        self._known: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], Paired] = OrderedDict()
 
     async def of(self, session: AsyncSession, versions: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The verdict of each of these versions.
@@ -126,20 +129,24 @@ class Verdicts:
             }
         ]
 
-    async def _against(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
+    async def between(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> Paired:
+        """What the cases of two evaluations that are done say of the one's version against the other's."""
         name = one.id, other.id
         if name not in self._known:
-            self._known[name] = await _compared(session, one, other)
+            self._known[name] = await pair(session, one, other, NAMED)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return self._known[name]
 
-
-async def _compared(session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
-    """Compare two versions on the cases that both were asked, if the same calculators scored them."""
-    found = await pairing.paired_cases(session, one, other)
-    judged = pairing.judged_pairs(one, found)
-    return {**_source(one), "against": CHAMPION, "champion": other.version, "champion_evaluation": other.id, **judged}
+    async def _against(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
+        found = (await self.between(session, one, other)).judgement
+        return {
+            **_source(one),
+            "against": CHAMPION,
+            "champion": other.version,
+            "champion_evaluation": other.id,
+            **found,
+        }
 
 
 def _source(one: Evaluation) -> dict[str, Any]:

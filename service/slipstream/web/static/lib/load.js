@@ -20,13 +20,17 @@ export function useLoad(read, needs) {
   return { ...state, again: () => setTurn((before) => before + 1) };
 }
 
-/** A number that rises every `milliseconds` while `on` and while the page is looked at: one of the `needs` of useLoad. */
-export function useTurn(milliseconds, on = true) {
+/** As useLoad, and read again every so many milliseconds while the page is looked at, until `over` of the data is true. */
+export function useWatched(read, needs, milliseconds, over) {
   const [turn, setTurn] = useState(0);
+  const [ended, setEnded] = useState(false);
   useEffect(() => {
-    if (!on) return undefined;
+    if (ended) return undefined;
     const timer = setInterval(() => document.hidden || setTurn((before) => before + 1), milliseconds);
     return () => clearInterval(timer);
-  }, [milliseconds, on]);
-  return turn;
+  }, [milliseconds, ended]);
+  return useLoad((signal) => read(signal).then((found) => {
+    setEnded(over(found));
+    return found;
+  }), [...needs, turn]);
 }

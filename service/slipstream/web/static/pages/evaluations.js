@@ -1,9 +1,9 @@
 // One evaluation of a version: what it says, and the value of each case.
 import { get, path, query } from "../lib/api.js";
 import { count, decimal, percent, seconds } from "../lib/format.js";
-import { html, useState } from "../lib/html.js";
+import { html } from "../lib/html.js";
 import { useMark } from "../lib/live.js";
-import { useLoad, useTurn } from "../lib/load.js";
+import { useWatched } from "../lib/load.js";
 import { usePages } from "../lib/pages.js";
 import { link } from "../lib/router.js";
 import { Bar, Empty, Figure, Loaded, Time } from "../parts/basics.js";
@@ -28,12 +28,7 @@ function All() {
 }
 
 function One({ id }) {
-  const [over, setOver] = useState(false);
-  const turn = useTurn(READ_AGAIN, !over);
-  const load = useLoad((signal) => get(path("evaluations", id), { signal }).then((found) => {
-    setOver(found.ended_at !== null);
-    return found;
-  }), [id, useMark("evaluations"), turn]);
+  const load = useWatched((signal) => get(path("evaluations", id), { signal }), [id, useMark("evaluations")], READ_AGAIN, (found) => found.ended_at !== null);
   return html`<${Loaded} of=${load}>${(found) => html`<${Shown} one=${found} />`}<//>`;
 }
 

@@ -95,7 +95,7 @@ export function NewRollout({ version = "" }) {
         <div class="guardrails">${GUARDRAILS.map(([name, words, margin]) => html`<div key=${name} class="row">
           <span class="check"><input id=${`on-${name}`} type="checkbox" checked=${values[`on_${name}`]} onChange=${set(`on_${name}`)} /> <label for=${`on-${name}`}>${words}</label></span>
           <label>margin <input class="short" value=${values[`margin_${name}`]} onInput=${set(`margin_${name}`)} placeholder=${margin} disabled=${!values[`on_${name}`]} aria-label=${`margin of ${name}`} /></label>
-          ${name === "latency" && html`<label>slow from <input class="short" value=${values.bound} onInput=${set("bound")} placeholder="10s" disabled=${!values.on_latency} aria-label="slow from" /></label>`}
+          ${name === "latency" && html`<label>slower than <input class="short" value=${values.bound} onInput=${set("bound")} placeholder="10s" disabled=${!values.on_latency} aria-label="slower than" /></label>`}
         </div>`)}</div>
       </fieldset>
       <div class="check"><input id="replace" type="checkbox" checked=${values.replace} onChange=${set("replace")} />

@@ -3,7 +3,7 @@ import { get, path, post } from "../lib/api.js";
 import { count, decimal, percent, seconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useMark } from "../lib/live.js";
-import { useLoad, useTurn } from "../lib/load.js";
+import { useWatched } from "../lib/load.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
 import { Badge, Bar, Loaded, Time, notice } from "./basics.js";
@@ -16,7 +16,7 @@ import { plain } from "./said.js";
 const READ_AGAIN = 5000; // ms
 
 export function OneExperiment({ id }) {
-  const load = useLoad((signal) => get(path("experiments", id), { signal }), [id, useMark("experiments"), useTurn(READ_AGAIN)]);
+  const load = useWatched((signal) => get(path("experiments", id), { signal }), [id, useMark("experiments")], READ_AGAIN, (found) => found.ended_at !== null);
   return html`<${Loaded} of=${load}>${(found) => html`<${Shown} experiment=${found} again=${load.again} />`}<//>`;
 }
 
@@ -30,11 +30,11 @@ function Shown({ experiment, again }) {
     <div class="row apart"><h1>Experiment ${experiment.id}: ${plain(experiment.name)} <${State} is=${experiment.state} /></h1>
       <span class="muted">started <${Time} at=${experiment.started_at} /> by <${By} name=${experiment.started_by} /> · <a href=${link("experiments")}>all experiments</a></span></div>
     <section class="panel"><h2>Arms</h2>
-      <table><tbody>${["a", "b"].map((arm) => html`<tr key=${arm}>
+      <div class="scroll"><table><tbody>${["a", "b"].map((arm) => html`<tr key=${arm}>
         <th scope="row">${arm}: ${arm === "b" ? html`<a href=${link("versions", [version])}>${names.b}</a>` : names.a}</th>
         <td><${Bar} value=${arm === "b" ? experiment.share : 1 - experiment.share} kind=${arm === "a" ? "muted" : ""} label=${names[arm]} /></td>
         <td class="number">${percent(arm === "b" ? experiment.share : 1 - experiment.share)} of the users now</td>
-        <td class="number">${count(report.arms && report.arms[arm].units)} sessions counted</td></tr>`)}</tbody></table>
+        <td class="number">${count(report.arms && report.arms[arm].units)} sessions counted</td></tr>`)}</tbody></table></div>
       ${experiment.winner !== null && html`<p><${Badge} kind=${experiment.winner === "b" ? "good" : "note"}>${experiment.winner === "equal" ? "equal" : `${winner(experiment)} wins`}<//></p>`}
       ${experiment.rollout !== null && html`<p>Version ${version} has the traffic by <a href=${link("rollouts", [experiment.rollout])}>rollout ${experiment.rollout}</a>: decide about that one.</p>`}
       ${can("operate") && html`<${Stop} experiment=${experiment} again=${again} />`}

@@ -3,7 +3,7 @@ import { get, path, post } from "../lib/api.js";
 import { count, decimal, exactTime, percent, seconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useMark } from "../lib/live.js";
-import { useLoad, useTurn } from "../lib/load.js";
+import { useWatched } from "../lib/load.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
 import { Badge, Loaded, Time, notice } from "./basics.js";
@@ -15,7 +15,7 @@ import { plain } from "./said.js";
 const READ_AGAIN = 5000; // ms; users are counted without a decision that would tell of it
 
 export function OneRollout({ id }) {
-  const load = useLoad((signal) => get(path("rollouts", id), { signal }), [id, useMark("rollouts"), useTurn(READ_AGAIN)]);
+  const load = useWatched((signal) => get(path("rollouts", id), { signal }), [id, useMark("rollouts")], READ_AGAIN, (found) => found.ended_at !== null);
   return html`<${Loaded} of=${load}>${(rollout) => html`<${Shown} rollout=${rollout} again=${load.again} />`}<//>`;
 }
 
