@@ -24,6 +24,11 @@ DIST_VENV := .dist-venv
 DIST_INSTALLED := $(DIST_VENV)/.installed
 DIST ?= dist
 
+# Sphinx, which makes the site of docs/, beside our own two distributions.
+DOCS_VENV := .docs-venv
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
+SITE ?= build/docs
+
 # What makes the lock files and the bills of materials.
 LOCKS_VENV := .locks-venv
 LOCKS_INSTALLED := $(LOCKS_VENV)/.installed
@@ -49,7 +54,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -72,7 +77,7 @@ $(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
 
 # T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.
 T ?= $(IN_PROCESS)
-IN_PROCESS := tests/capture tests/config tests/rewards tests/selection tests/test_docs.py tests/test_language.py tests/test_redaction.py tests/test_redaction_secrets.py tests/test_jsontext.py tests/test_logs.py tests/stages
+IN_PROCESS := tests/capture tests/config tests/rewards tests/selection tests/test_docs.py tests/test_docs_examples.py tests/test_docs_site.py tests/test_language.py tests/test_redaction.py tests/test_redaction_secrets.py tests/test_jsontext.py tests/test_logs.py tests/stages
 
 # Without torch, mypy leaves out what imports it, and does not know the types of what it does not find.
 WITHOUT_TORCH := --ignore-missing-imports --follow-imports=silent --no-warn-unused-ignores --exclude 'embedded/|local/model|local/tuning|/tuner/' service client
@@ -195,6 +200,15 @@ $(FUZZ_INSTALLED): constraints.txt pyproject.toml
 	$(FUZZ_VENV)/bin/python -m pip install --quiet --constraint constraints.txt . atheris==3.0.0
 	@touch $@
 
+# PYTHONPATH: the reference is made from the code as it is here, not as it was when the environment was set up.
+docs: $(DOCS_INSTALLED)  ## the site of docs/, into build/docs/: open index.html; a warning is an error
+	PYTHONPATH=service:client $(DOCS_VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -c docs/site docs $(SITE)
+
+$(DOCS_INSTALLED): docs/site/requirements.txt constraints.txt pyproject.toml client/pyproject.toml
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement $< . ./client
+	@touch $@
+
 demo: $(INSTALLED)  ## the main job from end to end: reward per version, policy against production
 	$(BIN)/python examples/demo/run.py
 
@@ -262,5 +276,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(FUZZ_VENV) $(LOCKS_VENV) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

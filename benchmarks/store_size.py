@@ -36,10 +36,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from filled import ANSWER, REQUEST, fill
 
+from slipstream.access.scope import EVERYTHING
 from slipstream.api import feedback as feedback_route
 from slipstream.api import marks as marks_route
 from slipstream.api import observe
 from slipstream.capture.retention import Retention
+from slipstream.dialects.form import Dialect
 from slipstream.metrics import Metrics
 from slipstream.proxy.metrics import SharedCounters
 from slipstream.settings.sidecar import Settings
@@ -49,11 +51,23 @@ from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import NewRequest
 from slipstream.store.states import CommitState
+from slipstream.store.task_figures import FigureConditions
+from slipstream.store.task_pages import Wanted, page
+from slipstream.store.task_views import task_view
 
 _BYTES_A_CALL = 800
 _BATCH = 500
 """Calls recorded at once, as the Recorder does; of half as many tasks."""
 _RUNS = 32
+_PAGES = {
+    "newest": Wanted(),
+    "of a session": Wanted(session_id="service"),
+    "a rare label": Wanted(label="nobody's"),
+    "a version and a reward that no run has": Wanted(figures=FigureConditions(version=10**6, reward_below=0.1)),
+    "a rare dialect": Wanted(figures=FigureConditions(dialect=Dialect.MESSAGES)),
+    "a text that nobody said": Wanted(text="heron-4711"),
+}
+"""Pages of 50 tasks; of the last four each looks at as many tasks as a page may, and finds none."""
 _SWEEP = 1000
 
 
@@ -74,6 +88,10 @@ class _Store:
     async def value(self, statement: str, **parameters: object) -> Any:
         async with self.sidecar.database.read() as session:
             return await session.scalar(text(statement), parameters)
+
+
+async def _held(size: int) -> None:
+    """There is memory for everything that is read here."""
 
 
 def _new_calls(rng: random.Random) -> list[NewCall]:
@@ -136,7 +154,10 @@ async def _round(store: _Store, rng: random.Random) -> None:
     async with store.timed("GET /metrics"):
         await observe.metrics(sidecar)
     async with store.timed("GET /status"):
-        await observe.status(sidecar, Response())
+        await observe.status(sidecar, EVERYTHING, Response())
+    for name, wanted in _PAGES.items():
+        async with store.timed(f"GET /tasks, {name}"), sidecar.database.read() as session:
+            await page(session, wanted, 50)
     newest = await store.value("SELECT max(id) FROM calls")
     for age, pk in (("new", newest - rng.randrange(_BATCH)), ("old", rng.randrange(store.calls // 10, store.calls))):
         task_id = await store.value("SELECT task_id FROM calls WHERE id = :id", id=pk)
@@ -145,12 +166,12 @@ async def _round(store: _Store, rng: random.Random) -> None:
         for kind, name in (("msg_id", msg_id), ("task_id", task_id), ("session_id", session_id)):
             async with store.timed(f"POST /feedback by {kind}, {age}"):
                 body = feedback_route.FeedbackBody.model_validate({kind: name, "reward": 1.0})
-                await feedback_route.post_feedback(body, sidecar)
+                await feedback_route.post_feedback(body, sidecar, EVERYTHING)
         for kind, name in (("msg_id", msg_id), ("task_id", task_id)):
             async with store.timed(f"POST /marks by {kind}, {age}"):
-                await marks_route.post_mark(marks_route.MarkBody.model_validate({kind: name}), sidecar)
-        async with store.timed(f"GET /tasks/{{id}}, {age}"):
-            await observe.get_task(task_id, sidecar)
+                await marks_route.post_mark(marks_route.MarkBody.model_validate({kind: name}), sidecar, EVERYTHING)
+        async with store.timed(f"GET /tasks/{{id}}, {age}"), sidecar.database.read() as session:
+            await task_view(session, task_id, _held, content=False)
 
 
 async def _sweep(store: _Store) -> None:

@@ -68,6 +68,7 @@ ENVIRONMENTS = {
     "locks/build.txt": Environment(["locks/build.txt"]),  # hatchling alone
     "locks/tools.txt": Environment(["locks/tools.txt"], scripts=["deploy/locks.py"]),
     "deploy/tools.txt": Environment(["deploy/tools.txt"]),
+    "docs/site/requirements.txt": Environment(["docs/site/requirements.txt"]),  # Sphinx, beside constraints.txt
     "tests/distributions/requirements.txt": Environment(["tests/distributions/requirements.txt"]),
     "tests/trinity_full/requirements.txt": Environment(
         ["tests/trinity_full/requirements.txt"],
@@ -167,6 +168,7 @@ def test_each_environment_file_is_known() -> None:
             "tests/**/*requirements*.txt",
             "tests/clients/**/*.txt",
             "deploy/*.txt",
+            "docs/site/*.txt",
             "deploy/docker/*.txt",
             "locks/*.txt",
             "benchmarks/peers/*.txt",

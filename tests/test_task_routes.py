@@ -39,6 +39,23 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
 ) -> None:
     async with run_loop(store={"url": store_url, "encryption_key": key}, capture={"redact": []}) as loop:
         last, task = await followed(loop)
+        (figures,) = [each["figures"] for each in (await loop.client.get("/tasks")).json()["tasks"]]
+        assert (figures["calls"], figures["runs"], figures["scored_runs"]) == (2, 2, 2)
+        assert figures["reward"] == {"mean": 0.5, "least": 0.5, "most": 0.5}
+        version = figures["policy_version"]
+        for query, names in (
+            (f"version={version}&reward_below=0.6&id_prefix=ord&dialect=chat", ["order-1"]),
+            (f"version={version + 1}", []),
+            ("reward_above=0.5", []),
+            ("dialect=responses", []),
+            (f"text={SECRET.upper()}", ["order-1"]),
+            ("text=use+the+tool&session_id=chat-7", ["order-1"]),
+            ("text=look_up", ["order-1"]),
+            ("text=never+said", []),
+            (f"text={SECRET}&label=none", []),
+        ):
+            shown = (await loop.client.get(f"/tasks?{query}")).json()["tasks"]
+            assert [each["task_id"] for each in shown] == names, query
         said = await replaying.posted(loop, {"msg_id": last["id"], "thumbs": "up"})
         assert said["targets"][0]["task_id"] == "order-1"
 
@@ -61,6 +78,7 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
         assert policy["request"]["messages"] == task["conversation"]
 
         (listed,) = (await loop.client.get("/tasks")).json()["tasks"]
+        del listed["figures"]
         assert listed == {name: task[name] for name in listed}
         assert SECRET not in json.dumps(listed)
 
@@ -104,6 +122,9 @@ async def test_a_key_without_admin_sees_no_content(run_shared: RunShared) -> Non
             assert told.status_code == 200, path
             assert SECRET not in told.text, path
             assert not content & names(told.json()), path
+        assert len((await shared.ask("admin", "GET", f"/tasks?text={SECRET}")).json()["tasks"]) == 1
+        refused = await shared.ask("metrics", "GET", f"/tasks?text={SECRET}")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (403, "text")
         for path in pages[2:]:
             assert (await shared.ask("agent", "GET", path)).json() == (await shared.ask("metrics", "GET", path)).json()
         assert (await shared.ask("agent", "GET", "/tasks")).status_code == 403
@@ -171,6 +192,12 @@ WRONG = {
     "selected=perhaps": "selected: expected true or false",
     "since=yesterday": "since: expected a number",
     "until=nan": "until: expected a finite number",
+    "dialect=latin": "dialect: expected",
+    "version=8.5": "version: expected an integer",
+    "version=-1": "version: expected 0 or more",
+    "version=2147483648": "version: expected at most 2147483647",
+    "reward_below=nan": "reward_below: expected a finite number",
+    "text=a": "text: expected text of 2 or more characters",
     "labels=vip": "labels: unknown field; known here: limit, cursor, session_id",
     "session_id=": "session_id: expected",
     "label=%00": "label: expected",

@@ -146,6 +146,9 @@ class Metrics:
         actions = "open", "begin", "advance", "hold", "pause", "resume", "promote", "roll_back", "abort", "replace"
         for action in actions:
             self.rollout_decisions.labels(action)
+        self.event_streams = Gauge(
+            "slipstream_event_streams", "Streams of GET /events that are open", registry=registry
+        )
         self.experiments = Gauge("slipstream_experiments", "Experiments in each state", ["state"], registry=registry)
         self.experiment_share = Gauge(
             "slipstream_experiment_share", "Share of the units that is assigned to arm b", registry=registry

@@ -22,10 +22,14 @@ from starlette.types import Receive, Send
 
 from slipstream import logs, shutdown
 from slipstream.access.expiry import KeyExpiry
+from slipstream.access.known_keys import KnownKeys
+from slipstream.access.ledger import KeyUse, Ledger
 from slipstream.capture.outcomes import TICK as OUTCOMES_TICK
 from slipstream.capture.outcomes import OutcomeWindow
 from slipstream.capture.retention import Retention
 from slipstream.capture.stages import Capture
+from slipstream.capture.traffic import TICK as TRAFFIC_TICK
+from slipstream.capture.traffic import TrafficWindow
 from slipstream.cluster.clock import TICK as CLOCK_TICK
 from slipstream.cluster.clock import ClockWatch
 from slipstream.cluster.membership import RENEWALS, Membership
@@ -98,6 +102,7 @@ class Sidecar:
         counters: what the proxy's workers count.
         before: the registration of the training side in whose place this one was started, if it was.
         page: says which users the lane answers; None where it answers none.
+        ledger: the use of each API key, which workers count; None where there are none.
 
     Attributes:
         started: the store was there, and the stages run.
@@ -110,15 +115,20 @@ class Sidecar:
         counters: SharedCounters,
         before: Registration | None = None,
         page: ServingPage | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings
         self.counters = counters
+        self.ledger = ledger or Ledger(1)
         self.started = False
         self._ended = False
         self.metrics = Metrics(CollectorRegistry())
         self.metrics.registry.register(counters)
-        self.key_expiry = KeyExpiry(settings.access, time.time)
+        self.metrics.registry.register(KeyUse(self.ledger))
+        self.keys = KnownKeys(settings.access)
+        self.key_expiry = KeyExpiry(self.keys, time.time)
         self.outcomes = OutcomeWindow(self.metrics, counters)
+        self.traffic = TrafficWindow(counters, self.outcomes)
         keys = settings.store.keys
         self.database = Database(settings.store.url, Cipher(keys) if keys else None)
         self.membership = Membership(
@@ -208,6 +218,7 @@ class Sidecar:
             timers.stage("retention", min(_RETENTION_TICK, settings.capture.retention), retention.step),
             timers.stage("token_days", TOKENS_TICK, self.token_days.step),
             timers.stage("outcomes", OUTCOMES_TICK, uncaptured.step),
+            timers.stage("traffic", TRAFFIC_TICK, self.traffic.step),
             timers.stage("memory", trim.TICK, trim.Trimmer().step),
         )
 

@@ -50,8 +50,8 @@ def test_a_worker_that_starts_again_goes_on_where_the_last_one_was() -> None:
     second = Book(ledger, 0, lambda: 0.0)
     assert second.within("a", 1) is not None
     second.counts("a", "admitted")
-    assert ledger.count("a", "admitted") == 2
-    assert ledger.names() == {"a", NOBODY}
+    assert ledger.use()["a"].requests["admitted"] == 2
+    assert set(ledger.use()) == {"a", NOBODY}
 
 
 def test_more_names_than_there_are_places_for_share_the_last_one() -> None:
@@ -59,5 +59,5 @@ def test_more_names_than_there_are_places_for_share_the_last_one() -> None:
     book = Book(ledger, 0)
     for number in range(1200):
         book.counts(f"key-{number}", "admitted")
-    assert ledger.count("key-7", "admitted") == 1
-    assert ledger.count("key-1199", "admitted") > 1
+    assert ledger.use()["key-7"].requests["admitted"] == 1
+    assert ledger.use()["key-1199"].requests["admitted"] > 1

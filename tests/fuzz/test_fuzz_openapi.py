@@ -59,7 +59,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_every_answer_is_as_the_description_says(url: str) -> None:
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    operations = [result.ok() for result in schema.get_all_operations()]
+    # an answer to GET /events goes on for as long as somebody reads it
+    operations = [result.ok() for result in schema.exclude(path="/events").get_all_operations()]
     assert len(operations) > 10
     problems: list[str] = []
     for operation in operations:

@@ -55,7 +55,7 @@ def test_workers_that_live_at_once_have_a_row_each_and_those_of_the_dead_are_tak
     third = worker(tmp_path)
     assert value(seen, "slipstream_proxy_in_flight") == 1, "nothing of the dead is under way"
     assert value(seen, "slipstream_proxy_requests_total", status="2xx") == 3
-    assert seen.ledger.count("agents", "admitted") == 3
+    assert seen.ledger.use()["agents"].requests["admitted"] == 3
     assert seen.ledger.workers == 2
     third.communicate()
 

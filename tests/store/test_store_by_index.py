@@ -102,21 +102,23 @@ async def _everything(loop: Loop, path: Path) -> None:
     await until(lambda: loop.ready(4))
     await _replays(loop, path)
     assert (await loop.commit())["experiences"] == 6
-    for about in ("", "?label=vip", "?session_id=service", "?since=1&until=2", "/t", "/replayed"):
+    queries = (
+        "",
+        "?label=vip",
+        "?session_id=service",
+        "?since=1&until=2",
+        "?version=1&reward_below=1&dialect=chat",
+        "?text=hello",
+    )
+    for about in (*queries, "/t", "/replayed"):
         assert (await loop.client.get(f"/tasks{about}")).status_code == 200
     for msg_id in (answer["id"], policy):
         assert (await loop.client.get(f"/calls/{msg_id}")).status_code == 200
     pair = (await loop.client.get("/preferences/next?annotator=ann")).json()["pair"]
     judged = {"pair_id": pair["pair_id"], "choice": "a", "annotator": "ann"}
     assert (await loop.client.post("/preferences", json=judged)).status_code == 200
-    for path in (
-        "/metrics",
-        "/readyz",
-        "/preferences",
-        "/preferences/export",
-        "/learning",
-        "/learning/compare?a=0&b=1",
-    ):
+    of_all = ("/metrics", "/readyz", "/preferences", "/preferences/export", "/events?seconds=0", "/learning")
+    for path in (*of_all, "/learning/compare?a=0&b=1"):
         assert (await loop.client.get(path)).status_code == 200
     for task_id in ("f", None):
         await facade_client.run(loop, task_id)

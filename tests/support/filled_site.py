@@ -54,8 +54,8 @@ class _Policy(ScriptedExplorer):
         return completion(msg_id, said)
 
 
-async def _past(database: Database, lane: dict[str, Any], now: float) -> None:
-    """Versions, an ended experiment and a running rollout, as days before leave them behind."""
+async def _versions(database: Database, now: float) -> None:
+    """Versions, as days before leave them behind."""
     draw = random.Random(7)
     async with database.write() as session:
         for number in range(VERSION + 1):
@@ -77,6 +77,11 @@ async def _past(database: Database, lane: dict[str, Any], now: float) -> None:
                     },
                 )
             )  # fmt: skip
+
+
+async def _rollouts(database: Database, lane: dict[str, Any], now: float) -> None:
+    """An ended experiment and a running rollout, as days before leave them behind."""
+    draw = random.Random(7)
     tried = Tried(database, serving=lane)
     tried.now = now - 20_000
     try:
@@ -100,11 +105,17 @@ async def _past(database: Database, lane: dict[str, Any], now: float) -> None:
 
 @asynccontextmanager
 async def filled_site(
-    folder: Path, /, more: Callable[[Database], Awaitable[None]] | None = None, **sections: Any
+    folder: Path,
+    /,
+    *,
+    rollouts: bool = True,
+    more: Callable[[Database], Awaitable[None]] | None = None,
+    **sections: Any,
 ) -> AsyncIterator[Loop]:
     """The sidecar, with a store of its own in the folder. Sections of settings go before the usual ones.
 
     Args:
+        rollouts: without them production answers all users, so that a test knows what they are told.
         more: has further things happen in the store before the sidecar starts.
     """
     url = f"sqlite+aiosqlite:///{folder}/slipstream.db"
@@ -117,7 +128,9 @@ async def filled_site(
         lane_section("the lane says {n}", step=102) as lane,
     ):
         await database.open()
-        await _past(database, lane, time.time())
+        await _versions(database, time.time())
+        if rollouts:
+            await _rollouts(database, lane, time.time())
         if more is not None:
             await more(database)
         await database.close()
@@ -128,7 +141,7 @@ async def filled_site(
                 "runs": {"repeat_time": 3},
                 "rewards": {"calculators": [{"agreement": {"weight": 2}}, {"length": {"max": 40}}]},
                 "commit": {"interval": "1h"},
-                "serving": lane,
+                **({"serving": lane} if rollouts else {}),
                 **sections,
                 "production": {"base_url": f"{production_url}/v1"},
                 "explorer": {"base_url": explorer_url, "poll_interval": "100ms", "train_batch_size": 96},
@@ -166,7 +179,7 @@ async def talk(loop: Loop, sessions: int = 12, headers: dict[str, str] | None = 
         runs = response.json()["runs"]
         return runs.get("scored", 0) > 0 and not runs.get("pending") and not runs.get("sent")
 
-    await until(scored, what="runs with a reward")
+    await until(scored, 60, what="runs with a reward")
 
 
 async def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ async def test_it_shows_what_is_selected_run_rewarded_and_committed(run_loop: Ru
         rows = {line[:16].strip(): line[16:].strip() for line in out.splitlines()}
         assert out.startswith("no problems")
         assert rows["Explorer"] == "up"
+        assert re.match(r"\d requests, 0 failed, 0 refused, \d captured", rows["last minute"])
         assert rows["selected"] == "sampling 1"
         assert rows["not selected"] == "none"
         assert rows["runs"] == "scored 2"
@@ -113,7 +115,7 @@ def test_what_others_wrote_is_no_command_for_the_terminal() -> None:
         table({"slipstream": "1", "failed_runs": [run]}, "http://x")
     )
     said = text.getvalue().partition("runs that failed last")[2]
-    assert "t.0 run 0:  ]0;owned  [2J next" in said
+    assert "t.0 run 0: \\x1b]0;owned\\x07\\x1b[2J\\nnext" in said
     assert "\x07" not in said
     assert "\x1b[2J" not in said
     assert said.count("x") < 400

@@ -22,7 +22,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
     folder = tmp_path_factory.mktemp("learning")
     cases = write_cases(folder / "cases.jsonl", 6)
     sections = {"evaluation": suite(cases, production="prod"), "rewards": {"calculators": ["exact_match"]}}
-    async with filled_site(folder, lambda store: learning_past(store, VERSION), **sections) as loop:
+    async with filled_site(folder, more=lambda store: learning_past(store, VERSION), **sections) as loop:
         opened = await loop.client.post("/evaluations", json={"version": VERSION})
         await ended(loop, opened.json()["id"])
         yield loop

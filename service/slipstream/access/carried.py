@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from slipstream.access.keys import KEY, PREFIX
+from slipstream.access.page_session import taken_apart
 from slipstream.http.headers import Headers
 
 HEADER = b"x-slipstream-key"
@@ -29,11 +31,15 @@ class Carried(NamedTuple):
         keys: what is said to be a key of ours, each once.
         headers: the request's fields without those that carry one.
         replaced: a key of ours stood where production's is looked for, and nothing else stands there now.
+        sessions: the tokens of sidecars' pages, by the names of their cookies.
+        basic: a key of ours came as `Basic`, which a browser may have kept, and sends for pages of other sites too.
     """
 
     keys: frozenset[bytes]
     headers: Headers
     replaced: bool
+    sessions: Mapping[bytes, bytes]
+    basic: bool
 
 
 def carried(headers: Headers) -> Carried | None:
@@ -47,7 +53,9 @@ def carried(headers: Headers) -> Carried | None:
     ]
     if not suspects:
         return None
-    keys, taken, credentials = [], [], False
+    keys, taken, credentials, basic = [], [], False, False
+    cookies: Headers = []
+    sessions: dict[bytes, bytes] = {}
     for field in suspects:
         name, value = field[0].lower(), field[1].strip()
         if name == HEADER:
@@ -58,14 +66,20 @@ def carried(headers: Headers) -> Carried | None:
                 continue
             keys.append(key)
             credentials = True
+            basic = basic or _basic(value)
         elif not KEY.search(value):
             continue
+        elif name == b"cookie":
+            found, rest = taken_apart(value)
+            sessions = {**found, **sessions}
+            if rest and not KEY.search(rest):
+                cookies.append((field[0], rest))
         taken.append(field)
     if not taken:
         return None
-    left = [field for field in headers if field not in taken]
+    left = [field for field in headers if field not in taken] + cookies
     replaced = credentials and not any(name.lower() in CREDENTIALS for name, _ in left)
-    return Carried(frozenset(keys), left, replaced)
+    return Carried(frozenset(keys), left, replaced, sessions, basic)
 
 
 def bearer(value: bytes) -> bytes | None:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from slipstream.access.keyring import Key, Keyring
-from slipstream.access.settings import Access
-from slipstream.errors import ConfigError
+from slipstream.access.keyring import Key
+from slipstream.access.known_keys import KnownKeys
 
 NOTICE = 7 * 86400.0
 """Seconds before a key expires from which it is told of: long enough to hand out another one amid holidays."""
@@ -32,19 +31,19 @@ class Expiring:
 
 
 class KeyExpiry:
-    """
+    """The keys as the training side knows them, and when they expire.
+
     Args:
         clock: Unix seconds.
     """
 
-    def __init__(self, access: Access, clock: Callable[[], float]) -> None:
-        self._access = access
+    def __init__(self, keys: KnownKeys, clock: Callable[[], float]) -> None:
+        self._keys = keys
         self._clock = clock
-        self._keyring: Keyring | None = None
 
     def counts(self) -> dict[State, int]:
         """Number of keys in each state."""
-        found = Counter(self._state(key) for key in self._keys())
+        found = Counter(self.state(key) for key in self._keys.now())
         return {state: found[state] for state in STATES}
 
     def expiring(self, tenant: str | None = None) -> list[Expiring]:
@@ -53,22 +52,13 @@ class KeyExpiry:
         Args:
             tenant: whose; None for all.
         """
-        own = (key for key in self._keys() if tenant is None or key.scope.tenant == tenant)
+        own = (key for key in self._keys.now() if tenant is None or key.scope.tenant == tenant)
         found = [
-            Expiring(key.name, key.expires) for key in own if key.expires is not None and self._state(key) != "valid"
+            Expiring(key.name, key.expires) for key in own if key.expires is not None and self.state(key) != "valid"
         ]
         return sorted(found, key=lambda each: each.at)
 
-    def _keys(self) -> tuple[Key, ...]:
-        if not self._access.asked_for:
-            return ()
-        if self._keyring is None:
-            try:
-                self._keyring = Keyring(self._access)
-            except ConfigError:  # the workers have logged it, and go on with the keys that they had
-                return ()
-        return self._keyring.now()
-
-    def _state(self, key: Key) -> State:
+    def state(self, key: Key) -> State:
+        """Return whether a key has expired, or will soon."""
         left = float("inf") if key.expires is None else key.expires - self._clock()
         return "expired" if left <= 0 else "expiring" if left <= NOTICE else "valid"

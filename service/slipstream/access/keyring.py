@@ -34,7 +34,11 @@ _Seen = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A valid key, by its hash alone."""
+    """A valid key, by its hash alone.
+
+    Attributes:
+        from_file: it is in `access.keys_file`, and not in `access.keys`.
+    """
 
     name: str
     roles: frozenset[Role]
@@ -44,6 +48,7 @@ class Key:
     requests_per_minute: int | None
     expires: float | None
     """Unix seconds."""
+    from_file: bool
 
 
 class _File(BaseModel):
@@ -109,10 +114,10 @@ class Keyring:
             read = _File.model_validate({"keys": tree}).keys
         except ValidationError as error:
             raise ConfigError(*(f"access.keys_file: {path}: {line}" for line in describe(error, _File, {}))) from None
-        return (*self._own, *_keys(read))
+        return (*self._own, *_keys(read, from_file=True))
 
 
-def _keys(given: ApiKeys) -> tuple[Key, ...]:
+def _keys(given: ApiKeys, *, from_file: bool = False) -> tuple[Key, ...]:
     return tuple(
         Key(
             name=each.name,
@@ -122,6 +127,7 @@ def _keys(given: ApiKeys) -> tuple[Key, ...]:
             capture=each.capture,
             requests_per_minute=each.requests_per_minute,
             expires=None if each.expires is None else each.expires.timestamp(),
+            from_file=from_file,
         )
         for each in given
     )

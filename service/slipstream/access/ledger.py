@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from prometheus_client import Metric
@@ -20,8 +21,11 @@ Outcome = Literal["admitted", "forbidden", "limited", "unauthorized"]
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
-_A_KEYS = ("admitted", "forbidden", "limited")
-_NOBODYS = ("forbidden", "unauthorized")
+A_KEYS: tuple[Outcome, ...] = ("admitted", "forbidden", "limited")
+"""Outcomes of requests with a valid key."""
+
+NOBODYS: tuple[Outcome, ...] = ("forbidden", "unauthorized")
+"""Outcomes of requests without one."""
 
 NOBODY = "(none)"
 """The name under which requests without a valid key are counted: none that a key may have."""
@@ -29,9 +33,9 @@ NOBODY = "(none)"
 _WINDOW = 60
 """Seconds."""
 
-# What each name has in a row: itself, its minute, the requests in it, and the outcomes so far.
+# What each name has in a row: itself, its minute, the requests in it, the second of its last one, and the outcomes.
 _NAME = 64
-_MINUTE, _IN_MINUTE, _COUNTS = _NAME // 8, _NAME // 8 + 1, _NAME // 8 + 2
+_MINUTE, _IN_MINUTE, _LAST, _COUNTS = (_NAME // 8 + cell for cell in range(4))
 _CELLS = _COUNTS + len(_OUTCOMES)
 
 _NAMES = 1024
@@ -40,6 +44,19 @@ _NAMES = 1024
 _ROW = _NAMES * _CELLS
 
 ROW_BYTES = _ROW * 8
+
+
+@dataclass(slots=True)
+class Use:
+    """Use of one key.
+
+    Attributes:
+        requests: how many came to each outcome.
+        last_at: time of the last one, in whole Unix seconds; 0 before the first one.
+    """
+
+    requests: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(_OUTCOMES, 0))
+    last_at: int = 0
 
 
 class Ledger:
@@ -75,20 +92,18 @@ class Ledger:
         self._bytes[place * 8 : place * 8 + _NAME] = name.encode("ascii").ljust(_NAME, b"\0")
         return place
 
-    def names(self) -> set[str]:
-        """All that have a place."""
-        found = set()
+    def use(self) -> dict[str, Use]:
+        """The use of all names that have a place, over all workers; in one pass over the rows."""
+        found: dict[str, Use] = {}
         for worker in range(self.workers):
             for place in range(worker * _ROW, (worker + 1) * _ROW, _CELLS):
                 if not (name := self._name(place)):
                     break
-                found.add(name)
+                use = found.setdefault(name, Use())
+                for at, outcome in enumerate(_OUTCOMES, start=place + _COUNTS):
+                    use.requests[outcome] += self.cells[at]
+                use.last_at = max(use.last_at, self.cells[place + _LAST])
         return found
-
-    def count(self, name: str, outcome: Outcome) -> int:
-        """Return how many requests of this name had this outcome, over all workers."""
-        cell = _COUNTS + _OUTCOMES.index(outcome)
-        return sum(self.cells[self.place(worker, name) + cell] for worker in range(self.workers))
 
     def _name(self, place: int) -> str:
         return bytes(self._bytes[place * 8 : place * 8 + _NAME]).rstrip(b"\0").decode("ascii")
@@ -99,17 +114,27 @@ class Book:
 
     Args:
         clock: seconds, the same in all workers.
+        time_of_day: Unix seconds.
     """
 
-    def __init__(self, ledger: Ledger, worker: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        worker: int,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
         self._ledger = ledger
         self._worker = worker
         self._clock = clock
+        self._time_of_day = time_of_day
         self._mine: dict[str, int] = {}
 
     def counts(self, name: str, outcome: Outcome) -> None:
         """A request of this name came to this."""
-        self._ledger.cells[self._own(name) + _COUNTS + _OUTCOMES.index(outcome)] += 1
+        cells, own = self._ledger.cells, self._own(name)
+        cells[own + _COUNTS + _OUTCOMES.index(outcome)] += 1
+        cells[own + _LAST] = int(self._time_of_day())
 
     def within(self, name: str, limit: int) -> float | None:
         """Take one of so many requests a minute; returns None, or the seconds until there are some again."""
@@ -147,8 +172,7 @@ class KeyUse(Collector):
             "Requests by the name of their API key and what became of them; those of no valid key: (none).",
             labels=["key", "outcome"],
         )
-        for name in sorted(self._ledger.names() | {NOBODY}):
-            for outcome in _OUTCOMES:
-                if outcome in (_NOBODYS if name == NOBODY else _A_KEYS):
-                    requests.add_metric([name, outcome], self._ledger.count(name, outcome))
+        for name, use in sorted({NOBODY: Use(), **self._ledger.use()}.items()):
+            for outcome in NOBODYS if name == NOBODY else A_KEYS:
+                requests.add_metric([name, outcome], use.requests[outcome])
         yield requests

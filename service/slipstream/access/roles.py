@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from slipstream.access.page_session import PATH as SESSION
 from slipstream.access.settings import Role
 
 OPEN = frozenset({"/healthz", "/readyz"})
@@ -25,6 +26,8 @@ _OPERATED = re.compile(
 """Requests that decide which version answers users, is kept, or is evaluated. One that is added to such a route is for
 `admin` alone until it stands here."""
 
+_EVERY: tuple[Role, ...] = ("proxy", "feedback", "runs", "annotator", "metrics", "viewer", "operator", "admin")
+
 _READERS: tuple[Role, ...] = ("metrics", "viewer", "operator", "admin")
 
 
@@ -36,13 +39,15 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         if method == b"POST" and _FINISH.fullmatch(path):
             return "proxy", "feedback", "runs", "admin"
         return "proxy", "runs", "admin"
+    if path == SESSION:
+        return _EVERY
     if path == "/commit" and method == b"POST":
         return "runs", "admin"
     if path in ("/feedback", "/marks") or path.startswith("/feedback/"):
         return "feedback", "admin"
     if (method, path) in _ANNOTATORS:
         return "annotator", "admin"
-    if path in ("/metrics", "/status", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
+    if path in ("/metrics", "/status", "/events", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
         path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning")
@@ -54,6 +59,21 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if _OPERATED.fullmatch(f"{method.decode('latin-1')} {path}"):
         return "operator", "admin"
     return ("admin",)
+
+
+def needs_no_key(method: bytes, path: str) -> bool:
+    """Return whether anybody may ask: for the page with its files, and for who is signed in. A sign-out needs no more
+    than its session."""
+    if path == SESSION:
+        return method in (b"GET", b"DELETE")
+    return method in (b"GET", b"HEAD") and (path == "/" or path.startswith("/ui/"))
+
+
+def takes_sessions(method: bytes, path: str) -> bool:
+    """Return whether the page may send this in its session. What agents send needs a key, and so does a sign-in."""
+    if path == SESSION:
+        return method != b"POST"
+    return path != "/v1" and not path.startswith(("/v1/", "/runs/", "/explorer/"))
 
 
 def is_facade(path: str) -> bool:

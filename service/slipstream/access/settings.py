@@ -22,6 +22,7 @@ from pydantic import (
 from slipstream.access.keys import KEY, as_hash
 from slipstream.config.file_path import FilePath
 from slipstream.config.problems import describe
+from slipstream.config.units import Duration
 from slipstream.errors import ConfigError
 from slipstream.tenants import NAME as TENANT
 
@@ -148,6 +149,7 @@ class Access(BaseModel):
         insecure: let everybody in who reaches it although there are no keys: others than this machine's programs, and
             the pages in its browser.
         identity_headers: headers by which callers are told apart, beside their keys, in lower case.
+        session: seconds after a sign-in to the page until it has to be repeated.
         trusted_proxies: the networks whose `X-Forwarded-*` and `Forwarded` are believed.
     """
 
@@ -157,6 +159,7 @@ class Access(BaseModel):
     keys_file: FilePath = None
     insecure: bool = False
     identity_headers: tuple[Annotated[str, AfterValidator(_is_field_name)], ...] = ()
+    session: Annotated[Duration, Field(ge=60, le=30 * 86400)] = 12 * 3600.0
     trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, BeforeValidator(_as_network)], ...] = ()
 
     @property

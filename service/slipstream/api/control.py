@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -21,9 +20,11 @@ from slipstream.api import (
     data,
     docs,
     evaluations,
+    events,
     experiments,
     facade,
     feedback,
+    keys,
     learning,
     marks,
     observe,
@@ -33,16 +34,18 @@ from slipstream.api import (
     rollouts,
     runs,
     serving,
+    session,
+    settings,
     tasks,
     versions,
 )
+from slipstream.api.page_sessions import PageSessions
 from slipstream.api.passing import RETRY_AFTER
+from slipstream.api.store_failed import store_failed
 from slipstream.errors import RequestError, error_body
 from slipstream.http.body import Refusal
 from slipstream.http.validation import describe, field
 from slipstream.sidecar import Sidecar
-
-_log = structlog.get_logger(__name__)
 
 _UNREADABLE = {UnicodeDecodeError: "it is not UTF-8", RecursionError: "it is nested too deeply"}
 _LONGEST_PATH = 200
@@ -64,6 +67,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
+    control.state.events = events.hub_of(sidecar)
     for module in (
         feedback,
         marks,
@@ -71,9 +75,12 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         costs,
         data,
         audit,
+        keys,
+        settings,
         tasks,
         observe,
         page,
+        events,
         preferences,
         quarantine,
         rollouts,
@@ -83,6 +90,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         evaluations,
         runs,
         serving,
+        session,
         facade,
         docs,
     ):
@@ -90,9 +98,10 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     control.add_exception_handler(RequestError, _request_error)
     control.add_exception_handler(RequestValidationError, _validation_error)
     control.add_exception_handler(HTTPException, _http_error)
-    control.add_exception_handler(SQLAlchemyError, _store_error)
-    control.add_exception_handler(OSError, _store_error)  # what the driver of a database over the network raises
+    control.add_exception_handler(SQLAlchemyError, store_failed)
+    control.add_exception_handler(OSError, store_failed)  # what the driver of a database over the network raises
     control.add_exception_handler(Exception, _fault)
+    control.add_middleware(PageSessions, sidecar=sidecar)
     return control
 
 
@@ -142,16 +151,6 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         told[405] = f"{path}: expected the method {error.headers['Allow']}, found {method}"
     message = told.get(error.status_code, str(error.detail))
     return JSONResponse(error_body(message, code="http_error"), error.status_code, headers=error.headers)
-
-
-async def _store_error(request: Request, error: Exception) -> JSONResponse:
-    """Nothing was stored, so nothing is acknowledged."""
-    _log.error("store_failed", path=request.url.path, error=repr(error))
-    return JSONResponse(
-        error_body("the store does not take writes at the moment; try again", kind="server_error", code="store_failed"),
-        503,
-        headers=RETRY_AFTER[503],
-    )
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
-from slipstream.api.pages import LARGEST_ID, PageQuery, page_of
+from slipstream.api.pages import LARGEST_ID, LARGEST_VERSION, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.api.versions import OF_ALL, number_of
 from slipstream.evaluation import commands
@@ -18,7 +18,6 @@ from slipstream.store import evaluations
 
 router = APIRouter(tags=["evaluations"], route_class=BodyRoute)
 
-_LARGEST_VERSION = 2**31 - 1
 _Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 EvaluationId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
@@ -32,7 +31,7 @@ class EvaluationBody(Body):
         suite: null for the only one.
     """
 
-    version: Annotated[int, Field(ge=0, le=_LARGEST_VERSION)] | _Name | None = None
+    version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)] | _Name | None = None
     suite: _Name | None = None
 
 
@@ -40,7 +39,7 @@ class EvaluationQuery(PageQuery):
     """A page of evaluations."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    version: Annotated[int, Field(ge=0, le=_LARGEST_VERSION)] | None = None
+    version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)] | None = None
     suite: _Name | None = None
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -12,27 +10,16 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream import __version__
 from slipstream.api.context import AnySidecarDep, SidecarDep
-from slipstream.api.costs import total
+from slipstream.api.events import HubDep
 from slipstream.api.scope import ScopeDep
+from slipstream.api.status_view import feedback_by_key, look, status_view
 from slipstream.doctor import live
-from slipstream.doctor.findings import Finding
-from slipstream.doctor.moment import Moment
 from slipstream.errors import RequestError
-from slipstream.sidecar import Sidecar
-from slipstream.store import feedback_keys, outbox, token_days
-from slipstream.store.constant_components import constant_components
-from slipstream.store.feedback_keys import KeyFeedback
-from slipstream.store.health import Health, health
-from slipstream.store.outbox import Waiting
-from slipstream.store.overview import overview
+from slipstream.store import feedback_keys
 
 router = APIRouter(tags=["operations"])
-
-_NOT_TOLD = "(told to a key with the role metrics or admin, because it can quote an answer)"
 
 
 @router.get("/readyz")
@@ -49,13 +36,14 @@ async def readyz(sidecar: SidecarDep) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(sidecar: AnySidecarDep) -> Response:
+async def metrics(sidecar: AnySidecarDep, events: HubDep) -> Response:
     """Prometheus metrics. Where the store does not answer, its gauges stay as they were."""
+    sidecar.metrics.event_streams.set(events.open)
     with contextlib.suppress(SQLAlchemyError, OSError):  # /readyz tells; what the process counts is wanted most now
         await sidecar.refresh_gauges()
         async with sidecar.database.read() as session:
-            _, found = await _look(sidecar, session, sidecar.watch.version)
-            by_key = await _feedback_by_key(sidecar, session)
+            _, found = await look(sidecar, session, sidecar.watch.version)
+            by_key = await feedback_by_key(sidecar, session)
         for state in feedback_keys.STATES:
             sidecar.metrics.feedback_keys.labels(state).set(sum(each.state == state for each in by_key))
         codes = {problem.code for problem in found}
@@ -65,108 +53,8 @@ async def metrics(sidecar: AnySidecarDep) -> Response:
 
 
 @router.get("/status")
-async def status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, Any]:
+async def get_status(sidecar: SidecarDep, scope: ScopeDep, response: Response) -> dict[str, Any]:
     """Everything at a glance, for people: what is wrong, what is selected and why not, what was delivered."""
-    version = sidecar.watch.version  # read once: it may change while the store is asked
-    async with sidecar.database.read() as session:
-        recently, problems = await _look(sidecar, session, version, scope.tenant, reasons=scope.reasons)
-        found = await overview(session, scope.tenant)
-        receivers = await _receivers(sidecar, session, scope.tenant)
-        today = (await token_days.since(session, token_days.day_of(time.time()), scope.tenant)).values()
-    if not scope.reasons:
-        for failed in (*found["failed_runs"], *found["facade"]["failed_groups"]):
-            failed["reason"] = None
-    now, settings, webhook = time.time(), sidecar.settings, sidecar.runs.webhook
-    response.headers["date"] = formatdate(now, usegmt=True)  # the server gives none; the doctor compares clocks
-    served = recently.served
-    next_at = sidecar.next_commit_at
-    return {
-        "slipstream": __version__,
-        "problems": [problem.as_dict() for problem in problems],
-        "explorer": {"up": sidecar.watch.up, "breaker": sidecar.runs.breaker.state, "error": sidecar.watch.error},
-        "webhook": None if webhook is None else {"breaker": webhook.breaker.state, "error": webhook.error},
-        "webhooks": [
-            {
-                "receiver": each.receiver,
-                "waiting": each.count,
-                "oldest_seconds": None if each.since is None else round(max(0.0, now - each.since), 1),
-                "error": each.error,
-            }
-            for each in receivers
-        ],
-        "policy": {
-            "version": version,
-            "changed_at": None if served is None else served.seen_at,
-            "rolled_back_from": None if served is None else served.rolled_back_from,
-            "trained_on_commits_up_to": None if served is None else served.last_commit,
-        },
-        "next_commit": {
-            "in_seconds": None if next_at is None else round(max(0.0, next_at - now), 1),
-            "experiences_ready": found.pop("experiences_ready"),
-            "min_experiences": settings.commit.min_experiences,
-            "max_pending": settings.commit.max_pending,
-        },
-        "training": {
-            "experiences_since_version": None if served is None else served.experiences_since,
-            "train_batch_size": settings.explorer.train_batch_size,
-        },
-        "capture": {"waiting": sidecar.waiting},
-        "runs_active": sidecar.runs.shadow.active,
-        "today": {"currency": settings.costs.currency, **total(settings.costs, next(iter(today), {}))},
-        "budget": {"runs": sidecar.runs.budget.as_dict(), "judge": sidecar.judging.as_dict()},
-        **found,
-        "experiences_delivered": recently.delivered,
-    }
-
-
-async def _feedback_by_key(sidecar: Sidecar, session: AsyncSession) -> list[KeyFeedback]:
-    """The feedback of each key, compared with the others'."""
-    low, high = sidecar.settings.rewards.clip
-    return await feedback_keys.by_key(session, high - low)
-
-
-async def _receivers(sidecar: Sidecar, session: AsyncSession, tenant: str | None) -> list[Waiting]:
-    """Find what receivers of webhooks wait for. They are told of versions, which are of all tenants: a key of one sees
-    none."""
-    return [] if tenant is not None else await outbox.waiting(session, sidecar.notifier.receivers)
-
-
-async def _look(
-    sidecar: Sidecar, session: AsyncSession, version: int | None, tenant: str | None = None, *, reasons: bool = True
-) -> tuple[Health, list[Finding]]:
-    """Read the recent past from the store, and find what is wrong.
-
-    Args:
-        reasons: whether findings say why runs and groups failed, which can quote what was said.
-    """
-    now, watch, webhook = time.time(), sidecar.watch, sidecar.runs.webhook
-    recently = await health(session, version, recent=now - live.RECENT, old=now - live.STALE, tenant=tenant)
-    if not reasons:
-        outcomes = replace(recently.outcomes, failure=_NOT_TOLD, scoring_failure=_NOT_TOLD)
-        recently = replace(recently, facade_reason=_NOT_TOLD, outcomes=outcomes)
-    moment = Moment(
-        now=now,
-        settings=sidecar.settings,
-        explorer_up=watch.up,
-        explorer_error=watch.error,
-        explorer_since=watch.since,
-        breaker=sidecar.runs.breaker.state,
-        webhook="closed" if webhook is None else webhook.breaker.state,
-        webhook_error=None if webhook is None else webhook.error,
-        versions=(version, watch.newest),
-        apart_since=watch.apart_since,
-        dropped_at=sidecar.counters.dropped_at,
-        waiting=sidecar.waiting,
-        store_full=sidecar.capture.store_full,
-        health=recently,
-        outcomes=sidecar.outcomes.outcomes(),
-        published=(sidecar.versions.published, sidecar.versions.published_at),
-        lane_steps=sidecar.serving.steps,
-        other_version=None if sidecar.answered_by is None else sidecar.answered_by.other,
-        constant=await constant_components(session, sidecar.settings.rewards.judging),
-        expiring=sidecar.key_expiry.expiring(tenant),
-        # of all tenants' keys, so not for one of them
-        feedback=() if tenant is not None else await _feedback_by_key(sidecar, session),
-        receivers=await _receivers(sidecar, session, tenant),
-    )
-    return recently, live.problems(moment)
+    view = await status_view(sidecar, scope)
+    response.headers["date"] = formatdate(usegmt=True)  # the server gives none; the doctor compares clocks
+    return view

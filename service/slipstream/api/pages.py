@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 LARGEST_ID = 2**63 - 1
 
+LARGEST_VERSION = 2**31 - 1
+"""Largest number of a version that the store can look for."""
+
 
 class Numbered(Protocol):
     """An entry of a list, which has a number."""

@@ -42,6 +42,7 @@ class NextQuery(BaseModel):
 
     annotator: _Annotator | None = None
     kind: PairKind | None = None
+    after: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00]*$")] | None = None
 
 
 class PreferenceBody(Body):
@@ -60,7 +61,7 @@ async def get_next(
     """A pair of answers that this annotator has not judged, kept for her for a while; null if there is none."""
     annotator = _named(query.annotator, scope)
     while True:
-        offer = await next_offer(sidecar.context, annotator, scope.tenant, query.kind)
+        offer = await next_offer(sidecar.context, annotator, scope.tenant, query.kind, query.after)
         if offer is None:
             return {"pair": None}
         shown = await _shown(sidecar, offer, hold)

@@ -10,7 +10,7 @@ from pydantic import Field
 from slipstream.access.scope import Scope
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
-from slipstream.api.pages import LARGEST_ID, PageQuery, page_of
+from slipstream.api.pages import LARGEST_ID, LARGEST_VERSION, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.http.body import Body
 from slipstream.rollouts import approval, commands
@@ -21,7 +21,6 @@ from slipstream.store.rollouts import Verdict
 
 router = APIRouter(tags=["rollouts"], route_class=BodyRoute)
 
-_LARGEST_VERSION = 2**31 - 1
 _OF_ALL = "a version is served to all tenants"
 
 RolloutId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
@@ -34,7 +33,7 @@ class RolloutBody(Plan):
         replace: a version that is live by an earlier rollout goes back to production first.
     """
 
-    version: Annotated[int, Field(ge=0, le=_LARGEST_VERSION)]
+    version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)]
     replace: bool = False
 
 

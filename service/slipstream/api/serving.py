@@ -10,6 +10,7 @@ from pydantic import Field
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import LARGEST_VERSION
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.errors import RequestError
 from slipstream.http.body import Body
@@ -19,20 +20,28 @@ from slipstream.store.audit import Action, Write
 
 router = APIRouter(tags=["serving"], route_class=BodyRoute)
 
-_LARGEST_VERSION = 2**31 - 1
 _OF_ALL = "a share is of all tenants' users"
 
 
 class ShareBody(Body):
     """A version, and the share of the units that it answers."""
 
-    version: Annotated[int, Field(ge=0, le=_LARGEST_VERSION)]
+    version: Annotated[int, Field(ge=0, le=LARGEST_VERSION)]
     share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 @router.get("/serving")
 async def get_serving(sidecar: SidecarDep) -> dict[str, Any]:
     """Show which version answers which share of the users, whether its lane is ready, and how its requests went."""
+    return await serving_view(sidecar)
+
+
+async def serving_view(sidecar: Sidecar) -> dict[str, Any]:
+    """Content of GET /serving.
+
+    Raises:
+        SQLAlchemyError, OSError: the store does not answer.
+    """
     async with sidecar.database.read() as session:
         now = await serving.current(session)
         counts = {} if now.version is None else await units.counts(session, now.version)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
+from slipstream.api.pages import LARGEST_VERSION
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
 from slipstream.errors import RequestError
 from slipstream.http.body import Body
@@ -26,7 +27,6 @@ OF_ALL = "versions are of all tenants"
 
 router = APIRouter(tags=["versions"], route_class=BodyRoute)
 
-_LARGEST = 2**31 - 1
 _Limit = Annotated[int, Field(ge=1, le=200)]
 _VersionName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 _AliasName = Annotated[
@@ -46,7 +46,7 @@ class VersionsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: _Limit = 50
-    cursor: Annotated[int, Field(ge=0, le=_LARGEST)] | None = None
+    cursor: Annotated[int, Field(ge=0, le=LARGEST_VERSION)] | None = None
 
 
 class HistoryQuery(BaseModel):
@@ -61,7 +61,7 @@ class HistoryQuery(BaseModel):
 class AliasBody(Body):
     """The version that a name is to mean."""
 
-    version: int = Field(ge=0, le=_LARGEST)
+    version: int = Field(ge=0, le=LARGEST_VERSION)
 
 
 @router.get("/versions")
@@ -178,7 +178,7 @@ async def number_of(session: AsyncSession, name: str, param: str = "version") ->
         RequestError: 404, there is no such alias.
     """
     number = int(name) if name.isdecimal() else await aliases.version_of(session, name)
-    if number is None or number > _LARGEST:
+    if number is None or number > LARGEST_VERSION:
         raise RequestError(f"no version has the number or alias {name!r}", param=param, status=404, code="not_found")
     return number
 

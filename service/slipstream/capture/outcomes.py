@@ -54,7 +54,7 @@ class OutcomeWindow:
         self._shared = shared
         self._monotonic = monotonic
         self._taken_over = 0, 0
-        self._looks = deque([(monotonic(), self._counters())])
+        self._looks = deque([(monotonic(), self.counted())])
 
     def take_over(self) -> None:
         """Add what the workers have counted since the last time to the metrics: calls dropped, and left out by the
@@ -68,20 +68,21 @@ class OutcomeWindow:
     def look(self) -> None:
         """Remember the counters as they are now."""
         now = self._monotonic()
-        self._looks.append((now, self._counters()))
+        self._looks.append((now, self.counted()))
         while now - self._looks[1][0] >= WINDOW:
             self._looks.popleft()
 
     def outcomes(self) -> Outcomes:
         """Return the numbers of the current window."""
-        counted = self._counters() - self._looks[0][1]
+        counted = self.counted() - self._looks[0][1]
         groups: dict[str, dict[str, int]] = {"reason": {}, "route": {}}
         for (kind, name), calls in counted.items():
             if kind in groups:
                 groups[kind][name] = calls
         return Outcomes(counted["captured", ""], groups["reason"], groups["route"])
 
-    def _counters(self) -> Counter[tuple[str, str]]:
+    def counted(self) -> Counter[tuple[str, str]]:
+        """Return the counters as they are now: `captured`, calls not captured by `reason`, and by `route`."""
         self.take_over()
         metrics, shared = self._metrics, self._shared
         counters = Counter({("captured", ""): int(_values(metrics.captured).get("", 0))})

@@ -13,6 +13,7 @@ from slipstream.store import (
     facade,
     feedback,
     outbox,
+    page_sessions,
     preferences,
     quarantine,
     rollout_units,
@@ -78,6 +79,7 @@ class Retention:
             counted = await rollout_units.delete_older(session, OF_ROLLOUTS, now - UNITS_KEPT, _BATCH)
             compared = await rollout_units.delete_older(session, OF_EXPERIMENTS, now - UNITS_KEPT, _BATCH)
             pairs = await preferences.delete_older(session, now - PREFERENCES_KEPT, _BATCH)
+            signed_in = await page_sessions.delete_expired(session, now, _BATCH)
             events, untold = await outbox.drop(session, now, _BATCH)
         self._metrics.groups.labels("dropped").inc(dropped)
         self._metrics.groups.labels("erased").inc(sum(one.undelivered for one in erased))
@@ -91,7 +93,8 @@ class Retention:
             _log.warning("webhook_events_dropped", receiver=receiver, events=count)
         if expired:
             _log.warning("groups_expired", groups=expired)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries, outcomes, counted, compared, pairs, events)
+        kept_for_a_time = (outcomes, counted, compared, pairs, signed_in, events)
+        more = _BATCH in (deleted, apart, marks, posts, passed, entries, *kept_for_a_time)
         if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0

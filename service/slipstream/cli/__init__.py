@@ -22,6 +22,7 @@ from slipstream.cli import (
     serving,
     sidecar,
     store,
+    tasks,
     training,
     versions,
 )
@@ -35,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (deployment, sidecar, store, training, evaluation):
+for group in (deployment, sidecar, tasks, store, training, evaluation):
     app.add_typer(group.commands)
 app.add_typer(serving.kills)
 app.add_typer(serving.commands, name="serving")

@@ -29,7 +29,15 @@ def _key(roles: str) -> Any:
 AdminKey = Annotated[str | None, _key("admin")]
 OperatorKey = Annotated[str | None, _key("operator or admin")]
 ReaderKey = Annotated[str | None, _key("viewer, operator, metrics or admin")]
+TaskKey = Annotated[str | None, _key("feedback, viewer, operator, metrics or admin; to read what was said, admin")]
 ReaderOrOperatorKey = Annotated[str | None, _key("operator or admin; to look, also viewer or metrics")]
+
+Tenant = Annotated[
+    str | None, typer.Option(help="Only of this tenant, with a key that reaches all.", show_default=False)
+]
+_WHEN = "an age such as 2h, a time such as 2026-11-26T18:00, or Unix seconds"
+Since = Annotated[str | None, typer.Option(help=f"Only from then on: {_WHEN}.", show_default=False)]
+Until = Annotated[str | None, typer.Option(help="Only before then, as --since.", show_default=False)]
 
 
 class LogOptions(NamedTuple):

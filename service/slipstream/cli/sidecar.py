@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from slipstream import logs
-from slipstream.cli.options import SIDECAR_FILE, AdminKey, Config, LogOptions, ReaderKey, Url
+from slipstream.cli.options import SIDECAR_FILE, AdminKey, Config, LogOptions, ReaderKey, Since, Until, Url
 from slipstream.output import Output
 
 if TYPE_CHECKING:
@@ -63,8 +64,12 @@ def status(
     """Show a running sidecar: what is wrong, what is selected and why not, its runs, and rewards by version."""
     from slipstream.terminal.sidecar_http import address
     from slipstream.terminal.status import show
+    from slipstream.terminal.watch import watch as show_again
 
-    show(address(url, config, os.environ), key, as_json=as_json, every=every if watch else None)
+    if watch:
+        show_again(address(url, config, os.environ), key, every, as_json=as_json)
+    else:
+        show(address(url, config, os.environ), key, as_json=as_json)
 
 
 @commands.command()
@@ -74,16 +79,19 @@ def audit(
     key: AdminKey = None,
     by: Annotated[str | None, typer.Option(help="Only writes of the key of this name.", show_default=False)] = None,
     action: Annotated[str | None, typer.Option(help="Only writes of this kind.", show_default=False)] = None,
-    since: Annotated[float | None, typer.Option(help="Only from this time on, in Unix seconds.")] = None,
-    until: Annotated[float | None, typer.Option(help="Only before this time, in Unix seconds.")] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option(help="Entries at most, the newest first.", min=1)] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="As GET /audit gives them, one entry in a line.")] = False,
 ) -> None:
     """Show who wrote what: feedback, marks, commits, deletions and ends of runs, by the names of keys."""
     from slipstream.terminal.audit import show_audit
     from slipstream.terminal.sidecar_http import address
+    from slipstream.terminal.time_options import seconds_of
 
-    wanted = {"key": by, "action": action, "since": since, "until": until}
+    now = time.time()
+    times = {"since": seconds_of(since, "--since", now), "until": seconds_of(until, "--until", now)}
+    wanted: dict[str, str | float | None] = {"key": by, "action": action, **times}
     show_audit(address(url, config, os.environ), key, wanted, limit=limit, as_json=as_json)
 
 

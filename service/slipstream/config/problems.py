@@ -10,11 +10,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from slipstream.config.masking import SECRET_NAME
 from slipstream.redaction.kinds import without_secrets
 
 KeyPath = tuple[str | int, ...]
 
-_SECRET_KEY = re.compile(r"key|token|secret|password|authorization|headers|cookie", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://.*@")  # a URL with a password
 _LONGEST_FOUND = 80  # characters: a line stays a line
 
@@ -75,7 +75,7 @@ def shown(detail: ErrorDetails, mapping: str = "mapping") -> str:
         return "a list" if found else "an empty list"
     key = next((part for part in reversed(detail["loc"]) if isinstance(part, str)), "")
     text = found if isinstance(found, str) else json.dumps(found, default=str)
-    if _SECRET_KEY.search(key) or _SECRET_VALUE.search(text):
+    if SECRET_NAME.search(key) or _SECRET_VALUE.search(text):
         return "a value that is not shown here"
     text = without_secrets(text)
     text = text if len(text) <= _LONGEST_FOUND else text[:_LONGEST_FOUND] + "…"

@@ -10,11 +10,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from slipstream.doctor.fields import FIELDS, WrongType, converted
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
+from slipstream.settings.types import database_url
 from slipstream.trinity.document import load_document
 
 BUFFER = "buffer.trainer_input.experience_buffer"
@@ -110,22 +110,6 @@ class Files:
 
     def in_both(self, *keys: str) -> str:
         return f"{self.explorer.name} and {self.trainer.name}: {', '.join(keys)}"
-
-
-def database_url(text: str) -> URL | None:
-    """The URL, or None where the text is none."""
-    try:
-        return make_url(text)
-    except (ArgumentError, ValueError):  # the latter of a port that is no number
-        return None
-
-
-def shown_url(text: str) -> str:
-    """A database URL without its password. What is none is not shown: a password may be anywhere in it."""
-    url = database_url(text)
-    if url is None:
-        return "no database URL"
-    return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def read_files(

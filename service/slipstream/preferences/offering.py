@@ -27,17 +27,21 @@ def rules(context: Context) -> Rules:
     return Rules(settings.judgements, settings.lease)
 
 
-async def next_offer(context: Context, annotator: str, tenant: str | None, kind: PairKind | None) -> Offer | None:
+async def next_offer(
+    context: Context, annotator: str, tenant: str | None, kind: PairKind | None, after: str | None = None
+) -> Offer | None:
     """Lease a pair to an annotator; None where there is none that she has not judged.
 
     Args:
         tenant: whose answers she may see; None for those of all.
         kind: None for pairs with production as long as there are any, then for pairs of runs.
+        after: a pair that she has chosen in, and will judge.
     """
     kinds = tuple(PairKind) if kind is None else (kind,)
     while True:
         async with context.database.write() as session:
-            offer = await preferences.lease(session, annotator, tenant, kinds, rules(context), _coin(), context.clock())
+            now = context.clock()
+            offer = await preferences.lease(session, annotator, tenant, kinds, rules(context), _coin(), now, after)
         if offer is not None:
             return offer
         for wanted in kinds:

@@ -178,6 +178,16 @@ class AgentConnection(RequestReader):
         if self._forward is None and not self._requests and self._arriving is None:
             self._close()
 
+    def end_stream(self) -> None:
+        """End an answer that has no end of its own, so that nothing waits for it: its reader asks again, elsewhere."""
+        forward = self._forward
+        if forward is None or not forward.endless:
+            return
+        if self._takes_answers:
+            forward.end_here()
+        else:
+            self.abort()
+
     def abort(self) -> None:
         """Close the connection now."""
         if self._transport is not None:

@@ -7,6 +7,7 @@ import time
 
 import structlog
 
+from slipstream.access.roles import control_path
 from slipstream.http.connection import Connection
 from slipstream.http.errors import UpstreamError
 from slipstream.http.headers import has
@@ -16,6 +17,7 @@ from slipstream.proxy.admission import admit, departure
 from slipstream.proxy.answer_head import answer_head
 from slipstream.proxy.gateway import Gateway
 from slipstream.proxy.guard import Admitted
+from slipstream.proxy.limits import EVENTS
 from slipstream.proxy.redirects import REDIRECTS, lures_away
 from slipstream.proxy.refusal import Refusal
 from slipstream.proxy.request import Agent, Request
@@ -176,6 +178,18 @@ class Forward:
         """The request turns out to be none. Returns whether its answer has started."""
         self._break_off("caller_gone")
         return self._started
+
+    @property
+    def endless(self) -> bool:
+        """Return whether its answer has no end of its own."""
+        return not self._route.tapped and control_path(self.request.target) == EVENTS
+
+    def end_here(self) -> None:
+        """End an answer here that the upstream would go on with."""
+        self._break_off(None)
+        if self._framed:
+            self._agent.send(b"", chunks([], last=True))
+        self._agent.cut()
 
     # The upstream's connection says
 

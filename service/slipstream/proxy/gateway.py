@@ -56,6 +56,10 @@ class OpenConnection(Protocol):
         """Close it as soon as nothing is under way on it."""
         ...
 
+    def end_stream(self) -> None:
+        """End an answer that has no end of its own."""
+        ...
+
     def abort(self) -> None:
         """Close it now."""
         ...

@@ -13,16 +13,20 @@ import msgspec
 import structlog
 
 from slipstream.access.carried import Carried, bearer, carried, password
+from slipstream.access.foreign_pages import READS, Sender, is_of_script, telling
 from slipstream.access.forwarded import Forwarded
 from slipstream.access.keyring import Keyring
 from slipstream.access.keys import KEY
 from slipstream.access.ledger import NOBODY, Book
+from slipstream.access.page_session import COOKIE, cookie_name, hash_of
+from slipstream.access.page_session import PATH as SESSION
 from slipstream.access.rebinding import foreign_host
-from slipstream.access.roles import OPEN, control_path, is_facade, roles_for
+from slipstream.access.roles import OPEN, control_path, is_facade, needs_no_key, takes_sessions
 from slipstream.access.scope import EVERYTHING, FACADE, LEAST, Scope
 from slipstream.http.headers import Headers
+from slipstream.proxy import rights
 from slipstream.proxy.addresses import AddressLimits
-from slipstream.proxy.refusal import Refusal, fails_too_often, key_too_often, too_often
+from slipstream.proxy.refusal import Refusal, fails_too_often, too_often
 from slipstream.proxy.request import Request
 from slipstream.settings.sidecar import Settings
 
@@ -34,6 +38,7 @@ _QUIET = 1.0
 """Seconds after a line about a refusal until the next one."""
 
 _CHALLENGE = b'www-authenticate: Bearer, Basic realm="slipstream"\r\n'
+_CHALLENGE_OF_SCRIPT = b"www-authenticate: Bearer\r\n"
 
 _MISSING = (
     "Slipstream: this sidecar asks for a key of its own, slp_..., in the header x-slipstream-key (or, where that is "
@@ -41,7 +46,6 @@ _MISSING = (
     "stays in Authorization."
 )
 _UNKNOWN = "Slipstream: this key is not valid here: mistyped, taken out, or of another sidecar."
-_EXPIRED = "Slipstream: this key (%s) expired at %s; ask the operator of the sidecar for a new one."
 _SEVERAL = "Slipstream: two different keys in one request; send one."
 _IN_ADDRESS = "Slipstream: a key in an address ends up in logs: send it in a header, and have this one replaced."
 _NO_PRODUCTION_KEY = (
@@ -52,6 +56,14 @@ _NO_PRODUCTION_KEY = (
 _FOREIGN = (
     "Slipstream: this sidecar has no keys, so it answers to localhost and to addresses alone, and not to %s: a web "
     "page could have sent this (DNS rebinding). Give it keys (access.keys), or say access.insecure: true."
+)
+_PAGE = (
+    "Slipstream: this request was sent by a page of another site (%s), which this sidecar does nothing for. A program "
+    "that means it sends a key of ours in the header x-slipstream-key."
+)
+_PAGE_WITHOUT_KEYS = (
+    "Slipstream: this request was sent by a page of another site (%s). This sidecar has no keys, so it does what "
+    "programs of this machine and its own page ask for. Give it keys (access.keys) for others."
 )
 _FACADE = "the facade wants facade.api_key, as a Bearer token or as the password of Basic authentication"
 
@@ -112,6 +124,8 @@ class Guard:
         answer = self._asked(request, productions, peer)
         if isinstance(answer, Refusal):
             caller = self._caller(request, peer)
+            if answer.fields is _CHALLENGE and is_of_script(request.headers):
+                answer = answer._replace(fields=_CHALLENGE_OF_SCRIPT)
             # A valid key passes all the same: callers behind one proxy or NAT must not shut each other out.
             if answer.status == HTTPStatus.UNAUTHORIZED and (wait := self._addresses.failure(caller)) is not None:
                 answer = fails_too_often(caller, wait)
@@ -129,10 +143,8 @@ class Guard:
         keyless = FREELY if self._keyring is None else _KEYLESS
         if opened:
             keyless = Admitted(msgspec.structs.replace(keyless.scope, key=FACADE))
-        foreign = foreign_host(request.headers) if self._on_trust else None
-        if foreign is not None:
-            self._book.counts(NOBODY, "forbidden")
-            return Refusal(403, "slipstream_host_unknown", _FOREIGN % foreign, kind="permission_error")
+        if self._on_trust and (refusal := self._foreign(request, productions)) is not None:
+            return refusal
         if self._keyring is None:
             return self._unauthorized("unauthorized", _FACADE) if facade and not opened else keyless
         found = carried(request.headers)
@@ -145,9 +157,35 @@ class Guard:
             return too_often(caller, wait)
         if opened:
             return keyless
-        if facade and found is None:
+        if facade and (found is None or not found.keys):
             return self._unauthorized("unauthorized", _FACADE)
         return self._known(self._keyring, found, request, path, productions)
+
+    def _foreign(self, request: Request, productions: bool) -> Refusal | None:
+        """The answer, of a sidecar without keys, to what a web page of elsewhere may have sent."""
+        fields = telling(request.headers)
+        host = foreign_host(fields)
+        if host is not None:
+            return self._forbidden("slipstream_host_unknown", _FOREIGN % host)
+        if len(fields) <= 1:
+            return None
+        if any(COOKIE in value for _, value in fields) and (found := carried(request.headers)) is not None:
+            request.headers = found.headers  # a session with a sidecar of this host that has keys
+        return self._of_page(request, productions, fields, _PAGE_WITHOUT_KEYS)
+
+    def _of_page(
+        self, request: Request, productions: bool, fields: Headers | None = None, text: str = _PAGE
+    ) -> Refusal | None:
+        """The answer to a write that a page of another site had sent; None for any other request.
+
+        Args:
+            fields: those that tell, where they are known.
+        """
+        if request.method in READS:
+            return None
+        sender = Sender(request.headers if fields is None else fields, proxied=self._forwarded.configured)
+        page = sender.is_from_another_machine() if productions else sender.is_foreign()
+        return None if page is None else self._forbidden("slipstream_origin_foreign", text % page)
 
     def _known(
         self, keyring: Keyring, found: Carried | None, request: Request, path: str, productions: bool
@@ -155,29 +193,41 @@ class Guard:
         if KEY.search(unquote_to_bytes(request.target)):
             return self._unauthorized("slipstream_key_in_address", _IN_ADDRESS)
         if found is None or not found.keys:
-            return self._unauthorized("slipstream_key_missing", _MISSING)
+            return self._without_key(found, request, path, productions)
         if len(found.keys) > 1:
             return self._unauthorized("slipstream_keys_differ", _SEVERAL)
         key = keyring.holder(*found.keys)
         if key is None:
             return self._unauthorized("slipstream_key_unknown", _UNKNOWN)
-        if key.expires is not None and self._clock() >= key.expires:
-            return self._unauthorized("slipstream_key_expired", _EXPIRED % (key.name, _as_utc(key.expires)))
-        roles = roles_for(request.method, path)
-        if key.roles.isdisjoint(roles):
+        if (text := rights.expired(key, self._clock())) is not None:
+            return self._unauthorized("slipstream_key_expired", text)
+        if (found.basic or path == SESSION) and (refusal := self._of_page(request, productions)) is not None:
+            return refusal
+        if (refusal := rights.role_missing(key, request.method, path)) is not None:
             self._book.counts(key.name, "forbidden")
-            text = f"Slipstream: this needs a key with the role {' or '.join(roles)}; this one ({key.name}) has "
-            text += ", ".join(sorted(key.roles))
-            return Refusal(403, "slipstream_role_missing", text, kind="permission_error")
+            return refusal
         if found.replaced and productions and not self._production_has_a_key:
             return self._unauthorized("production_key_missing", _NO_PRODUCTION_KEY)
-        if key.requests_per_minute is not None:
-            wait = self._book.within(key.name, key.requests_per_minute)
-            if wait is not None:
-                self._book.counts(key.name, "limited")
-                return key_too_often(key.name, key.requests_per_minute, wait)
+        if (refusal := rights.too_often(key, self._book)) is not None:
+            self._book.counts(key.name, "limited")
+            return refusal
         self._book.counts(key.name, "admitted")
-        return Admitted(key.scope, key.name, key.capture)
+        scope = key.scope
+        if path == SESSION and not productions:  # a new session takes the place of the browser's last one
+            scope = msgspec.structs.replace(scope, digest=key.digest.hex(), session=_session(found, request))
+        return Admitted(scope, key.name, key.capture)
+
+    def _without_key(self, found: Carried | None, request: Request, path: str, productions: bool) -> Admitted | Refusal:
+        """Take a request of the page, or of one who looks for it. The training side knows the sessions, and says
+        whether this one still holds, and what it may."""
+        method = request.method
+        if not productions and takes_sessions(method, path) and (session := _session(found, request)) is not None:
+            if (refusal := self._of_page(request, productions)) is not None:
+                return refusal
+            return Admitted(msgspec.structs.replace(LEAST, session=session))
+        if not productions and needs_no_key(method, path):
+            return _KEYLESS
+        return self._unauthorized("slipstream_key_missing", _MISSING)
 
     def _opens_facade(self, headers: Headers) -> bool:
         """Return whether the request has `facade.api_key`, which does not have the form of our keys."""
@@ -189,6 +239,10 @@ class Guard:
         self._book.counts(NOBODY, "unauthorized")
         return Refusal(401, code, message, fields=_CHALLENGE)
 
+    def _forbidden(self, code: str, message: str) -> Refusal:
+        self._book.counts(NOBODY, "forbidden")
+        return Refusal(403, code, message, kind="permission_error")
+
     def _tell(self, refusal: Refusal, caller: str) -> None:
         """One line a second at most: whoever tries keys must not fill the disk. The metric counts all."""
         now = time.monotonic()
@@ -197,8 +251,13 @@ class Guard:
             _log.warning("access_refused", status=refusal.status, reason=refusal.code, caller=caller)
 
 
-def _as_utc(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+def _session(found: Carried | None, request: Request) -> str | None:
+    """The hash of the token by which this sidecar's page is signed in; None without one."""
+    if found is None or not found.sessions:
+        return None
+    host = next((value for name, value in request.headers if name.lower() == b"host"), b"")
+    token = found.sessions.get(cookie_name(host))
+    return None if token is None else hash_of(token)
 
 
 def guard_for(settings: Settings, book: Book) -> Guard | None:

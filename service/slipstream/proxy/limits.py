@@ -32,6 +32,15 @@ RESERVED = 32
 """A part in so many of the connections stands open above `connections`, to those that are to be told, and to
 operators."""
 
+EVENTS = "/events"
+"""Path of the control API whose answers go on for as long as they are read. Nothing waits for their end."""
+
+EVENT_STREAMS = 1_000
+"""The most of these that are open at a time: pages in as many tabs."""
+
+_OF_AGENTS = 4
+"""Divisor of the connections, and of the answers under way: event streams take no more than that part of either."""
+
 
 class BodyLimit(NamedTuple):
     """Limit of a body's length.
@@ -90,3 +99,8 @@ class AgentLimits:
     @property
     def most_connections(self) -> int:
         return self.connections + max(4, self.connections // RESERVED)
+
+
+def event_streams(limits: Limits) -> int:
+    """Return how many streams of GET /events may be open at a time, of all workers together."""
+    return max(1, min(EVENT_STREAMS, limits.connections // _OF_AGENTS, limits.streams // _OF_AGENTS))

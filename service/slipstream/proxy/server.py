@@ -58,6 +58,8 @@ async def serve_agents(
         gateway.draining = True
         for server in servers:
             server.close()
+        for agent in list(gateway.agents):
+            agent.end_stream()
         if not stop.now.is_set():
             await _first(_drained(gateway, handshakes), stop.now.wait(), asyncio.sleep(shutdown.REPLACED_ANSWERS))
         gateway.stopping = True

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AnyHttpUrl
 
 from slipstream.access.carried import CREDENTIALS
-from slipstream.access.scope import FIELD, encode
+from slipstream.access.scope import BY_SESSION, FIELD, encode
 from slipstream.errors import ConfigError
 from slipstream.http.connect import Connector
 from slipstream.http.errors import UpstreamError
@@ -116,14 +116,15 @@ class _ControlLimits:
 def control_route(path: Path) -> Route:
     """The control API behind the Unix socket at `path`; what goes there is not production's and is not counted."""
     limits = _ControlLimits()
-    not_passed_on = CREDENTIALS | {FIELD}
+    not_passed_on, by_session = CREDENTIALS | {FIELD}, BY_SESSION.encode()
 
     def head(request: Request) -> tuple[bytes, bool]:
         # the caller's own keys are production's, and nothing behind this socket has a use for them
         headers = [field for field in request.headers if field[0].lower() not in not_passed_on]
         fields, chunked = request_fields(headers, host=None, authorization=None, own=True)
         fields += (FIELD, b": ", encode(request.scope), b"\r\n")  # after those that `connection` may name away
-        return b"".join((request.method, b" ", request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
+        prefix = by_session if request.scope.to_be_resolved else b""
+        return b"".join((request.method, b" ", prefix, request.target, b" HTTP/1.1\r\n", *fields, b"\r\n")), chunked
 
     # A connection for each request: the queue of the socket outlives a training side that is replaced, but a kept
     # connection that it closes as it ends takes a request along that it has not read.

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from slipstream import shutdown
-from slipstream.access.ledger import KeyUse
 from slipstream.errors import SlipstreamError, StoreAway
 from slipstream.output import Output
 from slipstream.proxy.capture_ipc import Receivers
+from slipstream.proxy.limits import EVENTS
 from slipstream.proxy.server import Stop
 from slipstream.serve.beating import beat
 from slipstream.serve.children import Flag, Pulse
@@ -76,8 +76,7 @@ async def run_training(
     from slipstream.sidecar import Sidecar
 
     before = registration_in(sockets.folder, settings.store.url)
-    sidecar = Sidecar(settings, shared.counters, before, _page(settings, sockets.folder))
-    sidecar.metrics.registry.register(KeyUse(shared.ledger))
+    sidecar = Sidecar(settings, shared.counters, before, _page(settings, sockets.folder), shared.ledger)
     sidecar.metrics.registry.register(DroppedLines(output))
 
     receivers = Receivers(sidecar.capture.writer.record, sidecar.capture.writer.full)
@@ -91,6 +90,7 @@ async def run_training(
     start = Start(take_captures, failed=stop.now.set)
 
     async def end_work() -> None:
+        control.state.events.end()  # first: nothing may wait for streams that have no end
         await start.end()
         if sockets.agents and not stop.replaced.is_set():  # the workers may have been told at the same time
             await _until_gone(shared)
@@ -121,6 +121,9 @@ async def run_training(
             for listener in self.servers:
                 listener.close()
             await self._last_requests()
+            for connection in list(self.server_state.connections):
+                if connection.scope and connection.scope["path"] == EVENTS:  # its reader stands still
+                    connection.transport.abort()
             await super().shutdown(sockets)
 
         async def _last_requests(self) -> None:
@@ -131,9 +134,10 @@ async def run_training(
                     while self.server_state.connections:  # noqa: ASYNC110 - uvicorn sets no event
                         await asyncio.sleep(_LOOK)
 
+    control = create_control(sidecar, lifespan)
     server = Server(
         uvicorn.Config(
-            create_control(sidecar, lifespan),
+            control,
             http="httptools",
             ws="none",
             server_header=False,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AnyHttpUrl, BeforeValidator, TypeAdapter
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 _HTTP_URL = TypeAdapter(AnyHttpUrl)
@@ -36,6 +36,22 @@ def _database_url(text: str) -> str:
     if url.drivername == "sqlite+aiosqlite" and (url.database or "").startswith("file:"):
         raise ValueError("the path of a SQLite file, such as sqlite+aiosqlite:///slipstream.db, and no SQLite URI")
     return text
+
+
+def database_url(text: str) -> URL | None:
+    """The URL, or None where the text is none."""
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):  # the latter of a port that is no number
+        return None
+
+
+def shown_url(text: str) -> str:
+    """A database URL without its password. What is none is not shown: a password may be anywhere in it."""
+    url = database_url(text)
+    if url is None:
+        return "no database URL"
+    return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def _empty_is_none(value: Any) -> Any:

@@ -61,6 +61,8 @@ class Action(StrEnum):
     ALIAS_SET = "alias_set"
     ALIAS_REMOVE = "alias_remove"
     EVALUATION_ASK = "evaluation_ask"
+    SIGN_IN = "sign_in"
+    SIGN_OUT = "sign_out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,3 +34,10 @@ def unpack(packed: bytes) -> dict[str, Any]:
 def unpacked_text(packed: bytes) -> bytes:
     """Its text in UTF-8."""
     return isal_zlib.decompress(packed)
+
+
+def unpacked_up_to(packed: bytes, most: int) -> bytes | None:
+    """The same; None if it has more than so many bytes, of which no more are unpacked."""
+    reader = isal_zlib.decompressobj()
+    text: bytes = reader.decompress(packed, most)
+    return text if reader.eof else None

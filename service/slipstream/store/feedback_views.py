@@ -57,6 +57,43 @@ async def receipt(session: AsyncSession, feedback_id: str, tenant: str | None = 
     }
 
 
+_MOST = 100
+"""Newest feedback on the calls, and on the runs, of a task that is shown with it."""
+
+
+async def of_task(session: AsyncSession, ref: str, *, content: bool) -> list[dict[str, Any]]:
+    """The feedback on the answers of a task, the newest first: at most `_MOST` each on its calls and its runs.
+
+    Args:
+        content: whether comments and sources are shown.
+    """
+    calls = select(CallRow.id).where(CallRow.task_id == ref)
+    runs = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(GroupRow.task_id == ref)
+    found: list[tuple[FeedbackTargetRow, FeedbackRow]] = []
+    for named in (FeedbackTargetRow.call_pk.in_(calls), FeedbackTargetRow.run_pk.in_(runs)):
+        query = select(FeedbackTargetRow, FeedbackRow).join(FeedbackRow).where(named)
+        found += [
+            (target, row)
+            for target, row in await session.execute(query.order_by(FeedbackTargetRow.id.desc()).limit(_MOST))
+        ]
+    found.sort(key=lambda each: each[0].id, reverse=True)
+    return [
+        {
+            "id": row.id,
+            target.kind: name_of(target.ref),
+            "state": target.state,
+            "matched_to": target.matched_to,
+            "reward": row.reward,
+            "rating": row.rating,
+            "thumbs": row.thumbs,
+            "created_at": row.created_at,
+            "key": row.key,
+        }
+        | ({"comment": row.comment, "source": row.source} if content else {})
+        for target, row in found
+    ]
+
+
 async def about_runs(session: AsyncSession, run_pks: Collection[int]) -> dict[int, tuple[Feedback, ...]]:
     """The feedback on policy answers, by the row of the run, oldest first."""
     return await _about(session, FeedbackTargetRow.run_pk, run_pks)

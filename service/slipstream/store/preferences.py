@@ -168,12 +168,14 @@ async def lease(
     rules: Rules,
     swapped: bool,
     now: float,
+    after: str | None = None,
 ) -> Offer | None:
     """Give an annotator a pair: the one that she was shown and has not judged, else the oldest that needs a judgement.
 
     Args:
         tenant: None for pairs of all tenants.
         swapped: the order in which a pair is shown that she has not seen.
+        after: a pair that is not given: she has chosen, and her judgement is to come.
 
     Returns:
         None if no stored pair of these kinds needs her judgement.
@@ -181,6 +183,8 @@ async def lease(
     wanted = readable() & PreferencePairRow.kind.in_(kinds) & _has_room(annotator, rules, now)
     if tenant is not None:
         wanted &= PreferencePairRow.tenant == tenant
+    if after is not None:
+        wanted &= PreferencePairRow.id != after
     until = now + rules.lease
     mine = select(PreferenceOfferRow, PreferencePairRow).join(PreferencePairRow)
     mine = mine.where(PreferenceOfferRow.annotator == annotator, PreferenceOfferRow.judged_at.is_(None), wanted)

@@ -10,6 +10,7 @@ group is run again. That leaves these:
   as a whole, or, where a client of the facade runs it, goes out as it is.
 - Groups of clients: as of deliveries, their answers are never made new again in the Explorer's history.
 - Sidecars of then: none of them runs.
+- Sessions with the page: one that was signed out since would be open again.
 - A rollout, an experiment, and a share of the users: a kill may have come since, and what the lane serves by now is
   not known.
 """
@@ -27,6 +28,7 @@ from slipstream.store import (
     commits,
     experiments,
     facade,
+    page_sessions,
     planning,
     ready_groups,
     rollouts,
@@ -50,6 +52,7 @@ async def settle(session: AsyncSession, group_size: int, now: float) -> None:
         now: Unix seconds.
     """
     await sidecars.end_all(session, now)
+    await page_sessions.end_all(session)
     await rollouts.end_all(session, now)
     await experiments.end_all(session, now)
     if (await serving.current(session)).share > 0:

@@ -228,6 +228,15 @@ async def stored(session: AsyncSession, columns: Sequence[tuple[bytes | None, in
     return requests
 
 
+def elements_of(body: bytes) -> list[bytes]:
+    """The texts of the messages that a segment adds to its parent's.
+
+    Args:
+        body: of the segment, unpacked.
+    """
+    return _body(body).elements
+
+
 async def of_tasks(session: AsyncSession, tasks: Select[Any] | Sequence[str]) -> list[int]:
     """The segments that calls of these tasks refer to."""
     runs = select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(GroupRow.task_id.in_(tasks))

@@ -4,7 +4,7 @@ who may read it, what was said."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from slipstream.serving.page import PRODUCTION
 from slipstream.store import replays, segments, shadow_requests
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run
+from slipstream.store.feedback_views import of_task
 from slipstream.store.msg_ids import newest_call
 from slipstream.store.segments import StoredRequest
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -36,6 +37,8 @@ Hold = Callable[[int], Awaitable[None]]
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
+
+_TOKENS = ("prompt_tokens", "completion_tokens")
 
 _QUOTES = ("breakdown", "reason")
 """Fields of a run that can quote an answer."""
@@ -85,12 +88,17 @@ async def task_view(session: AsyncSession, ref: str, hold: Hold, *, content: boo
             }
             for call in calls
         ],
-        "groups": [await _group(session, group, bodies if content else None) for group in groups],
+        "groups": [],
+        "feedback": await of_task(session, ref, content=content),
     }
+    positions = {call.id: call.position for call in calls}
+    for group in groups:
+        position = positions.get(group.call_id) if group.call_id is not None else None
+        view["groups"].append(await _group(session, group, position, bodies if content else None))
     if content:
         view |= {"metadata": task.meta, "conversation": bodies.request.get("messages", [])}
         for shown, call in zip(view["calls"], calls, strict=True):
-            shown["answer"] = bodies.message(bodies.answers, call.id)
+            shown |= {"answer": bodies.message(bodies.answers, call.id), "usage": _usage(bodies.answers, [call.id])}
     return view
 
 
@@ -164,36 +172,56 @@ def _alone(packed: bytes | None) -> StoredRequest | None:
     return None if packed is None else StoredRequest(packed)
 
 
-async def _group(session: AsyncSession, group: GroupRow, bodies: _Bodies | None) -> dict[str, Any]:
+async def _group(
+    session: AsyncSession, group: GroupRow, position: int | None, bodies: _Bodies | None
+) -> dict[str, Any]:
     told = (
         RunRow.run_id, RunRow.state, RunRow.msg_id, RunRow.reward, RunRow.breakdown, RunRow.policy_version,
-        RunRow.reason,
+        RunRow.reason, RunRow.latency,
     )  # fmt: skip
     rows = await session.execute(select(RunRow.id, *told).where(RunRow.group_id == group.id).order_by(RunRow.run_id))
     runs = {row.id: dict(row._mapping) for row in rows}
     replay = group.kind == replays.KIND
     calls: dict[int, list[tuple[int, str]]] = {}
     if replay:
-        made = select(RunCallRow.run_pk, RunCallRow.id, RunCallRow.msg_id).where(RunCallRow.run_pk.in_(runs))
-        for run_pk, call_pk, msg_id in await session.execute(made.order_by(RunCallRow.started_at, RunCallRow.id)):
+        made = select(RunCallRow.run_pk, RunCallRow.id, RunCallRow.msg_id, RunCallRow.latency)
+        made = made.where(RunCallRow.run_pk.in_(runs)).order_by(RunCallRow.started_at, RunCallRow.id)
+        for run_pk, call_pk, msg_id, latency in await session.execute(made):
             calls.setdefault(run_pk, []).append((call_pk, msg_id))
+            runs[run_pk]["latency"] = (runs[run_pk]["latency"] or 0.0) + latency
     for pk, run in runs.items():
         del run["id"]
         if replay:
             del run["msg_id"]
             run["msg_ids"] = [msg_id for _, msg_id in calls.get(pk, ())]
         if bodies is not None and replay:
-            run["answers"] = [bodies.message(bodies.replayed, call) for call, _ in calls.get(pk, ())]
+            made_by = [call for call, _ in calls.get(pk, ())]
+            run["answers"] = [bodies.message(bodies.replayed, call) for call in made_by]
+            run["usage"] = _usage(bodies.replayed, made_by)
         elif bodies is not None:
-            run["answer"] = bodies.message(bodies.shadow, pk)
+            run |= {"answer": bodies.message(bodies.shadow, pk), "usage": _usage(bodies.shadow, [pk])}
     shown = runs.values() if bodies is not None else map(_without_quotes, runs.values())
     return {
         "group_id": group.id,
         "kind": group.kind,
+        "position": position,
         "state": group.state,
         "commit": group.commit_id,
         "runs": list(shown),
     }
+
+
+def _usage(answers: Mapping[int, Mapping[str, Any]], rows: Iterable[int]) -> dict[str, int] | None:
+    """The tokens of these answers together, as those who gave them counted them; None if none of them says it."""
+    said = [answers[pk].get("usage") for pk in rows if pk in answers]
+    counted = [
+        usage for usage in said if isinstance(usage, dict) and all(_is_count(usage.get(name)) for name in _TOKENS)
+    ]
+    return {name: sum(usage[name] for usage in counted) for name in _TOKENS} if counted else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def _without_quotes(run: dict[str, Any]) -> dict[str, Any]:

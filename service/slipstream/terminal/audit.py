@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from slipstream.terminal.inert import inert, json_text
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import ask
 from slipstream.terminal.sidecar_http import client as open_client
 
@@ -34,12 +34,12 @@ def show_audit(
     entries = _entries(url, key, {name: value for name, value in wanted.items() if value is not None}, limit)
     if as_json:
         for entry in entries:
-            print(json.dumps(entry))
+            print(json_text(entry))
         return
     shown = Table("at", "action", "key", "tenant", "written", "names")
     for entry in entries:
         shown.add_row(*_row(entry))
-    Console().print(shown)
+    console().print(shown)
 
 
 def _entries(url: str, key: str | None, filters: Mapping[str, str | float], limit: int) -> Iterator[Entry]:
@@ -59,5 +59,5 @@ def _row(entry: Entry) -> Iterator[str]:
     for name in ("action", "key", "tenant", "written"):
         yield "-" if entry[name] is None else str(entry[name])
     more = entry["named"] - len(entry["names"])
-    names = ", ".join(entry["names"]) + (f" and {more} more" if more else "")
+    names = inert(", ".join(entry["names"])) + (f" and {more} more" if more else "")
     yield f"{entry['kind']}: {names}" if entry["kind"] else "-"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
-from rich.console import Console
 from rich.table import Table
 
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 
@@ -57,7 +57,7 @@ def show_verdict(verdict: Mapping[str, Any]) -> None:
             name, against, one["verdict"].replace("_", " "), _number(one["difference"], "+.3f"),
             f"{low:+.3f} to {high:+.3f}", str(one["sessions"]), _missing(one["missing"]),
         )  # fmt: skip
-    Console().print(table)
+    console().print(table)
 
 
 def _ended(client: httpx.Client, number: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _show(found: Mapping[str, Any]) -> None:
                 name, _mean(sums), f"{rate:.0%}" if first and rate is not None else "", str(sums["count"]),
                 str(sums["sessions"]), counts if first else "",
             )  # fmt: skip
-    Console().print(table)
+    console().print(table)
 
 
 def _mean(sums: Mapping[str, Any]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from slipstream.terminal.rollouts import read_plan
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment, span
@@ -47,7 +47,7 @@ def show_all(url: str, key: str | None) -> None:
     for one in found:
         row = (str(one["id"]), one["name"], one["a"], one["b"], one["state"], f"{one['share']:.0%}")
         table.add_row(*row, one["winner"] or "", moment(one["started_at"]), one["reason"])
-    Console().print(table)
+    console().print(table)
 
 
 def show(url: str, key: str | None, experiment: int) -> None:
@@ -58,19 +58,19 @@ def show(url: str, key: str | None, experiment: int) -> None:
     """
     with open_client(url, key) as client:
         found = ask(client, f"/experiments/{experiment}", roles=READERS, field="report")
-    console = Console()
+    screen = console()
     for line in _head(found):
         print(line)
     metrics = Table("metric", "unit", "a", "b", "difference", "interval", "evidence", "proven")
     for name, one in found["report"]["metrics"].items():
         marked = f"{name} (primary)" if one["primary"] else name
         metrics.add_row(marked, one["unit"], *_measured(one), *_claims(one))
-    console.print(metrics)
+    screen.print(metrics)
     decisions = Table("at", "decision", "state", "share of b", "winner", "by", "reason")
     for one in found["decisions"]:
         row = (moment(one["at"]), one["action"], one["state"], f"{one['share']:.0%}", one["winner"] or "")
         decisions.add_row(*row, one["key"] or "", one["reason"])
-    console.print(decisions)
+    screen.print(decisions)
 
 
 def stop(url: str, key: str | None, experiment: int, decision: str | None, *, force: bool) -> None:

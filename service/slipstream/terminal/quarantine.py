@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from slipstream.terminal.inert import inert
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment
@@ -23,8 +24,9 @@ def show(url: str, key: str | None) -> None:
         return
     table = Table("kind", "id", "task", "since", "reason")
     for one in found:
-        table.add_row(one["kind"], one["id"], one["task_id"] or "", moment(one["since"]), one["reason"])
-    Console().print(table)
+        names = (inert(one["id"]), inert(one["task_id"] or ""))
+        table.add_row(one["kind"], *names, moment(one["since"]), inert(one["reason"]))
+    console().print(table)
 
 
 def release(url: str, key: str | None, action: str, kind: str | None, name: str | None) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 from rich.table import Table
 
 from slipstream.errors import SlipstreamError
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment, span
@@ -48,7 +48,7 @@ def show_all(url: str, key: str | None) -> None:
     for one in found:
         row = (str(one["id"]), str(one["version"]), one["state"], f"{one['share']:.0%}", moment(one["opened_at"]))
         table.add_row(*row, one["reason"])
-    Console().print(table)
+    console().print(table)
 
 
 def show(url: str, key: str | None, rollout: int) -> None:
@@ -59,7 +59,7 @@ def show(url: str, key: str | None, rollout: int) -> None:
     """
     with open_client(url, key) as client:
         found = ask(client, f"/rollouts/{rollout}", roles=READERS, field="evidence")
-    console = Console()
+    screen = console()
     for line in _head(found):
         print(line)
     measures = Table("measure", "control", "treatment", "difference", "interval", "evidence", "proven")
@@ -67,12 +67,12 @@ def show(url: str, key: str | None, rollout: int) -> None:
         measures.add_row(name, *_measured(one), *_claims(harm=one["harm"], not_worse=one["not_worse"]))
     objective = found["evidence"]["objective"]
     measures.add_row(objective["value"], *_measured(objective), *_claims(better=objective["better"]))
-    console.print(measures)
+    screen.print(measures)
     decisions = Table("at", "decision", "state", "share", "by", "reason")
     for one in found["decisions"]:
         row = (moment(one["at"]), one["action"], one["state"], f"{one['share']:.0%}", one["key"] or "", one["reason"])
         decisions.add_row(*row)
-    console.print(decisions)
+    screen.print(decisions)
 
 
 def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[str, Any] | None = None) -> None:

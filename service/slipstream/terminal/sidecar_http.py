@@ -11,10 +11,13 @@ import httpx
 
 from slipstream.errors import SlipstreamError
 from slipstream.settings.source import load_settings
+from slipstream.terminal.inert import inert
 
 _PATIENCE = 10.0
 _DEFAULT_URL = "http://127.0.0.1:8100"
 
+_LONGEST = 1000
+"""Characters of a refusal."""
 
 READERS, OPERATORS = "viewer, operator, metrics or admin", "operator or admin"
 """Roles that may look at states and figures, and that may decide, in words."""
@@ -31,18 +34,31 @@ def address(url: str | None, config: Path, environment: Mapping[str, str]) -> st
     return load_settings(config, environment).listen.url if config.is_file() else _DEFAULT_URL
 
 
-def client(url: str, key: str | None) -> httpx.Client:
+class SidecarAway(SlipstreamError):
+    """No sidecar answers at an address, or what answers there has failed: later one may."""
+
+
+class NotThere(SlipstreamError):
+    """The sidecar answers that it has nothing of this name."""
+
+
+def client(url: str, key: str | None, tenant: str | None = None) -> httpx.Client:
     """
+    Args:
+        tenant: whose tasks and answers are meant, for a key that reaches all tenants.
+
     Raises:
-        SlipstreamError: the URL is none, or the key cannot be in a header.
+        SlipstreamError: the URL is none, or the key or the tenant cannot be in a header.
     """
-    headers = {"x-slipstream-key": key} if key else {}
+    given = {"x-slipstream-key": key, "x-slipstream-tenant": tenant}
+    headers = {name: value for name, value in given.items() if value}
     # the system's authorities, which SSL_CERT_FILE replaces; loading them takes a moment, which http:// does not need
     verify = ssl.create_default_context() if url.startswith("https:") else False
     try:
         return httpx.Client(base_url=url, headers=headers, timeout=_PATIENCE, trust_env=False, verify=verify)
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
-        raise SlipstreamError(f"--url, --key: expected a URL, and a key of ASCII letters ({error})") from error
+        text = "--url, --key, --tenant: expected a URL, and a key and a tenant of ASCII letters"
+        raise SlipstreamError(f"{text} ({error})") from error
 
 
 def ask(
@@ -62,37 +78,43 @@ def ask(
         field: that the answer has; without it, it is another server's.
 
     Raises:
-        SlipstreamError: the sidecar cannot be reached, does not take the key, or refuses what was asked: then in its
-            own words.
+        SidecarAway: the sidecar cannot be reached, or has failed.
+        NotThere: it has nothing of this name.
+        SlipstreamError: it does not take the key, or refuses what was asked: then in its own words.
     """
     url = str(client.base_url).rstrip("/")
     try:
         response = client.request(method or ("GET" if body is None else "POST"), path, params=query, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SlipstreamError(
+        raise SidecarAway(
             f"no sidecar answers at {url} ({type(error).__name__} {error}); is it running? --url names another"
         ) from error
-    if response.status_code in (401, 403):
-        raise SlipstreamError(
-            f"{url} asks for a key: give one with the role {roles} by --key or SLIPSTREAM_API_KEY "
-            f"({response.status_code})"
-        )
+    except UnicodeEncodeError as error:
+        raise SlipstreamError(f"expected text in UTF-8, found {error.object!a}") from error
     try:
         found = response.json()
     except ValueError:
         found = None
-    if response.is_client_error and (message := _refusal(found)) is not None:
-        raise SlipstreamError(message)
-    if not response.is_success or not isinstance(found, dict) or field not in found:
+    if response.status_code in (401, 403) and _code(found) != "slipstream_tenant_forbidden":
         raise SlipstreamError(
-            f"{url}{path}: expected the answer of a sidecar, found {response.status_code} {response.text[:200]}"
+            f"{url} asks for a key: give one with the role {roles} by --key or SLIPSTREAM_API_KEY "
+            f"({response.status_code})"
+        )
+    if response.is_client_error and (message := _refusal(found)) is not None:
+        raise (NotThere if response.status_code == 404 else SlipstreamError)(message)
+    if not response.is_success or not isinstance(found, dict) or field not in found:
+        raise (SidecarAway if response.is_server_error else SlipstreamError)(
+            f"{url}{path}: expected the answer of a sidecar, found {response.status_code} {inert(response.text, 200)}"
         )
     return found
 
 
 def _refusal(found: Any) -> str | None:
     """The sidecar's own words for a refusal; None where another server answered, or the route is not there."""
+    return None if _code(found) in (None, "http_error") else inert(found["error"].get("message"), _LONGEST)
+
+
+def _code(found: Any) -> Any:
+    """The code of a refusal; None where there is none."""
     error = found.get("error") if isinstance(found, dict) else None
-    if not isinstance(error, dict) or error.get("code") in (None, "http_error"):
-        return None
-    return str(error.get("message"))
+    return error.get("code") if isinstance(error, dict) else None

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console
 from rich.table import Table
 
 from slipstream.terminal.evaluations import show_verdict
+from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
 from slipstream.terminal.spans import moment
@@ -34,7 +34,7 @@ def show_all(url: str, key: str | None, limit: int) -> None:
             _reward(one["rewards"]), str(one["rewards"]["count"]), one["verdict"]["verdict"].replace("_", " "),
             _text(one["parent"]), moment(one["made_at"] or one["served_at"]),
         )  # fmt: skip
-    Console().print(table)
+    console().print(table)
 
 
 def show(url: str, key: str | None, version: str) -> None:
@@ -140,7 +140,7 @@ def show_aliases(url: str, key: str | None, name: str | None) -> None:
         return
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console().print(table)
 
 
 def _reward(rewards: Mapping[str, Any]) -> str:

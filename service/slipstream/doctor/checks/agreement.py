@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 
 from slipstream.doctor.fields import FIELDS, WrongType, converted
-from slipstream.doctor.files import BUFFER, Document, Files, shown_url
+from slipstream.doctor.files import BUFFER, Document, Files
 from slipstream.doctor.findings import Finding, Problem
+from slipstream.settings.types import shown_url
 
 WRONG_TYPE = Problem(
     "files.wrong_type",

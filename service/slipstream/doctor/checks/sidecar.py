@@ -9,8 +9,9 @@ from urllib.parse import SplitResult, urlsplit
 from sqlalchemy.engine import URL, make_url
 
 from slipstream.access.settings import Role, is_loopback
-from slipstream.doctor.files import Files, database_url, shown_url
+from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, Problem
+from slipstream.settings.types import database_url, shown_url
 
 _CONNECTIONS = 100
 """Connections that Trinity's proxy opens to its engines, all together."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slipstream.doctor.files import BUFFER, Document, Files, database_url, shown_url
+from slipstream.doctor.files import BUFFER, Document, Files
 from slipstream.doctor.findings import Finding, Problem
+from slipstream.settings.types import database_url, shown_url
 
 _DRIVERS = frozenset({
     "sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg", "postgresql+psycopg", "mysql", "mysql+aiomysql",

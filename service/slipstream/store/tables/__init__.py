@@ -41,6 +41,7 @@ from slipstream.store.tables import (  # noqa: F401 - there to be defined
     facade,
     feedback,
     outbox,
+    page_sessions,
     preferences,
     privacy,
     rollouts,

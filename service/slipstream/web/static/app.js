@@ -21,7 +21,7 @@ const PAGES = [
 ];
 
 // Pages that are reached from another one, which stays marked in the navigation.
-const BELOW = { rollouts: "versions", experiments: "versions", evaluations: "versions" };
+const BELOW = { calls: "tasks", rollouts: "versions", experiments: "versions", evaluations: "versions" };
 
 function App() {
   const session = useSession();

@@ -23,7 +23,16 @@ export async function signIn(key) {
   become(await send("POST", "session", undefined, { headers: { "x-slipstream-key": key } }));
 }
 
+const leaving = new Set();
+
+/** Calls `act` before somebody signs out, and waits for its promise. Returns what ends that. */
+export function beforeSignOut(act) {
+  leaving.add(act);
+  return () => leaving.delete(act);
+}
+
 export async function signOut() {
+  await Promise.allSettled([...leaving].map((act) => act()));
   await send("DELETE", "session");
   become({ ...session, signed_in: false });
 }
@@ -38,10 +47,11 @@ const ROLES = {
   operate: ["operator", "admin"],
   commit: ["runs", "admin"],
   annotate: ["annotator", "admin"],
+  mark: ["feedback", "admin"],
   admin: ["admin"],
 };
 
-/** Whether whoever is signed in may "read", "operate", "commit", "annotate", or do what is for "admin". */
+/** Whether whoever is signed in may "read", "operate", "commit", "annotate", "mark", or do what is for "admin". */
 export function can(what, who = session) {
   return Boolean(who && who.signed_in && who.roles.some((role) => ROLES[what].includes(role)));
 }

@@ -80,11 +80,29 @@ export function Notices() {
     ${list.map((one) => html`<p key=${one.id} class=${one.kind}>${one.text}</p>`)}</div>`;
 }
 
-/** Copies a text for the reader. */
+/** Copies a text, and tells the reader. */
+export async function copyText(text, said = "Copied.") {
+  try {
+    if (!navigator.clipboard) copyMarked(text);
+    else await navigator.clipboard.writeText(text);
+    notice(said);
+  } catch {
+    notice("The browser does not let this page copy.", "bad");
+  }
+}
+
+/** The way of before, for a page that did not come by TLS or from this machine: it gets no clipboard. */
+function copyMarked(text) {
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand("copy");
+  field.remove();
+  if (!copied) throw new Error("not copied");
+}
+
+/** Copies a text for the reader; a function makes it when it is asked for. */
 export function Copy({ text, children }) {
-  const copy = () => navigator.clipboard.writeText(typeof text === "function" ? text() : text).then(
-    () => notice("Copied."),
-    () => notice("The browser does not let this page copy.", "bad"),
-  );
-  return html`<button class="plain" onClick=${copy}>${children}</button>`;
+  return html`<button class="plain" onClick=${() => copyText(typeof text === "function" ? text() : text)}>${children}</button>`;
 }
