@@ -16,13 +16,14 @@ from slipstream.store.tables.rollouts import RolloutRow, RolloutUnitRow
 
 
 async def fill(database: Database) -> None:
-    """Versions 3, 4 and 5, each after a commit; the number 5 was another training's before."""
+    """Versions 3, 4 and 5, each after a commit; the number 5 was another training's before, and so was 9."""
     async with database.write() as session:
         await committed(session, 1, 2, 3, 4)
         metrics = {"kl_to_sampling": 0.01, "tokens": 100, "seconds": 2.5}
         await came(session, 3, 1, [0.0, 0.5])
         await came(session, 4, 2, [0.5, 0.5], parent=3, metrics=metrics)
         await came(session, 5, 3, [1.0, 0.0], parent=4)
+        await came(session, 9, 2)  # before training was rolled back
         await answered(session, 5, "old", [0.9, 0.9], commit=2)
         await answered(session, 3, "parcel", [0.0, 0.5], commit=2, labels=["shop"])
         await answered(session, 3, "size", [0.5, 0.5], commit=2, labels=["shop"])
@@ -53,10 +54,10 @@ async def test_the_curve_has_what_each_version_got_in_training_and_from_users(
 ) -> None:
     await fill(database)
     async with run_loop(rewards={"calculators": ["exact_match"], "clip": [-1, 1]}) as loop:
-        page = (await loop.client.get("/learning?limit=2")).json()
+        page = (await loop.client.get("/learning?limit=3")).json()
         assert page["range"] == [-1, 1]
-        assert [one["version"] for one in page["versions"]] == [5, 4]
-        five, four = page["versions"]
+        assert [one["version"] for one in page["versions"]] == [9, 5, 4]
+        _, five, four = page["versions"]
         # of the number's present training alone: delivered, waiting, and another tenant's
         assert five["groups"] == {
             "count": 3,
@@ -73,7 +74,7 @@ async def test_the_curve_has_what_each_version_got_in_training_and_from_users(
         assert four["metrics"]["kl_to_sampling"] == 0.01
         assert four["training"] == {"count": 2, "mean": 0.5, "standard_error": 0.0}
         assert (four["groups"]["alike"], four["live"], four["held_out"]) == (1.0, None, [])
-        rest = (await loop.client.get(f"/learning?limit=2&cursor={page['next']}")).json()
+        rest = (await loop.client.get(f"/learning?limit=3&cursor={page['next']}")).json()
         assert [one["version"] for one in rest["versions"]] == [3]
         assert rest["versions"][0]["groups"]["count"] == 2
         assert rest["next"] is None

@@ -89,15 +89,14 @@ def _scaled(found: Mapping[str, Any], within: tuple[float, float]) -> dict[str, 
 async def _groups(session: AsyncSession, versions: Sequence[int]) -> dict[int, dict[str, Any]]:
     """The groups that each version answered: of the newest between each version's coming and the next one's."""
     begun = await version_groups.beginnings(session, versions)
-    ascending = sorted(begun)
-    if not ascending:
+    if not begun:
         return {}
-    ends: list[int | None] = [begun[version] for version in ascending[1:]]
-    ends.append(await version_groups.beginning_above(session, ascending[-1]))
-    limit = min(_GROUPS, _GROUPS_IN_ALL // len(ascending))
+    bounds = sorted(set(begun.values()))
+    ends = [*bounds[1:], await version_groups.next_beginning(session, bounds[-1])]
+    limit = min(_GROUPS, _GROUPS_IN_ALL // len(bounds))
     names: list[str] = []
-    for version, end in zip(ascending, ends, strict=True):
-        names += await version_groups.groups_between(session, begun[version], end, limit)
+    for after, end in zip(bounds, ends, strict=True):
+        names += await version_groups.groups_between(session, after, end, limit)
     of_version: dict[int, list[AnsweredGroup]] = {}
     for group in await version_groups.answered(session, names, begun):
         of_version.setdefault(group.version, []).append(group)

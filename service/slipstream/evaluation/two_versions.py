@@ -64,7 +64,7 @@ def _named(task: str, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 async def _tasks(session: AsyncSession, version: int, begun: int, tenant: str | None) -> dict[str, _Task]:
     """The tasks whose runs a version answered."""
-    end = await version_groups.beginning_above(session, version, skip=_VERSIONS_AFTER - 1)
+    end = await version_groups.next_beginning(session, begun, skip=_VERSIONS_AFTER - 1)
     names = await version_groups.groups_between(session, begun, end, _GROUPS)
     of_task: dict[str, list[AnsweredGroup]] = {}
     for group in await version_groups.answered(session, names, {version: begun}):

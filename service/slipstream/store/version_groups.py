@@ -61,15 +61,17 @@ async def beginnings(session: AsyncSession, versions: Collection[int]) -> dict[i
     return {row.version: row.last_commit_id or 0 for row in await session.execute(query)}
 
 
-async def beginning_above(session: AsyncSession, version: int, skip: int = 0) -> int | None:
-    """The last commit before the next version above came, or before one after that; None if there is none.
+async def next_beginning(session: AsyncSession, after: int, skip: int = 0) -> int | None:
+    """The last commit before the version came that was the first to come after this commit's; None if there is none.
+
+    By the commits, because numbers begin again after a rollback of training.
 
     Args:
-        skip: versions above that are passed over.
+        skip: versions that are passed over.
     """
-    above = select(VersionRow.last_commit_id).where(VersionRow.version > version).order_by(VersionRow.version)
-    found = (await session.execute(above.offset(skip).limit(1))).one_or_none()
-    return None if found is None else found.last_commit_id or 0
+    last = VersionRow.last_commit_id
+    following = select(last).where(last > after).distinct().order_by(last).offset(skip).limit(1)
+    return await session.scalar(following)
 
 
 async def groups_between(session: AsyncSession, after: int, up_to: int | None, limit: int) -> list[str]:

@@ -109,5 +109,6 @@ function Cases({ suite }) {
 function Lowest({ found }) {
   return html`<section><h3>What version ${found.b} still fails: its lowest rewards</h3>${found.lowest.length === 0 ? html`<p class="muted">It has answered no run that is still stored.</p>` : html`
     <div class="scroll"><table><thead><tr><th>Task</th><th class="number">Runs</th><th class="number">Mean reward</th></tr></thead>
-    <tbody>${found.lowest.map((row) => html`<tr key=${`${row.tenant} ${row.task_id}`}><th scope="row" class="wrap"><${Task} of=${row} /></th><td class="number">${count(row.runs)}</td><td class="number">${decimal(row.mean, 3)}</td></tr>`)}</tbody></table></div>`}</section>`;
+    <tbody>${found.lowest.map((row) => html`<tr key=${`${row.tenant} ${row.task_id}`}><th scope="row" class="wrap"><${Task} of=${row} /></th><td class="number">${count(row.runs)}</td><td class="number">${decimal(row.mean, 3)}</td></tr>`)}</tbody></table></div>
+    <p><a href=${link("tasks", [], { version: found.b, reward_below: found.lowest[Math.min(4, found.lowest.length - 1)].mean.toFixed(2) })}>All tasks with such rewards</a></p>`}</section>`;
 }

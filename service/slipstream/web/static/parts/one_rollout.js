@@ -2,7 +2,7 @@
 import { get, path, post } from "../lib/api.js";
 import { count, decimal, exactTime, percent, seconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
-import { useMark } from "../lib/live.js";
+import { useLive, useMark } from "../lib/live.js";
 import { useWatched } from "../lib/load.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
@@ -64,7 +64,9 @@ function Steps({ rollout }) {
 /** Why it is not promoted yet, and how many sessions are missing, in words. */
 function Missing({ rollout }) {
   const { missing, state, evidence, plan } = rollout;
+  const { serving } = useLive();
   const lines = [];
+  if (rollout.ended_at === null && serving && serving.killed) lines.push("The kill switch is on: production answers everybody, and it holds, until the kill is taken back on the page Now.");
   if (rollout.ended_at !== null) lines.push(`It has ended: ${rollout.reason || state}.`);
   else if (state === "pending") lines.push(`No user is answered by it yet. ${missing.lane || rollout.reason || ""}`);
   else if (state === "paused") lines.push("It is paused. Its share stays, and nothing but a roll back is decided, until it is resumed.");
@@ -89,6 +91,7 @@ function going(missing, rollout, plan) {
   const where = `Step ${rollout.step + 1} of ${plan.steps.length}`;
   lines.push(waits.length ? `${where} still needs ${waits.join(" and ")}.` : `${where} has its time and its sessions.`);
   if (missing.reasons.length) lines.push("To go on it lacks:");
+  else if (rollout.state === "holding") lines.push(`It holds: ${rollout.reason}.`);
   return lines;
 }
 
