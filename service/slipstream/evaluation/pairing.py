@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """What the cases say of one version against the other.
+    """The result of a comparison of one version with the other, case by case.
 
     Attributes:
         judgement: as `statistics.judged` makes it.

@@ -130,7 +130,7 @@ class Verdicts:
         ]
 
     async def between(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> Paired:
-        """What the cases of two evaluations that are done say of the one's version against the other's."""
+        """Compare the versions of two evaluations that are done, on the cases that both were asked."""
         name = one.id, other.id
         if name not in self._known:
             self._known[name] = await pair(session, one, other, NAMED)
