@@ -214,7 +214,9 @@ async def _group(
 def _usage(answers: Mapping[int, Mapping[str, Any]], rows: Iterable[int]) -> dict[str, int] | None:
     """The tokens of these answers together, as those who gave them counted them; None if none of them says it."""
     said = [answers[pk].get("usage") for pk in rows if pk in answers]
-    counted = [usage for usage in said if isinstance(usage, dict) and all(_is_count(usage.get(name)) for name in _TOKENS)]
+    counted = [
+        usage for usage in said if isinstance(usage, dict) and all(_is_count(usage.get(name)) for name in _TOKENS)
+    ]
     return {name: sum(usage[name] for usage in counted) for name in _TOKENS} if counted else None
 
 
