@@ -26,6 +26,7 @@ from serving import serving, sidecar, until
 
 from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
+from slipstream.store.states import RUNS_UNDER_WAY
 from slipstream.store.tables.versions import VersionRow
 
 _QUESTIONS = (
@@ -175,9 +176,10 @@ async def talk(loop: Loop, sessions: int = 12, headers: dict[str, str] | None = 
             assert response.status_code == 202, response.text
 
     async def scored() -> bool:
-        response = await loop.client.get("/status", headers=headers)
-        runs = response.json()["runs"]
-        return runs.get("scored", 0) > 0 and not runs.get("pending") and not runs.get("sent")
+        tasks = (await loop.client.get("/tasks", headers=headers)).json()["tasks"]
+        runs = (await loop.client.get("/status", headers=headers)).json()["runs"]
+        under_way = any(runs.get(state) for state in RUNS_UNDER_WAY)
+        return len(tasks) >= sessions and all(task["decided"] for task in tasks) and not under_way
 
     await until(scored, 60, what="runs with a reward")
 

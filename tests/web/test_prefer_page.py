@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from faked_routes import fake_routes
 from filled_site import filled_site, talk
 from loops import Loop
 from playwright.async_api import Page, Request, Route, expect
@@ -29,11 +28,6 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
 
 HELD = 8_000
 """Milliseconds that a verdict can be undone."""
-
-
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
-async def routes(page: Page) -> None:
-    await fake_routes(page)
 
 
 def verdicts(page: Page) -> list[dict[str, Any]]:

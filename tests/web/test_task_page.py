@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import replaying
-from faked_routes import fake_routes
 from filled_site import filled_site, talk
 from loops import Loop
 from playwright.async_api import Locator, Page, expect
@@ -31,8 +30,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
-async def routes(page: Page) -> None:
-    await fake_routes(page)
+async def clipboard(page: Page) -> None:
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from faked_routes import fake_routes
 from filled_site import filled_site, talk
 from loops import Loop
 from playwright.async_api import Page, expect
@@ -25,11 +24,6 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
         await loop.commit()
         await talk(loop, 3)
         yield loop
-
-
-@pytest_asyncio.fixture(loop_scope="module", autouse=True)
-async def routes(page: Page) -> None:
-    await fake_routes(page)
 
 
 async def tasks_of(site: Loop, **filters: str) -> list[str]:
@@ -152,3 +146,21 @@ async def test_the_list_is_copied_as_a_command_that_gives_it(page: Page, site: L
     shell = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=-1, stderr=-1)
     told, _ = await shell.communicate()
     assert json.loads(told) == {"tasks": [], "next": None}
+
+
+async def test_words_that_were_said_are_searched_for(page: Page, site: Loop) -> None:
+    await page.goto("/#/tasks")
+    await page.get_by_label("Search").fill("my subscription")
+    await page.get_by_role("button", name="Search").click()
+    await expect(page).to_have_url(re.compile(r"#/tasks\?text=my\+subscription$"))
+    await expect(page.locator("a.task").first).to_be_visible()
+    found = await tasks_of(site, text="my subscription")
+    assert found
+    assert await shown(page) == found
+    await page.get_by_label("Search").fill("nobody ever said this")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="No task is as you ask")).to_be_visible()
+    await page.get_by_label("Search").fill("order-10")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("link", name="Look for tasks whose id begins so").click()
+    assert await shown(page) == await tasks_of(site, id_prefix="order-10")

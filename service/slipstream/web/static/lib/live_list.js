@@ -55,8 +55,8 @@ export function useLiveList({ name, id, read, place, mark }) {
     // the first mark is that of the list which was just read
     if (place === null || before === null || before === calm) return;
     const mine = control.current;
-    readOn(read, name, null, mine.signal).then(
-      (first) => mine.signal.aborted || setList((now) => renewed(now, first, id)),
+    read(null, mine.signal).then(
+      (page) => mine.signal.aborted || setList((now) => renewed(now, { entries: page[name], next: page.next }, id)),
       () => {}, // what is shown stays, and the next mark asks again
     );
   }, [calm, place, turn]);
@@ -86,7 +86,7 @@ export function useLiveList({ name, id, read, place, mark }) {
 
 /** The list after its first page was read again. */
 function renewed(now, first, id) {
-  if (now.entries === null) return now;
+  if (now.entries === null || first.entries.length === 0) return now;
   if (now.entries.length === 0) return { ...now, ...first, first: null };
   const newer = new Map(first.entries.map((each) => [id(each), each]));
   const entries = now.entries.map((each) => newer.get(id(each)) || each);

@@ -23,7 +23,7 @@ export default function Tasks({ route }) {
     id: idOf,
     read: (cursor, signal) => get("tasks" + query({ ...filters, cursor, limit: PAGE }), { signal }),
     place: filters && JSON.stringify(filters),
-    mark: held.current.mark,
+    mark: filters && filters.text ? null : held.current.mark, // a search costs too much to be repeated with each change
   });
   if (listed) return html`<${TaskList} list=${list} filters=${filters} session=${session} last=${held.current.last} />`;
   const tenant = route.query.tenant || null;

@@ -54,7 +54,7 @@ function newTasks({ waiting, beyond }) {
 
 function Nothing({ filters, list }) {
   if (list.more) {
-    return html`<${Empty} title="None among the newest ones"><p>Several thousand tasks were looked at, and none of them is as you ask.</p>
+    return html`<${Empty} title="None among the newest ones"><p>They were looked through, and none is as you ask.</p>
       <p><button onClick=${list.more}>Look at older ones</button></p><//>`;
   }
   if (Object.keys(filters).length > 0) {

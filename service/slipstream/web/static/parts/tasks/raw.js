@@ -13,5 +13,5 @@ export function Raw({ title, show, value, open: first = false }) {
 
 export function Json({ value }) {
   const text = JSON.stringify(value, null, 2);
-  return html`<p><${Copy} text=${text}>Copy<//></p><${Text} code>${text}<//>`;
+  return html`<p><${Copy} text=${text}>Copy<//></p><div class="json" tabindex="0" role="region" aria-label="JSON"><${Text} code>${text}<//></div>`;
 }
