@@ -121,7 +121,12 @@ async def run_training(
             for listener in self.servers:
                 listener.close()
             await self._last_requests()
-            await super().shutdown(sockets)
+            if self.server_state.connections or self.server_state.tasks:
+                await super().shutdown(sockets)
+                return
+            for listening in sockets or ():
+                listening.close()
+            await self.lifespan.shutdown()  # uvicorn's own sleeps for a tenth of a second before it
 
         async def _last_requests(self) -> None:
             """Wait for the answers to requests whose connections are open: uvicorn would close at once a connection of
