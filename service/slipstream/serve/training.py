@@ -120,6 +120,8 @@ async def run_training(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             for listener in self.servers:
                 listener.close()
+            for _ in range(3):  # turns of the loop, after which what was accepted last is among the connections
+                await asyncio.sleep(0)
             await self._last_requests()
             if self.server_state.connections or self.server_state.tasks:
                 await super().shutdown(sockets)
