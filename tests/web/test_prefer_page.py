@@ -25,6 +25,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
         await talk(loop, 3)
         yield loop
 
+
 HELD = 8_000
 """Milliseconds that a verdict can be undone."""
 
@@ -137,7 +138,9 @@ async def test_a_verdict_is_not_lost_when_the_page_goes_away(page: Page, site: L
 
 async def test_a_verdict_that_does_not_arrive_is_told_and_sent_again(page: Page, site: Loop) -> None:
     await begin(page, "fred")
-    await page.route("**/preferences", lambda route: route.abort() if route.request.method == "POST" else route.continue_())
+    await page.route(
+        "**/preferences", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+    )
     await page.keyboard.press("1")
     await expect(page.get_by_text("You said")).to_be_visible()
     await expect(page.get_by_role("article", name="Answer 1")).to_be_visible()
@@ -163,9 +166,7 @@ async def test_a_verdict_that_is_refused_is_told_and_the_next_pair_comes(page: P
 
 
 async def test_figures_are_for_who_may_read_them_and_no_pair_says_why(page: Page, site: Loop) -> None:
-    await page.route(
-        "**/preferences/next*", lambda route: route.fulfill(json={"pair": None})
-    )
+    await page.route("**/preferences/next*", lambda route: route.fulfill(json={"pair": None}))
     await page.goto("/#/prefer")
     await page.get_by_label("Name").fill("two words")
     await page.get_by_role("button", name="Go on").click()

@@ -72,7 +72,10 @@ async def of_task(session: AsyncSession, ref: str, *, content: bool) -> list[dic
     found: list[tuple[FeedbackTargetRow, FeedbackRow]] = []
     for named in (FeedbackTargetRow.call_pk.in_(calls), FeedbackTargetRow.run_pk.in_(runs)):
         query = select(FeedbackTargetRow, FeedbackRow).join(FeedbackRow).where(named)
-        found += [(target, row) for target, row in await session.execute(query.order_by(FeedbackTargetRow.id.desc()).limit(_MOST))]
+        found += [
+            (target, row)
+            for target, row in await session.execute(query.order_by(FeedbackTargetRow.id.desc()).limit(_MOST))
+        ]
     found.sort(key=lambda each: each[0].id, reverse=True)
     return [
         {
