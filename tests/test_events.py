@@ -156,7 +156,7 @@ async def test_neither_an_upgrade_nor_the_end_waits_for_streams(
         async with tabs, reading(tabs) as page, reading(tabs) as other:
             await page.first()
             sidecar.send(signal.SIGUSR2)
-            await page.rest()
+            await page.rest(240)  # a successor's workers take connections first
             await other.rest()
         await until(lambda: not any(alive(pid) for pid in before), 60)
         async with httpx.AsyncClient(base_url=sidecar.url, timeout=60) as tabs, reading(tabs) as page:

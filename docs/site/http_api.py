@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from slipstream.access.roles import OPEN, roles_for
+from slipstream.access.roles import OPEN, is_facade, roles_for
 from slipstream.api.control import create_control
 
-_LIMITS = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "pattern": "matches `{}`",
-}
+_RANGES = (("minLength", "maxLength", " characters"), ("minItems", "maxItems", " items"), ("minimum", "maximum", ""))
+_LIMITS = {"exclusiveMinimum": "above {}", "exclusiveMaximum": "below {}", "pattern": "matching `{}`"}
 
 
 def page() -> str:
@@ -46,7 +39,9 @@ class _Page:
         yield f"## `{method} {path}`\n"
         yield f"{_paragraphs(route.get('description', ''))}\n"
         roles = () if path in OPEN else roles_for(method.encode(), path.replace("{run_id}", "0"))
-        yield f"Roles: {', '.join(f'`{role}`' for role in roles) or 'none is needed'}.\n"
+        keys = [f"`{role}`" for role in roles] + ["or the key `facade.api_key`"] * is_facade(path)
+        example = f"api.md#{_anchor(f'{method} {path}')}"
+        yield f"Roles: {', '.join(keys) or 'none is needed'}. [Example and errors]({example}).\n"
         parameters = [(each, each["schema"]) for each in route.get("parameters", ())]
         yield from _table(
             "parameter",
@@ -67,7 +62,7 @@ class _Page:
                 ),
             )
         good = [status for status in route["responses"] if status.startswith("2")]
-        yield f"Answers: {', '.join(good)}; errors as [the control API](api.md#errors) lists them.\n"
+        yield f"Status when it works: {', '.join(good)}.\n"
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         name = schema.get("$ref", "").rpartition("/")[2]
@@ -85,10 +80,9 @@ class _Page:
         if "enum" in schema:
             return " or ".join(f"`{each}`" for each in schema["enum"])
         kind = schema.get("type", "any JSON")
-        if kind == "array":
-            kind = f"list of {self._type(schema.get('items', {}))}"
-        limits = [text.format(_plain(schema[key])) for key, text in _LIMITS.items() if key in schema]
-        return ", ".join([kind, *limits])
+        limits = " ".join(_limits(schema))
+        kind = f"{kind}, {limits}" if limits else kind
+        return f"{kind}, of: {self._type(schema.get('items', {}))}" if schema.get("type") == "array" else kind
 
     def _named(self, schema: dict[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
@@ -109,13 +103,30 @@ def _table(first: str, rows: Iterator[tuple[str, bool, str, dict[str, Any]]]) ->
     yield ""
 
 
+def _limits(schema: dict[str, Any]) -> Iterator[str]:
+    for least, most, unit in _RANGES:
+        low, high = _plain(schema.get(least)), _plain(schema.get(most))
+        if low is not None and high is not None:
+            yield f"{low} to {high}{unit}"
+        elif low is not None:
+            yield f"from {low}{unit}"
+        elif high is not None:
+            yield f"up to {high}{unit}"
+    yield from (text.format(_plain(schema[key])) for key, text in _LIMITS.items() if key in schema)
+
+
 def _plain(limit: Any) -> Any:
     return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
-    return "" if default is None or default == [] else f"; default `{default}`"
+    return "" if default is None or default == [] else f"; default `{json.dumps(default)}`"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that GitHub and MyST give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _cell(text: str) -> str:

@@ -39,9 +39,9 @@ class Reader:
             if found == name and wanted(data):
                 return data
 
-    async def rest(self) -> list[str]:
-        """The names of what comes until the end."""
-        async with asyncio.timeout(15):
+    async def rest(self, seconds: float = 15.0) -> list[str]:
+        """The names of what comes until the end, which has to come within this time."""
+        async with asyncio.timeout(seconds):
             return [name async for name, _ in self._events]
 
 

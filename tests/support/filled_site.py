@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,19 @@ async def _rollouts(database: Database, lane: dict[str, Any], now: float) -> Non
 
 
 @asynccontextmanager
-async def filled_site(folder: Path, /, *, rollouts: bool = True, **sections: Any) -> AsyncIterator[Loop]:
+async def filled_site(
+    folder: Path,
+    /,
+    *,
+    rollouts: bool = True,
+    more: Callable[[Database], Awaitable[None]] | None = None,
+    **sections: Any,
+) -> AsyncIterator[Loop]:
     """The sidecar, with a store of its own in the folder. Sections of settings go before the usual ones.
 
     Args:
         rollouts: without them production answers all users, so that a test knows what they are told.
+        more: has further things happen in the store before the sidecar starts.
     """
     url = f"sqlite+aiosqlite:///{folder}/slipstream.db"
     database = Database(url)
@@ -124,6 +132,8 @@ async def filled_site(folder: Path, /, *, rollouts: bool = True, **sections: Any
         await _versions(database, time.time())
         if rollouts:
             await _rollouts(database, lane, time.time())
+        if more is not None:
+            await more(database)
         await database.close()
         settings = Settings.model_validate(
             {

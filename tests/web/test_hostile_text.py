@@ -23,7 +23,7 @@ CORPUS = (
     "\u202egnp.exe\u202c \u2066\u2067 \u200b\u200d\ufeff",
     "\u001b]8;;http://127.0.0.1:9/\u0007link\u001b]8;;\u0007 \u001b[2J\u001b[31mred\u0000\u0008",
     "Z" + "\u0301\u0316" * 500,
-    "\ud83d\ude00 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
+    "\U0001f600 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d",
     "__proto__ constructor toString " + "a" * 5000,
 )
 

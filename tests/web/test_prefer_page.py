@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from filled_site import filled_site, talk
 from loops import Loop
-from playwright.async_api import Page, Request, expect
+from playwright.async_api import Page, Request, Route, expect
 from serving import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -138,9 +138,11 @@ async def test_a_verdict_is_not_lost_when_the_page_goes_away(page: Page, site: L
 
 async def test_a_verdict_that_does_not_arrive_is_told_and_sent_again(page: Page, site: Loop) -> None:
     await begin(page, "fred")
-    await page.route(
-        "**/preferences", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
-    )
+
+    async def lost(route: Route) -> None:
+        await (route.abort() if route.request.method == "POST" else route.continue_())
+
+    await page.route("**/preferences", lost)
     await page.keyboard.press("1")
     await expect(page.get_by_text("You said")).to_be_visible()
     await expect(page.get_by_role("article", name="Answer 1")).to_be_visible()

@@ -50,8 +50,8 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if path in ("/metrics", "/status", "/events", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
-        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations")
-        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/"))
+        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning")
+        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/", "/learning/"))
     ):
         return _READERS
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):
@@ -70,9 +70,12 @@ def needs_no_key(method: bytes, path: str) -> bool:
 
 
 def takes_sessions(method: bytes, path: str) -> bool:
-    """Return whether the page may send this in its session. What agents send needs a key, and so does a sign-in."""
+    """Return whether the page may send this in its session. What agents send needs a key, and so does a sign-in; the
+    page's files need neither, with whichever role somebody is signed in."""
     if path == SESSION:
         return method != b"POST"
+    if needs_no_key(method, path):
+        return False
     return path != "/v1" and not path.startswith(("/v1/", "/runs/", "/explorer/"))
 
 

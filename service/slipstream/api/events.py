@@ -63,7 +63,8 @@ async def _stream(hub: HubDep, sidecar: SidecarDep, scope: ScopeDep) -> AsyncIte
     if hub.open >= (most := event_streams(limits)):
         text = f"{most} event streams are open, and no more may be; close tabs, or try again"
         raise RequestError(text, status=503, code="too_many_streams")
-    with hub.joined(msgspec.structs.replace(scope, key=None)) as stream:  # keys that may see the same share one look
+    # keys and sessions that may see the same share one look
+    with hub.joined(msgspec.structs.replace(scope, key=None, session=None)) as stream:
         yield stream
 
 

@@ -168,17 +168,18 @@ async def get_history(name: _AliasName, query: Annotated[HistoryQuery, Query()],
     return {"name": name, "history": changes, "next": after}
 
 
-async def number_of(session: AsyncSession, name: str) -> int:
+async def number_of(session: AsyncSession, name: str, param: str = "version") -> int:
     """The number of a version that is named by it or by an alias.
+
+    Args:
+        param: the field that names it, for the error.
 
     Raises:
         RequestError: 404, there is no such alias.
     """
     number = int(name) if name.isdecimal() else await aliases.version_of(session, name)
     if number is None or number > LARGEST_VERSION:
-        raise RequestError(
-            f"no version has the number or alias {name!r}", param="version", status=404, code="not_found"
-        )
+        raise RequestError(f"no version has the number or alias {name!r}", param=param, status=404, code="not_found")
     return number
 
 

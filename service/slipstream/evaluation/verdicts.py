@@ -7,18 +7,18 @@ of training runs are no source: production's answers were not scored with them, 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import RequestError
-from slipstream.evaluation.results import values_of, width_of
-from slipstream.evaluation.statistics import Judgement, judged, paired
+from slipstream.evaluation.pairing import Paired, pair
+from slipstream.evaluation.statistics import Judgement
 from slipstream.rollouts.stage import Rollouts
 from slipstream.settings.evaluation import Evaluation as Settings
 from slipstream.store import aliases, evaluations, rollouts
-from slipstream.store.evaluations import Arm, Evaluation
+from slipstream.store.evaluations import Evaluation
 from slipstream.store.rollouts import Rollout
 
 CHAMPION = "champion"
@@ -28,6 +28,9 @@ PROMOTABLE = (Judgement.BETTER, Judgement.EQUAL)
 
 _REMEMBERED = 500
 """Comparisons of two evaluations, which do not change once both are done."""
+
+NAMED = 10
+"""Cases, tasks and labels that a comparison names on each side."""
 
 _ORDER = (Judgement.WORSE, Judgement.BETTER, Judgement.EQUAL)
 """Verdicts by precedence: the first one that any source says counts."""
@@ -43,7 +46,7 @@ class Verdicts:
     def __init__(self, settings: Settings, stage: Rollouts) -> None:
         self._settings = settings
         self._stage = stage
-        self._known: OrderedDict[tuple[int, int], dict[str, Any]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], Paired] = OrderedDict()
 
     async def of(self, session: AsyncSession, versions: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The verdict of each of these versions.
@@ -126,28 +129,24 @@ class Verdicts:
             }
         ]
 
-    async def _against(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
+    async def between(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> Paired:
+        """Compare the versions of two evaluations that are done, on the cases that both were asked."""
         name = one.id, other.id
         if name not in self._known:
-            self._known[name] = await _compared(session, one, other)
+            self._known[name] = await pair(session, one, other, NAMED)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return self._known[name]
 
-
-async def _compared(session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
-    """Compare two versions on the cases that both were asked, if the same calculators scored them."""
-    sessions: dict[str, Hashable] = {}
-    values = []
-    for each in (one, other):
-        cases = await evaluations.cases(session, each.id)
-        sessions = sessions or {case.key: case.session for case in cases}
-        values.append(values_of(cases, await evaluations.answers(session, each.id), Arm.VERSION))
-    same = one.settings["calculators"]["digest"] == other.settings["calculators"]["digest"]
-    treated, control = values if same else ({}, {})
-    differences, both = paired(treated, control, sessions, width_of(one.settings))
-    found = judged(differences, both, margin=one.settings["margin"], level=one.settings["level"])
-    return {**_source(one), "against": CHAMPION, "champion": other.version, "champion_evaluation": other.id, **found}
+    async def _against(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
+        found = (await self.between(session, one, other)).judgement
+        return {
+            **_source(one),
+            "against": CHAMPION,
+            "champion": other.version,
+            "champion_evaluation": other.id,
+            **found,
+        }
 
 
 def _source(one: Evaluation) -> dict[str, Any]:

@@ -48,12 +48,7 @@ async def of_calls(session: AsyncSession, calls: Collection[int]) -> dict[int, i
 
 def tokens(packed: bytes) -> int | None:
     """The tokens that a packed answer says it took; None if it does not say."""
-    try:
-        usage = _decoder.decode(unpacked_text(packed)).usage
-    except msgspec.MsgspecError:  # a server's usage may have any form
-        return None
-    if usage is None:
-        return None
+    usage = _usage(packed)
     total = usage.total_tokens
     if total is None and usage.prompt_tokens is not None and usage.completion_tokens is not None:
         total = usage.prompt_tokens + usage.completion_tokens
@@ -69,3 +64,16 @@ def usage(answers: Mapping[int, Mapping[str, Any]], rows: Iterable[int]) -> dict
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 0
+
+
+def completion_tokens(packed: bytes) -> int | None:
+    """The tokens that a packed answer says it has itself; None if it does not say."""
+    written = _usage(packed).completion_tokens
+    return None if written is None or written < 0 else written
+
+
+def _usage(packed: bytes) -> _Usage:
+    try:
+        return _decoder.decode(unpacked_text(packed)).usage or _Usage()
+    except msgspec.MsgspecError:  # a server's usage may have any form
+        return _Usage()

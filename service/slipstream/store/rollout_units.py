@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import delete, exists, select
+from sqlalchemy import delete, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.tables.capture import CallRow
@@ -162,6 +162,17 @@ async def counted_after(
     query = select(ledger.rows).where(ledger.of == comparison, ledger.rows.id > last)
     rows = await session.scalars(query.order_by(ledger.rows.id).limit(limit))
     return [CountedUnit(row.id, row.treated, row.first_at, ledger.read(row)) for row in rows]
+
+
+async def reward_sums(session: AsyncSession, rollout: int, limit: int) -> dict[bool, tuple[int, float, float]]:
+    """The rewards of the newest counted units of a rollout: their number, their sum and that of their squares, by
+    whether the version answered them."""
+    newest = select(RolloutUnitRow.treated, RolloutUnitRow.reward).where(RolloutUnitRow.rollout_id == rollout)
+    some = newest.order_by(RolloutUnitRow.id.desc()).limit(limit).subquery()
+    reward = some.c.reward
+    query = select(some.c.treated, func.count(), func.sum(reward), func.sum(reward * reward))
+    rows = await session.execute(query.where(reward.is_not(None)).group_by(some.c.treated))
+    return {bool(treated): (number, total, squares) for treated, number, total, squares in rows}
 
 
 async def delete_older(session: AsyncSession, ledger: UnitLedger[Any], before: float, limit: int) -> int:

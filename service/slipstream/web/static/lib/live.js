@@ -48,6 +48,7 @@ function close() {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) close();
   else open();
+  tell();
 });
 
 /** Opens the stream. */

@@ -19,3 +19,18 @@ export function useLoad(read, needs) {
   }, [...needs, turn]);
   return { ...state, again: () => setTurn((before) => before + 1) };
 }
+
+/** As useLoad, and read again every so many milliseconds while the page is looked at, until `over` of the data is true. */
+export function useWatched(read, needs, milliseconds, over) {
+  const [turn, setTurn] = useState(0);
+  const [ended, setEnded] = useState(false);
+  useEffect(() => {
+    if (ended) return undefined;
+    const timer = setInterval(() => document.hidden || setTurn((before) => before + 1), milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds, ended]);
+  return useLoad((signal) => read(signal).then((found) => {
+    setEnded(over(found));
+    return found;
+  }), [...needs, turn]);
+}

@@ -12,7 +12,7 @@ export default function Settings() {
   const settings = useLoad((signal) => get("settings", { signal }), []);
   return html`<h1>Settings</h1>
     <section class="panel"><h2>Keys</h2><${Loaded} of=${keys}>${(found) => html`<${Keys} found=${found} />`}<//></section>
-    <section class="panel"><h2>Configuration in force</h2><${Loaded} of=${settings}>${(found) => html`<${Configuration} settings=${found.settings} />`}<//></section>`;
+    <section class="panel"><h2>Configuration in force <span class="muted small">durations in seconds, sizes in bytes, secrets as ***</span></h2><${Loaded} of=${settings}>${(found) => html`<${Configuration} settings=${found.settings} />`}<//></section>`;
 }
 
 const STATES = { valid: "good", expiring: "warn", expired: "bad" };

@@ -19,25 +19,28 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 /**
  * `data`: lists of numbers of one length, x first; null is a gap. `series`: for each further list its `label`, and
- * optionally `format`, `dash`, `points` (no line), or `band: [upper, lower]`, two indices of lists whose space between
- * is filled. `table`: whether the same numbers are given as a table for readers of screens (default: yes).
+ * optionally `format`, `dash`, `points` (no line, unless `line`), `gaps` (the line goes on over them), `hidden`, or
+ * `band: [upper, lower]`, two indices of lists whose space between is filled. `legend`: whether there is one. The same
+ * numbers are to stand in a table beside it, for readers of screens.
  */
-export function Chart({ label, data, series, height = 220, x = {}, y = {} }) {
+export function Chart({ label, data, series, height = 220, x = {}, y = {}, legend = true }) {
   const place = useRef(null);
   const [failure, setFailure] = useState(null);
   useEffect(() => {
+    const box = place.current;
+    if (!box) return undefined; // the page was left before this ran
     let plot = null;
     let ended = false;
     const draw = (uPlot) => {
       if (ended) return;
       if (plot) plot.destroy();
-      plot = new uPlot(options(uPlot, { series, height, x, y, width: place.current.clientWidth }), data, place.current);
+      plot = new uPlot(options({ series, height, x, y, legend, width: box.clientWidth }), data, box);
     };
     const all = load();
     all.then(draw, () => setFailure(new Error("The chart could not be loaded.")));
     const away = onTheme(() => all.then(draw));
-    const sizes = new ResizeObserver(() => plot && plot.setSize({ width: place.current.clientWidth, height }));
-    sizes.observe(place.current);
+    const sizes = new ResizeObserver(() => plot && plot.setSize({ width: box.clientWidth, height }));
+    sizes.observe(box);
     return () => {
       ended = true;
       away();
@@ -49,7 +52,7 @@ export function Chart({ label, data, series, height = 220, x = {}, y = {} }) {
   return html`<figure class="chart" role="img" aria-label=${label}><div ref=${place}></div></figure>`;
 }
 
-function options(uPlot, { series, height, x, y, width }) {
+function options({ series, height, x, y, legend, width }) {
   const line = colour("line-soft");
   const text = colour("muted");
   const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
@@ -61,9 +64,11 @@ function options(uPlot, { series, height, x, y, width }) {
     return {
       label: one.label,
       stroke: one.hidden ? "transparent" : stroke,
-      width: one.points ? 0 : 2,
+      class: one.hidden ? "hidden" : undefined,
+      width: one.points && !one.line ? 0 : 2,
       dash: one.dash,
-      points: { show: one.points || undefined, size: 6 },
+      spanGaps: one.gaps,
+      points: { show: one.hidden ? false : one.points || undefined, size: 6 },
       value: (_, value) => (value === null || value === undefined ? "–" : one.format ? one.format(value) : value.toFixed(3)),
     };
   });
@@ -71,11 +76,11 @@ function options(uPlot, { series, height, x, y, width }) {
     width,
     height,
     cursor: { drag: { x: false, y: false } },
-    legend: { live: true },
+    legend: { show: legend, live: true },
     scales: { x: { time: Boolean(x.time) }, y: y.range ? { range: y.range } : {} },
     axes: [
-      { ...axis, label: x.label, labelSize: 18, labelFont: "12px system-ui", incrs: x.whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined },
-      { ...axis, size: 56, label: y.label, labelSize: 18, labelFont: "12px system-ui", values: y.format ? (_, all) => all.map(y.format) : undefined },
+      { ...axis, size: 30, label: x.label, labelSize: 18, labelFont: "12px system-ui", incrs: x.whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined },
+      { ...axis, size: 60, label: y.label, labelSize: 18, labelFont: "12px system-ui", values: y.format ? (_, all) => all.map(y.format) : undefined },
     ],
     series: [{ label: x.label || "", value: x.format ? (_, value) => (value === null ? "–" : x.format(value)) : undefined }, ...shown],
     bands,

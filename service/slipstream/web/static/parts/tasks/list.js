@@ -99,7 +99,7 @@ export function State({ state }) {
 export function Selected({ task }) {
   if (!task.decided) return html`<span class="muted">not decided yet</span>`;
   return task.selected ? html`<${Badge} kind="good">yes<//> <span class="muted">${plain(words(task.reason))}</span>`
-    : html`<span class="muted">no: ${plain(words(task.reason))}</span>`;
+    : html`<span class="muted">no${task.reason ? `: ${plain(words(task.reason))}` : ""}</span>`;
 }
 
 /** What the API tells of a task's calls and runs. */
