@@ -71,6 +71,7 @@ async def run_training(
         SlipstreamError: a stage cannot start; the log says why.
     """
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from slipstream.api.control import create_control
     from slipstream.sidecar import Sidecar
@@ -124,6 +125,7 @@ async def run_training(
                 await asyncio.sleep(0)
             await self._last_requests()
             for connection in list(self.server_state.connections):
+                assert isinstance(connection, HttpToolsProtocol), "as the server is set up below"
                 if connection.scope and connection.scope["path"] == EVENTS:  # its reader stands still
                     connection.transport.abort()
             if self.server_state.connections or self.server_state.tasks:
