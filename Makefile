@@ -208,8 +208,9 @@ $(FUZZ_INSTALLED): constraints.txt pyproject.toml
 	@touch $@
 
 # PYTHONPATH: the reference is made from the code as it is here, not as it was when the environment was set up.
-docs: $(DOCS_INSTALLED)  ## the site of docs/, into build/docs/: open index.html; a warning is an error
+docs: $(DOCS_INSTALLED)  ## the site of docs/, into build/docs/; a warning is an error
 	PYTHONPATH=service:client $(DOCS_VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -c docs/site docs $(SITE)
+	@echo "Open $(SITE)/index.html"
 
 $(DOCS_INSTALLED): docs/site/requirements.txt constraints.txt pyproject.toml client/pyproject.toml
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)

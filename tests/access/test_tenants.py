@@ -209,9 +209,10 @@ SHARED = {
     "get /experiments", "get /experiments/{experiment_id}",
     "get /explorer/health", "get /explorer/metrics", "get /explorer/v1/models",
     "get /versions", "get /versions/{version}", "get /aliases",
-    "get /aliases/{name}/history", "get /evaluations", "get /evaluations/{evaluation_id}",
+    "get /aliases/{name}/history", "get /evaluations", "get /evaluations/{evaluation_id}", "get /learning",
+    "get /session", "post /session", "delete /session",
 }  # fmt: skip
-"""Routes that name nothing of a tenant's: probes, numbers, and what all tenants share."""
+"""Routes that name nothing of a tenant's: probes, numbers, who is signed in, and what all tenants share."""
 
 
 def test_each_route_asks_what_its_caller_may_reach() -> None:
