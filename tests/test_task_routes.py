@@ -58,6 +58,11 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
             assert [each["task_id"] for each in shown] == names, query
         said = await replaying.posted(loop, {"msg_id": last["id"], "thumbs": "up"})
         assert said["targets"][0]["task_id"] == "order-1"
+        await replaying.posted(loop, {"task_id": "order-1", "reward": 0.25, "comment": SECRET, "source": "grader"})
+        newest, oldest = (await loop.client.get("/tasks/order-1")).json()["feedback"]
+        assert (oldest["id"], oldest["msg_id"], oldest["thumbs"]) == (said["id"], last["id"], "up")
+        assert (newest["task_id"], newest["reward"], newest["comment"]) == ("order-1", 0.25, SECRET)
+        assert (newest["matched_to"], newest["key"]) == ("production", None)
 
         found = (await loop.client.get(f"/calls/{last['id']}")).json()
         assert (found["task_id"], found["session_id"], found["position"]) == ("order-1", "chat-7", 1)
@@ -71,6 +76,10 @@ async def test_an_answer_leads_to_its_task_and_that_to_everything(
         assert task["metadata"] == {"who": SECRET}
         (run,) = task["groups"][1]["runs"]
         assert (run["reward"], run["breakdown"]) == (0.5, {"constant": 0.5})
+        assert [group["position"] for group in task["groups"]] == [0, 1]
+        tokens = {"prompt_tokens": 3, "completion_tokens": 2}
+        assert run["usage"] == task["calls"][1]["usage"] == tokens
+        assert run["latency"] > 0
         policy = (await loop.client.get(f"/calls/{run['msg_id']}")).json()
         assert (policy["answered_by"], policy["task_id"], policy["position"]) == ("policy", "order-1", 1)
         assert policy["run"]["group_id"] == task["groups"][1]["group_id"]

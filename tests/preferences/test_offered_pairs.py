@@ -38,6 +38,21 @@ async def test_asking_again_gives_the_same_pair_until_it_is_judged(database: Dat
 
 
 @ON_BOTH_STORES
+async def test_a_pair_that_is_about_to_be_judged_is_left_out_and_given_again_if_it_is_not(database: Database) -> None:
+    compared = Compared(database)
+    await compared.group("one")
+    await compared.group("two")
+    first = await compared.offered()
+    second = await compared.next(after=first.pair_id)
+    assert second is not None
+    assert second.pair_id != first.pair_id
+    assert (await compared.offered()).pair_id == first.pair_id, "it was not judged"
+    assert (await compared.judge(second, "a")).result is Result.STORED
+    assert await compared.next(after=first.pair_id) is None
+    assert (await compared.judge(first, "a")).result is Result.STORED
+
+
+@ON_BOTH_STORES
 async def test_a_pair_that_was_left_alone_goes_to_another_annotator(database: Database) -> None:
     compared = Compared(database)
     await compared.group("one")

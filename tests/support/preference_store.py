@@ -80,10 +80,14 @@ class Compared:
                 )  # fmt: skip
 
     async def next(
-        self, annotator: str = "ann", kind: PairKind | None = None, tenant: str | None = None
+        self,
+        annotator: str = "ann",
+        kind: PairKind | None = None,
+        tenant: str | None = None,
+        after: str | None = None,
     ) -> Offer | None:
         """The annotator's next pair."""
-        return await next_offer(self.context, annotator, tenant, kind)
+        return await next_offer(self.context, annotator, tenant, kind, after)
 
     async def offered(self, annotator: str = "ann", kind: PairKind | None = None) -> Offer:
         """The annotator's next pair, of which there is one."""

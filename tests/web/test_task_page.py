@@ -216,6 +216,19 @@ async def test_of_a_thousand_messages_the_newest_are_shown_and_more_when_asked_f
     await expect(messages.first).to_contain_text("message 750")
 
 
+async def test_messages_of_any_shape_are_shown(page: Page, site: Loop) -> None:
+    odd: list[dict[str, Any]] = [
+        {"role": 5, "content": [None, {"text": 3}, "a part"], "tool_calls": {"a": 1}, "name": 7},
+        {"role": "assistant", "content": None, "tool_calls": [None, {"function": "f"}, {"function": {"name": 1}}]},
+        {"role": "user", "content": "odd shapes"},
+    ]
+    await site.chat(odd, {"x-slipstream-task-id": "odd"})
+    await task_of(site, "odd")
+    await page.goto("/#/tasks/odd")
+    await expect(page.get_by_role("region", name="Conversation")).to_contain_text("echo: odd shapes")
+    await expect(page.get_by_role("region", name="Conversation")).to_contain_text("a part")
+
+
 async def test_what_an_open_task_becomes_is_seen_without_asking(page: Page, site: Loop) -> None:
     named = {"x-slipstream-task-id": "tool-1"}
     answer = await site.chat("use the tool", named)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -11,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.tables.capture import CallRow
+
+_COUNTS = ("prompt_tokens", "completion_tokens")
 
 _ROWS = 16
 """Rows whose bodies are in memory at once."""
@@ -50,6 +53,17 @@ def tokens(packed: bytes) -> int | None:
     if total is None and usage.prompt_tokens is not None and usage.completion_tokens is not None:
         total = usage.prompt_tokens + usage.completion_tokens
     return None if total is None or total < 0 else total
+
+
+def usage(answers: Mapping[int, Mapping[str, Any]], rows: Iterable[int]) -> dict[str, int] | None:
+    """The tokens of these answers together, as those who gave them counted them; None if none of them says it."""
+    said = [answers[pk].get("usage") for pk in rows if pk in answers]
+    counted = [each for each in said if isinstance(each, dict) and all(_is_count(each.get(name)) for name in _COUNTS)]
+    return {name: sum(each[name] for each in counted) for name in _COUNTS} if counted else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def completion_tokens(packed: bytes) -> int | None:

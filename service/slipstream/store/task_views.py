@@ -4,7 +4,7 @@ who may read it, what was said."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from slipstream.jsontext import from_json
 from slipstream.memory.parsing import kept_of, memory_of
 from slipstream.serving.page import PRODUCTION
 from slipstream.store import replays, segments, shadow_requests
+from slipstream.store.answer_tokens import usage
 from slipstream.store.bodies import unpacked_text
 from slipstream.store.feedback import policy_run
 from slipstream.store.feedback_views import of_task
@@ -37,8 +38,6 @@ Hold = Callable[[int], Awaitable[None]]
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
-
-_TOKENS = ("prompt_tokens", "completion_tokens")
 
 _QUOTES = ("breakdown", "reason")
 """Fields of a run that can quote an answer."""
@@ -98,7 +97,7 @@ async def task_view(session: AsyncSession, ref: str, hold: Hold, *, content: boo
     if content:
         view |= {"metadata": task.meta, "conversation": bodies.request.get("messages", [])}
         for shown, call in zip(view["calls"], calls, strict=True):
-            shown |= {"answer": bodies.message(bodies.answers, call.id), "usage": _usage(bodies.answers, [call.id])}
+            shown |= {"answer": bodies.message(bodies.answers, call.id), "usage": usage(bodies.answers, [call.id])}
     return view
 
 
@@ -197,9 +196,9 @@ async def _group(
         if bodies is not None and replay:
             made_by = [call for call, _ in calls.get(pk, ())]
             run["answers"] = [bodies.message(bodies.replayed, call) for call in made_by]
-            run["usage"] = _usage(bodies.replayed, made_by)
+            run["usage"] = usage(bodies.replayed, made_by)
         elif bodies is not None:
-            run |= {"answer": bodies.message(bodies.shadow, pk), "usage": _usage(bodies.shadow, [pk])}
+            run |= {"answer": bodies.message(bodies.shadow, pk), "usage": usage(bodies.shadow, [pk])}
     shown = runs.values() if bodies is not None else map(_without_quotes, runs.values())
     return {
         "group_id": group.id,
@@ -209,19 +208,6 @@ async def _group(
         "commit": group.commit_id,
         "runs": list(shown),
     }
-
-
-def _usage(answers: Mapping[int, Mapping[str, Any]], rows: Iterable[int]) -> dict[str, int] | None:
-    """The tokens of these answers together, as those who gave them counted them; None if none of them says it."""
-    said = [answers[pk].get("usage") for pk in rows if pk in answers]
-    counted = [
-        usage for usage in said if isinstance(usage, dict) and all(_is_count(usage.get(name)) for name in _TOKENS)
-    ]
-    return {name: sum(usage[name] for usage in counted) for name in _TOKENS} if counted else None
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
 
 
 def _without_quotes(run: dict[str, Any]) -> dict[str, Any]:

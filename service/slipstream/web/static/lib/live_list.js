@@ -78,7 +78,7 @@ export function useLiveList({ name, id, read, place, mark }) {
     loading: list.loading,
     again: () => setTurn((now) => now + 1),
     more,
-    waiting: list.first ? list.first.waiting : 0,
+    waiting: list.first && !list.loading ? list.first.waiting : 0, // not while older ones are on their way: they would follow a gap
     beyond: Boolean(list.first && list.first.beyond),
     show: () => setList((now) => ({ ...now, entries: now.first.entries, next: now.first.next, first: null })),
   };

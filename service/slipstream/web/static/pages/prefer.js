@@ -36,7 +36,7 @@ export default function Prefer() {
   };
   const figures = useFigures();
   return html`<div class="row apart"><h1>Prefer</h1>${!asking && html`<${Progress} annotator=${annotator} figures=${figures} change=${() => setAsking(true)} />`}</div>
-    ${asking ? html`<${Who} before=${annotator} take=${take} />` : html`<${Judging} key=${annotator} annotator=${annotator} figures=${figures} />`}
+    ${asking ? html`<${Who} before=${annotator} take=${take} />` : html`<${Judging} key=${annotator} annotator=${annotator} signedIn=${session.key} figures=${figures} />`}
     ${figures && html`<${Figures} figures=${figures} />`}`;
 }
 
@@ -69,8 +69,8 @@ function Progress({ annotator, figures, change }) {
     <button class="plain" onClick=${change}>another name</button></p>`;
 }
 
-function Judging({ annotator, figures }) {
-  const verdicts = useVerdicts(annotator);
+function Judging({ annotator, signedIn, figures }) {
+  const verdicts = useVerdicts(annotator, signedIn);
   const { pair, held } = verdicts;
   const [reason, setReason] = useState("");
   const [diff, setDiff] = useState(false);

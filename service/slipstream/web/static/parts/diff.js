@@ -1,6 +1,6 @@
 // What differs between two texts, word by word. The library is loaded when the first one is shown.
 import { html, useEffect, useState } from "../lib/html.js";
-import { contentText, plain, pretty } from "./said.js";
+import { contentText, plain, toolCalls } from "./said.js";
 
 const LONGEST = 30_000; // characters of one text
 const MOST_EDITS = 4_000;
@@ -12,10 +12,7 @@ let library = null;
 /** A message as one text: what was said, then each tool that is called. */
 export function answerText(message) {
   if (!message) return "";
-  const calls = (message.tool_calls || []).map((call) => {
-    const tool = call.function || call.custom || {};
-    return `→ ${tool.name ?? "a tool"} ${pretty(tool.arguments ?? tool.input ?? "")}`;
-  });
+  const calls = toolCalls(message).map(({ name, input }) => `→ ${name} ${input}`);
   return [contentText(message.content) || message.refusal || "", ...calls].filter(Boolean).join("\n");
 }
 

@@ -27,21 +27,35 @@ export function contentText(content) {
   if (content === null || content === undefined) return "";
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return JSON.stringify(content, null, 2);
-  return content.map((part) => (typeof part === "string" ? part : typeof part.text === "string" ? part.text
-    : typeof part.refusal === "string" ? part.refusal : `[${part.type || "part"}]`)).join("\n");
+  return content.map((part) => {
+    if (typeof part === "string") return part;
+    const { text, refusal, type } = part || {};
+    return typeof text === "string" ? text : typeof refusal === "string" ? refusal : `[${type || "part"}]`;
+  }).join("\n");
+}
+
+/** The tools that a message calls, as {name, input}. Agents and models can put anything there. */
+export function toolCalls(message) {
+  const calls = message && Array.isArray(message.tool_calls) ? message.tool_calls : [];
+  return calls.filter((call) => call && typeof call === "object").map((call) => {
+    const tool = call.function || call.custom || {};
+    return { name: String(tool.name ?? "a tool"), input: pretty(tool.arguments ?? tool.input ?? "") };
+  });
 }
 
 /** A message in the form of chat completions. */
-export function Message({ message }) {
-  const calls = message.tool_calls || [];
+export function Message({ message: given }) {
+  const message = given && typeof given === "object" ? given : { content: given };
+  const calls = toolCalls(message);
   const text = contentText(message.content) || message.refusal || "";
   const thought = message.reasoning_content || message.reasoning;
-  return html`<div class=${`message ${message.role || ""}`}>
-    <span class="who-said">${message.role}${message.name && ` ${plain(message.name)}`}${message.tool_call_id && ` for ${plain(message.tool_call_id)}`}</span>
+  const role = typeof message.role === "string" ? message.role : "";
+  return html`<div class=${`message ${role}`}>
+    <span class="who-said">${plain(role)}${message.name && ` ${plain(String(message.name))}`}${message.tool_call_id && ` for ${plain(String(message.tool_call_id))}`}</span>
     ${typeof thought === "string" && thought && html`<details><summary class="muted">Thoughts</summary><${Text}>${thought}<//></details>`}
     ${text && html`<${Text}>${text}<//>`}
-    ${calls.map((call, index) => html`<div key=${index} class="tool-call"><span class="badge note">calls ${plain(String((call.function || call.custom || {}).name ?? "a tool"))}</span>
-      <${Text} code>${pretty((call.function || {}).arguments ?? (call.custom || {}).input ?? "")}<//></div>`)}
+    ${calls.map(({ name, input }, index) => html`<div key=${index} class="tool-call"><span class="badge note">calls ${plain(name)}</span>
+      <${Text} code>${input}<//></div>`)}
     ${!text && calls.length === 0 && html`<span class="muted">nothing was said</span>`}
   </div>`;
 }

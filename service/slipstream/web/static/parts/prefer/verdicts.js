@@ -28,18 +28,18 @@ async function deliver(verdict, keepalive = false) {
 
 let delivering = null;
 
-/** Sends what waits, one after the other; verdicts of somebody else are dropped. Throws as the first fails. */
-function deliverAll(annotator) {
-  delivering ||= one(annotator).finally(() => {
+/** Sends what waits, one after the other; verdicts that another key gave are dropped. Throws as the first fails. */
+function deliverAll(key) {
+  delivering ||= eachOf(key).finally(() => {
     delivering = null;
   });
   return delivering;
 }
 
-async function one(annotator) {
+async function eachOf(key) {
   while (unsent.length > 0) {
     const [verdict] = unsent;
-    if (verdict.annotator === annotator) await deliver(verdict);
+    if (verdict.key === key) await deliver(verdict);
     if (unsent[0] === verdict) unsent.shift();
   }
 }
@@ -47,12 +47,13 @@ async function one(annotator) {
 const START = { pair: null, looking: true, error: null, held: null, reason: "" };
 
 /**
- * Returns {pair, looking, error, held, reason, judge(choice, reason), undo(), again({quiet})}: `pair` is null where there
- * is none, `held` the verdict that can be undone, `reason` what was written with one that was undone.
+ * `key`: the name of the key that is signed in. Returns {pair, looking, error, held, reason, judge(choice, reason), undo(),
+ * again({quiet})}: `pair` is null where there is none, `held` the verdict that can be undone, `reason` what was written
+ * with one that was undone.
  */
-export function useVerdicts(annotator) {
+export function useVerdicts(annotator, key) {
   const [state, setState] = useState(START);
-  const held = useRef(null); // {pair, choice, reason, annotator, timer}
+  const held = useRef(null); // {pair, choice, reason, annotator, key, timer}
   const turn = useRef(0); // rises with each change of what is shown: answers of an earlier one are late
 
   const show = (change) => setState((now) => ({ ...now, ...change }));
@@ -72,7 +73,7 @@ export function useVerdicts(annotator) {
     const mine = (turn.current += 1);
     if (!quiet) show({ pair: null, looking: true, error: null, reason: "" });
     try {
-      await deliverAll(annotator);
+      await deliverAll(key);
       const after = held.current && held.current.pair.pair_id;
       const { pair } = await get("preferences/next" + query({ annotator, after }));
       if (mine === turn.current) show({ pair, looking: false, error: null });
@@ -84,13 +85,13 @@ export function useVerdicts(annotator) {
   const settle = () => {
     if (!take()) return;
     show({ held: null });
-    deliverAll(annotator).catch((error) => show({ error }));
+    deliverAll(key).catch((error) => show({ error }));
   };
 
   const judge = (choice, reason) => {
     if (!state.pair || state.looking) return;
     take();
-    const verdict = { pair: state.pair, choice, reason, annotator };
+    const verdict = { pair: state.pair, choice, reason, annotator, key };
     verdict.timer = setTimeout(settle, HELD);
     held.current = verdict;
     show({ held: verdict });
@@ -117,7 +118,7 @@ export function useVerdicts(annotator) {
     document.addEventListener("visibilitychange", hidden);
     const stay = beforeSignOut(() => {
       take();
-      return deliverAll(annotator);
+      return deliverAll(key);
     });
     return () => {
       removeEventListener("pagehide", leave);

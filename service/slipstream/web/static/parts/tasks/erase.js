@@ -16,7 +16,7 @@ export function Erase({ task, session, erased }) {
 function One({ kind, name, task, session, erased }) {
   const id = task[name];
   const erase = () => send("DELETE", "data" + query({ [name]: id }), undefined, { headers: meant(task, session) }).then(erased);
-  return html`<${Confirm} label=${`Erase the ${kind}`} kind="bad" title=${`Erase everything about this ${kind}`} word=${id.trim()} act=${erase}>
+  return html`<${Confirm} label=${`Erase the ${kind}`} kind="bad" title=${`Erase everything about this ${kind}`} word=${id.trim() || "erase"} act=${erase}>
     <p>Everything that is stored about the ${kind} <strong class="wrap">${plain(id)}</strong> is deleted: calls, runs, feedback, marks and
       judgements${kind === "session" && ", of all of its tasks"}. This cannot be undone, and what the Explorer was given before cannot be taken
       back: you are told what that was.</p>

@@ -98,7 +98,7 @@ export function Filters({ filters, content }) {
         <${Field} label="Session" name="session_id" filters=${filters} />
         ${content && html`<${Field} label="Id begins with" name="id_prefix" filters=${filters} />`}
         <${Choice} label="Dialect" name="dialect" filters=${filters} choices=${["chat", "responses", "messages"].map((each) => [each, each])} />
-        <${Moment} label="Last call from" name="since" filters=${filters} />
+        <${Moment} label="Last call since" name="since" filters=${filters} />
         <${Moment} label="Last call before" name="until" filters=${filters} />`}
       ${!more && html`<button type="button" class="plain" onClick=${() => setAll(true)}>More filters</button>`}
       ${set > 0 && html`<button type="button" class="plain" onClick=${() => { setAll(false); apply({}); }}>Clear ${set === 1 ? "the filter" : `${set} filters`}</button>`}

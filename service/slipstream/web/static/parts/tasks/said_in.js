@@ -6,14 +6,15 @@ import { answerText } from "../diff.js";
 /** The conversation with its last answer, and which call each answer belongs to. */
 function whole(task) {
   const last = task.calls[task.calls.length - 1];
-  const messages = last && last.answer ? [...task.conversation, last.answer] : task.conversation;
+  const said = Array.isArray(task.conversation) ? task.conversation : [];
+  const messages = last && last.answer ? [...said, last.answer] : said;
   const calls = new Map();
   let at = messages.length - 1;
   for (let position = task.calls.length - 1; position >= 0; position -= 1) {
     const { answer } = task.calls[position];
     if (!answer) break;
-    const said = answerText(answer);
-    while (at >= 0 && !(messages[at].role === "assistant" && answerText(messages[at]) === said)) at -= 1;
+    const text = answerText(answer);
+    while (at >= 0 && !(messages[at] && messages[at].role === "assistant" && answerText(messages[at]) === text)) at -= 1;
     if (at < 0) break; // an agent that sends its own form of what it was answered
     calls.set(at, position);
     at -= 1;
