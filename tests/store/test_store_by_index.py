@@ -118,7 +118,7 @@ async def _everything(loop: Loop, path: Path) -> None:
     judged = {"pair_id": pair["pair_id"], "choice": "a", "annotator": "ann"}
     assert (await loop.client.post("/preferences", json=judged)).status_code == 200
     of_all = ("/metrics", "/readyz", "/preferences", "/preferences/export", "/events?seconds=0", "/learning")
-    for path in (*of_all, "/learning/compare?a=0&b=1"):
+    for path in (*of_all, "/learning/compare?a=0&b=0"):
         assert (await loop.client.get(path)).status_code == 200
     for task_id in ("f", None):
         await facade_client.run(loop, task_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -21,7 +22,10 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
     """A sidecar whose versions answered tasks; the newest one was evaluated, beside production."""
     folder = tmp_path_factory.mktemp("learning")
     cases = write_cases(folder / "cases.jsonl", 6)
-    sections = {"evaluation": suite(cases, production="prod"), "rewards": {"calculators": ["exact_match"]}}
+    sections: dict[str, Any] = {
+        "evaluation": suite(cases, production="prod"),
+        "rewards": {"calculators": ["exact_match"]},
+    }
     async with filled_site(folder, more=lambda store: learning_past(store, VERSION), **sections) as loop:
         opened = await loop.client.post("/evaluations", json={"version": VERSION})
         await ended(loop, opened.json()["id"])
