@@ -10,6 +10,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LIGHT := $(VENV)/.installed-light
 
+# Installs what many packages make up, in a fraction of pip's time. It reads settings of its own: an index or a folder of
+# wheels besides the package index is named in UV_INDEX or UV_FIND_LINKS.
+UV_VENV := .uv-venv
+UV := $(UV_VENV)/bin/uv
+
 # The real Trinity-RFT, without Ray's cluster and without GPUs, for the contract tests: an environment of its own,
 # because it and TRL want different versions of the same packages.
 TRINITY_VENV := .trinity-venv
@@ -46,10 +51,9 @@ FUZZ_INSTALLED := $(FUZZ_VENV)/.installed
 BENCH_VENV := .bench-venv
 PEERS := litellm agent-lightning mlflow
 
-# Other people's packages that call a model, each in an environment of its own. uv installs them: it links what several
-# of them have in common, so that two dozen environments take 3 GB.
+# Other people's packages that call a model, each in an environment of its own. uv links what several of them have in
+# common, so that two dozen environments take 3 GB.
 CLIENTS_VENV := .clients-venv
-UV := $(CLIENTS_VENV)/uv/bin/uv
 PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests/clients/*/requirements.txt))
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
@@ -61,10 +65,12 @@ help:  ## show the targets
 
 install: $(INSTALLED)  ## set up .venv: the package with its extras, at the versions of constraints.txt
 
-$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
+# torch by pip, which has been told where to find it; uv then takes the one that is there.
+$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt | $(UV)
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -136,8 +142,8 @@ client-matrix: $(INSTALLED) clients  ## the same, into the table of docs/capture
 	PYTHONPATH=tests/clients:tests/support:benchmarks $(BIN)/python -m matrix $(or $(ARGS),--write docs/capture.md)
 
 $(UV): tests/clients/uv.txt
-	$(PYTHON) -m venv $(CLIENTS_VENV)/uv
-	$(CLIENTS_VENV)/uv/bin/python -m pip install --quiet --requirement $<
+	test -x $(UV_VENV)/bin/python || $(PYTHON) -m venv $(UV_VENV)
+	$(UV_VENV)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
 $(PYTHON_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: tests/clients/%/requirements.txt | $(UV)
@@ -163,11 +169,12 @@ test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protec
 
 install-trinity: $(TRINITY_INSTALLED)  ## set up .trinity-venv: Trinity-RFT's real code for the contract tests
 
-$(TRINITY_INSTALLED): tests/trinity/requirements.txt
+$(TRINITY_INSTALLED): tests/trinity/requirements.txt | $(UV)
 	@echo "Setting up $(TRINITY_VENV): some minutes the first time, 1.8 GB"
 	test -x $(TRINITY_VENV)/bin/python || $(PYTHON) -m venv $(TRINITY_VENV)
-	grep -vE '^(trinity-rft|verl)=' $< | $(TRINITY_VENV)/bin/python -m pip install --quiet --requirement /dev/stdin
-	$(TRINITY_VENV)/bin/python -m pip install --quiet --no-deps $$(grep -E '^(trinity-rft|verl)=' $<)
+	$(TRINITY_VENV)/bin/python -m pip install --quiet $$(grep '^torch=' $<)
+	grep -vE '^(trinity-rft|verl)=' $< | $(UV) pip install --quiet --python $(TRINITY_VENV)/bin/python --requirement -
+	$(UV) pip install --quiet --python $(TRINITY_VENV)/bin/python --no-deps $$(grep -E '^(trinity-rft|verl)=' $<)
 	@touch $@
 
 test-trinity-full: $(INSTALLED) $(FULL_INSTALLED)  ## the whole of Trinity-RFT on CPU learns the demo's job: minutes, 10 GB
@@ -276,5 +283,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(UV_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -351,8 +351,8 @@ async def test_an_unknown_receipt_and_an_unknown_route_are_404_in_the_same_forma
             assert set(response.json()["error"]) == {"message", "type", "code", "param"}
 
 
-@pytest.mark.parametrize("body", [b"nope", b"[" * 100_000, b'{"msg_id": "\xff"}'], ids=["word", "deep", "not_utf8"])
-async def test_what_is_no_json_is_told_so(run_loop: RunLoop, body: bytes) -> None:
+async def test_what_is_no_json_is_told_so(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
-        refused = await loop.client.post("/feedback", content=body, headers={"content-type": "application/json"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_json")
+        for body in (b"nope", b"[" * 100_000, b'{"msg_id": "\xff"}'):
+            refused = await loop.client.post("/feedback", content=body, headers={"content-type": "application/json"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_json"), body[:20]

@@ -9,6 +9,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+import python_api  # noqa: E402 - from the folder above
+
 _about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 project = "Slipstream"
@@ -24,9 +26,9 @@ myst_heading_anchors = 6
 highlight_language = "none"
 suppress_warnings = ["misc.highlighting_failure"]  # JSON with `...` in it
 
-# The client's docstrings: Google's sections, and Markdown's backticks for code. The tuner's extra is not installed.
+# The client's docstrings: Google's sections, and Markdown's backticks for code.
 default_role = "code"
-autodoc_mock_imports = ["anyio", "datasets", "gepa", "huggingface_hub", "openai", "tensorboard", "tqdm"]
+autodoc_mock_imports = python_api.NOT_INSTALLED
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

@@ -27,7 +27,9 @@ MADE: dict[str, Callable[[], str]] = {
 }
 
 _MADE = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
-_LISTED = re.compile(r"^(?:- |\| (?:\w+ \| )?)?\[[^\]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
+_LISTED = re.compile(r"^(?:- |\| )\[[^\]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
+"""An item of a list, or a row of a table, that begins with a link to a page."""
+
 _OUTSIDE = re.compile(r"\]\((\.\./[^)#]+)((?:#[^)]*)?)\)")
 _DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ARROW = re.compile(r"^ *(\S+) --> (\S+)$", re.MULTILINE)

@@ -12,6 +12,9 @@ from sphinx.ext.autodoc.mock import mock
 
 import slipstream_client
 
+NOT_INSTALLED = ["anyio", "datasets", "gepa", "huggingface_hub", "openai", "tensorboard", "tqdm"]
+"""What the tuner imports by its extra, which the environment of the site does not have."""
+
 
 def page() -> str:
     return "\n".join(_sections())
@@ -36,5 +39,5 @@ def _directive(module: str, name: str) -> str:
 
 
 def _value(module: str, name: str) -> Any:
-    with mock(["anyio", "datasets", "gepa", "huggingface_hub", "openai", "tensorboard", "tqdm"]):
+    with mock(NOT_INSTALLED):
         return getattr(importlib.import_module(f"slipstream_client.{module}"), name)

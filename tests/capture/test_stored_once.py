@@ -306,14 +306,26 @@ async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[A
     assert await segments_kept.count(database) == 0
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
-def test_whatever_is_sent_reads_as_it_was_sent(store_url: str) -> None:
+@pytest.mark.parametrize(
+    ("store_url", "examples"),
+    [
+        ("sqlite", 20),
+        pytest.param("sqlite", 60, marks=pytest.mark.slow),
+        pytest.param("postgresql", 60, marks=pytest.mark.slow),
+    ],
+    indirect=["store_url"],
+)
+def test_whatever_is_sent_reads_as_it_was_sent(store_url: str, examples: int) -> None:
     with asyncio.Runner() as runner:
         database = Database(store_url)
         runner.run(database.open())
 
         @settings(
-            max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
         )
         @given(st.lists(_STEP, max_size=25), st.lists(_STYLE, min_size=3, max_size=3), st.booleans())
         def check(steps: list[Any], styles: list[Any], named: bool) -> None:

@@ -63,11 +63,11 @@ async def test_a_wrong_field_is_named_and_nothing_is_stored(run_loop: RunLoop) -
             assert accepted["accepted"] == 1, changes
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"msg_ids": ["\xff"], "reward": 1}', b"msg_ids=a&reward=1"])
-async def test_what_is_no_json_is_a_400(run_loop: RunLoop, content: bytes) -> None:
+async def test_what_is_no_json_is_a_400(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
-        response = await loop.client.post(FEEDBACK, content=content)
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+        for content in (b"", b"{", b'{"msg_ids": ["\xff"], "reward": 1}', b"msg_ids=a&reward=1"):
+            response = await loop.client.post(FEEDBACK, content=content)
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json"), content
 
 
 async def test_feedback_without_end_is_refused(run_loop: RunLoop) -> None:

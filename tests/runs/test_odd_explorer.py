@@ -187,8 +187,7 @@ def raises(run: Any) -> float:
     return float(run.text)
 
 
-@pytest.mark.parametrize("counter", ["1e999", "1" * 30, "null", '"many"'])
-async def test_counters_that_are_none_postpone_the_commit(run_loop: RunLoop, counter: str) -> None:
+async def test_counters_that_are_none_postpone_the_commit(run_loop: RunLoop) -> None:
     class Uncounted(ScriptedExplorer):
         counter: str | None = None
 
@@ -204,8 +203,9 @@ async def test_counters_that_are_none_postpone_the_commit(run_loop: RunLoop, cou
         await loop.chat("one")
         await until(lambda: loop.ready(1))
 
-        explorer.counter = counter
-        response = await loop.client.post("/commit")
-        assert (response.status_code, response.json()["error"]["code"]) == (503, "explorer_unavailable")
+        for explorer.counter in ("1e999", "1" * 30, "null", '"many"'):
+            response = await loop.client.post("/commit")
+            refused = response.status_code, response.json()["error"]["code"]
+            assert refused == (503, "explorer_unavailable"), explorer.counter
         explorer.counter = None
         assert (await loop.commit())["experiences"] == 1

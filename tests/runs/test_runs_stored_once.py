@@ -231,14 +231,26 @@ async def _whatever_runs_ask(database: Database, steps: list[Any], style: dict[s
     assert await segments_kept.count(database) == 0
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
-def test_whatever_runs_ask_reads_as_it_was_asked(store_url: str) -> None:
+@pytest.mark.parametrize(
+    ("store_url", "examples"),
+    [
+        ("sqlite", 15),
+        pytest.param("sqlite", 40, marks=pytest.mark.slow),
+        pytest.param("postgresql", 40, marks=pytest.mark.slow),
+    ],
+    indirect=["store_url"],
+)
+def test_whatever_runs_ask_reads_as_it_was_asked(store_url: str, examples: int) -> None:
     with asyncio.Runner() as runner:
         database = Database(store_url)
         runner.run(database.open())
 
         @settings(
-            max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
         )
         @given(st.lists(_STEP, max_size=20), _STYLE)
         def check(steps: list[Any], style: dict[str, Any]) -> None:

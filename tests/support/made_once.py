@@ -15,10 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-import fastapi
 import httpx
 import pytest
-from pydantic import ConfigDict, TypeAdapter
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import Connection, Engine
 
@@ -32,12 +30,10 @@ from slipstream.store.database import Database
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """The schema of a new SQLite store, its compiled statements, the validators of the control API's routes, httpx's
-    TLS context, and Hyperscan's databases."""
+    """The schema of a new SQLite store, its compiled statements, httpx's TLS context, and Hyperscan's databases."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "upgrade", _migrated_once())
         patch.setattr(Database, "__init__", _compiled_once())
-        patch.setattr(fastapi._compat.v2, "TypeAdapter", _type_adapter)
         patch.setattr(httpx._transports.default, "create_ssl_context", _tls_context)
         for module in (redactor, redacted):
             patch.setattr(module, "Suspects", _suspects)
@@ -54,17 +50,6 @@ def _tls_context(**how: Any) -> ssl.SSLContext:
 def _usual_context(file: str | None, folder: str | None, trust_env: bool) -> ssl.SSLContext:
     """A context for what httpx reads of the environment."""
     return httpx.create_ssl_context(trust_env=trust_env)
-
-
-def _type_adapter(annotated: Any, *, config: ConfigDict | None) -> TypeAdapter[Any]:
-    """What FastAPI validates a field by. Each application makes those of its routes, and of each of their errors."""
-    key = annotated.__origin__, repr(annotated), repr(config)
-    if key not in _type_adapters:
-        _type_adapters[key] = TypeAdapter(annotated, config=config)
-    return _type_adapters[key]
-
-
-_type_adapters: dict[tuple[Any, str, str], TypeAdapter[Any]] = {}
 
 
 def _suspects(signs: Mapping[str, Iterable[str]]) -> Suspects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +22,8 @@ from slipstream.settings.sidecar import Settings
 
 
 class _Server(uvicorn.Server):
-    """Ends as soon as it is told to: uvicorn's own looks ten times a second."""
+    """Ends as soon as it is told to: uvicorn's own looks ten times a second, and sleeps as long for what is closed at
+    once."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -29,6 +31,18 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await self.over.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        for _ in range(3):  # in the next turn of the loop it is closed, in the one after that it is gone
+            await asyncio.sleep(0)
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+        else:
+            await self.lifespan.shutdown()
 
 
 @asynccontextmanager

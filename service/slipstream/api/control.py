@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from slipstream import __version__
 from slipstream.api import (
@@ -54,20 +56,35 @@ _LONGEST_PATH = 200
 
 def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
     """The control routes, with every error in OpenAI's format."""
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": Refusal} for status in (400, 401, 403, 404, 409, 413, 422, 429, 503)
-    }
     control = FastAPI(
         title="Slipstream",
         version=__version__,
         lifespan=lifespan,
-        responses=refusals,
+        routes=[*_routes()],
         docs_url=None,  # FastAPI's pages load scripts from another host
         redoc_url=None,
         redirect_slashes=False,  # such an answer's Location would be made of the request's Host
     )
     control.state.sidecar = sidecar
     control.state.events = events.hub_of(sidecar)
+    control.add_exception_handler(RequestError, _request_error)
+    control.add_exception_handler(RequestValidationError, _validation_error)
+    control.add_exception_handler(HTTPException, _http_error)
+    control.add_exception_handler(SQLAlchemyError, store_failed)
+    control.add_exception_handler(OSError, store_failed)  # what the driver of a database over the network raises
+    control.add_exception_handler(Exception, _fault)
+    control.add_middleware(PageSessions, sidecar=sidecar)
+    return control
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """The routes of all modules. FastAPI reads the signatures of their functions, which takes longer than all else that
+    a start does: once, however many sidecars start in one process."""
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal} for status in (400, 401, 403, 404, 409, 413, 422, 429, 503)
+    }
+    control = FastAPI(responses=refusals, openapi_url=None, docs_url=None, redoc_url=None)
     for module in (
         feedback,
         marks,
@@ -95,14 +112,7 @@ def create_control(sidecar: Sidecar, lifespan: Any) -> FastAPI:
         docs,
     ):
         control.include_router(module.router)
-    control.add_exception_handler(RequestError, _request_error)
-    control.add_exception_handler(RequestValidationError, _validation_error)
-    control.add_exception_handler(HTTPException, _http_error)
-    control.add_exception_handler(SQLAlchemyError, store_failed)
-    control.add_exception_handler(OSError, store_failed)  # what the driver of a database over the network raises
-    control.add_exception_handler(Exception, _fault)
-    control.add_middleware(PageSessions, sidecar=sidecar)
-    return control
+    return tuple(control.routes)
 
 
 async def _request_error(request: Request, error: Exception) -> JSONResponse:

@@ -71,6 +71,7 @@ async def run_training(
         SlipstreamError: a stage cannot start; the log says why.
     """
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     from slipstream.api.control import create_control
     from slipstream.sidecar import Sidecar
@@ -120,11 +121,19 @@ async def run_training(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             for listener in self.servers:
                 listener.close()
+            for _ in range(3):  # turns of the loop, after which what was accepted last is among the connections
+                await asyncio.sleep(0)
             await self._last_requests()
             for connection in list(self.server_state.connections):
+                assert isinstance(connection, HttpToolsProtocol), "as the server is set up below"
                 if connection.scope and connection.scope["path"] == EVENTS:  # its reader stands still
                     connection.transport.abort()
-            await super().shutdown(sockets)
+            if self.server_state.connections or self.server_state.tasks:
+                await super().shutdown(sockets)
+                return
+            for listening in sockets or ():
+                listening.close()
+            await self.lifespan.shutdown()  # uvicorn's own sleeps for a tenth of a second before it
 
         async def _last_requests(self) -> None:
             """Wait for the answers to requests whose connections are open: uvicorn would close at once a connection of

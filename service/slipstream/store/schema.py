@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import alembic.command
@@ -16,14 +17,14 @@ from slipstream.errors import StoreAway
 
 def newest() -> str:
     """Return the revision that this release brings a store to."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
+    head = _scripts().get_current_head()
     assert head is not None, "there are migrations"
     return head
 
 
 def known(revision: str) -> bool:
     """Return whether this release knows how a store of this revision is made."""
-    return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return revision in {script.revision for script in _scripts().walk_revisions()}
 
 
 def current(connection: Connection) -> str | None:
@@ -48,10 +49,17 @@ def upgrade(connection: Connection, to: str = "head") -> None:
     Raises:
         StoreAway: a later release has changed it.
     """
-    current(connection)
+    if current(connection) == newest():
+        return  # as at most starts
     config = _config()
     config.attributes["connection"] = connection
     alembic.command.upgrade(config, to)
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """The migrations, which are read from their files once in a process."""
+    return ScriptDirectory.from_config(_config())
 
 
 def _config() -> alembic.config.Config:

@@ -25,8 +25,9 @@ _WAITING = (GroupState.RUNNING, GroupState.READY, GroupState.COMMITTING)
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
 
-_MOST_ANSWERS = 800
-"""Answers that are unpacked for their tokens in one request."""
+_MOST_ANSWERS, _LONGEST_ANSWER = 800, 32 * 1024
+"""Answers that are unpacked for their tokens in one request, and bytes of the longest such one, packed: all of them are
+in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,12 @@ async def groups_between(session: AsyncSession, after: int, up_to: int | None, l
     Args:
         up_to: None also takes the groups that are not delivered yet.
     """
-    delivered = select(GroupRow.id).where(GroupRow.commit_id > after, GroupRow.state == GroupState.DELIVERED)
+    # the state is looked at afterwards: in the query it would bring an index of all that was ever delivered
+    ended = select(GroupRow.id, GroupRow.state).where(GroupRow.commit_id > after)
     if up_to is not None:
-        delivered = delivered.where(GroupRow.commit_id <= up_to)
-    found = list(await session.scalars(delivered.order_by(GroupRow.commit_id.desc()).limit(limit)))
+        ended = ended.where(GroupRow.commit_id <= up_to)
+    rows = await session.execute(ended.order_by(GroupRow.commit_id.desc()).limit(limit))
+    found = [row.id for row in rows if row.state is GroupState.DELIVERED]
     if up_to is None:
         waiting = select(GroupRow.id).where(GroupRow.state.in_(_WAITING)).order_by(GroupRow.updated_at.desc())
         found += await session.scalars(waiting.limit(limit))
@@ -120,12 +123,12 @@ async def answered(session: AsyncSession, groups: Iterable[str], begun: Mapping[
 
 async def lengths(session: AsyncSession, groups: Sequence[str]) -> dict[int, list[int]]:
     """The tokens of the answers of these groups' runs, by the version that gave them, as far as the answers say them.
-    Agents' replays are left out: they have many answers each."""
+    Agents' replays are left out, because they have many answers each, and so are answers that are very long."""
     counts: dict[int, list[int]] = {}
     if not groups:
         return counts
     query = select(RunRow.policy_version, RunRow.answer).where(RunRow.group_id.in_(groups[:_AT_ONCE]))
-    query = query.where(RunRow.answer.is_not(None), RunRow.policy_version.is_not(None))
+    query = query.where(func.length(RunRow.answer) <= _LONGEST_ANSWER, RunRow.policy_version.is_not(None))
     rows = (await session.execute(query.limit(_MOST_ANSWERS))).all()
     tokens = await asyncio.to_thread(lambda: [completion_tokens(row.answer) for row in rows])
     for row, number in zip(rows, tokens, strict=True):
