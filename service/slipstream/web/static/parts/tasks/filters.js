@@ -72,7 +72,11 @@ function Search({ filters, content }) {
       return;
     }
     setBusy(true);
-    found(text, filters, content).then(go).finally(() => setBusy(false));
+    const from = location.hash;
+    found(text, filters, content).then((address) => {
+      setBusy(false);
+      if (location.hash === from) go(address); // else the reader has gone elsewhere meanwhile
+    });
   };
   return html`<form class="filters search" role="search" onSubmit=${search}>
     <label>Search <input type="search" value=${typed} onInput=${(event) => setTyped(event.target.value)} autocomplete="off" spellcheck=${false}
