@@ -7,9 +7,9 @@ import { useWatched } from "../lib/load.js";
 import { usePages } from "../lib/pages.js";
 import { link } from "../lib/router.js";
 import { Bar, Empty, Figure, Loaded, Time } from "../parts/basics.js";
-import { EvaluationTable } from "../parts/comparisons.js";
-import { By, State } from "../parts/decisions.js";
-import { Interval, Verdict, intervalWords, signed } from "../parts/evidence.js";
+import { EvaluationTable } from "../parts/versions/comparisons.js";
+import { By, State } from "../parts/rollouts/decisions.js";
+import { Interval, Verdict, intervalWords, signed } from "../parts/rollouts/evidence.js";
 import { plain } from "../parts/said.js";
 
 const READ_AGAIN = 3000; // ms, while it goes on

@@ -6,9 +6,9 @@ import { usePages } from "../lib/pages.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
 import { Empty, Loaded } from "../parts/basics.js";
-import { ExperimentTable } from "../parts/comparisons.js";
-import { NewExperiment } from "../parts/new_experiment.js";
-import { OneExperiment } from "../parts/one_experiment.js";
+import { ExperimentTable } from "../parts/versions/comparisons.js";
+import { NewExperiment } from "../parts/rollouts/new_experiment.js";
+import { OneExperiment } from "../parts/rollouts/experiment.js";
 
 export default function Experiments({ route }) {
   const [id] = route.parts;

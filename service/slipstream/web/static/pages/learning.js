@@ -7,9 +7,9 @@ import { useLoad } from "../lib/load.js";
 import { go, link } from "../lib/router.js";
 import { Empty, Loaded } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
-import { Compare } from "../parts/compare.js";
-import { LearningTable } from "../parts/learning_table.js";
-import { METRICS } from "../parts/metric_names.js";
+import { Compare } from "../parts/learning/compare.js";
+import { LearningTable } from "../parts/learning/table.js";
+import { METRICS } from "../parts/versions/metrics.js";
 
 const SPANS = [20, 50, 200];
 const Z = 1.96; // standard errors of a 95% interval

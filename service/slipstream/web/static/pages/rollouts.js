@@ -6,9 +6,9 @@ import { usePages } from "../lib/pages.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
 import { Empty, Loaded } from "../parts/basics.js";
-import { NewRollout } from "../parts/new_rollout.js";
-import { OneRollout } from "../parts/one_rollout.js";
-import { RolloutTable } from "../parts/comparisons.js";
+import { NewRollout } from "../parts/rollouts/new_rollout.js";
+import { OneRollout } from "../parts/rollouts/rollout.js";
+import { RolloutTable } from "../parts/versions/comparisons.js";
 
 export default function Rollouts({ route }) {
   const [id] = route.parts;

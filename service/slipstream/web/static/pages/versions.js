@@ -8,13 +8,13 @@ import { usePages } from "../lib/pages.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
 import { Badge, Empty, Loaded, Time } from "../parts/basics.js";
-import { ExperimentTable, RolloutTable } from "../parts/comparisons.js";
-import { State } from "../parts/decisions.js";
+import { ExperimentTable, RolloutTable } from "../parts/versions/comparisons.js";
+import { State } from "../parts/rollouts/decisions.js";
 import { Confirm } from "../parts/dialog.js";
-import { Verdict } from "../parts/evidence.js";
-import { OneVersion } from "../parts/one_version.js";
+import { Verdict } from "../parts/rollouts/evidence.js";
+import { OneVersion } from "../parts/versions/version.js";
 import { plain } from "../parts/said.js";
-import { NameHistory, Serves } from "../parts/version_facts.js";
+import { NameHistory, Serves } from "../parts/versions/facts.js";
 
 export default function Versions({ route }) {
   const [name] = route.parts;

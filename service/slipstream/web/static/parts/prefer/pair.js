@@ -1,7 +1,7 @@
 // Two answers to one request. Nothing here says, or may say, who gave which: both sides are drawn alike, in the API's order.
 import { html, useState } from "../../lib/html.js";
 import { count } from "../../lib/format.js";
-import { Conversation } from "../conversation.js";
+import { Conversation } from "../tasks/conversation.js";
 import { answerText, useDiff } from "../diff.js";
 import { Message, plain, pretty, Text } from "../said.js";
 

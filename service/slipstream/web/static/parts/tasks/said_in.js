@@ -1,6 +1,6 @@
 // What was said in a task, with a way from each answer of production to the runs beside it.
 import { html } from "../../lib/html.js";
-import { Conversation } from "../conversation.js";
+import { Conversation } from "./conversation.js";
 import { answerText } from "../diff.js";
 
 /** The conversation with its last answer, and which call each answer belongs to. */

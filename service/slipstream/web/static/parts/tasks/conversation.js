@@ -1,7 +1,7 @@
 // A conversation of any length: the newest messages first of all, earlier ones when they are asked for.
-import { html, useLayoutEffect, useRef, useState } from "../lib/html.js";
-import { count } from "../lib/format.js";
-import { Message } from "./said.js";
+import { html, useLayoutEffect, useRef, useState } from "../../lib/html.js";
+import { count } from "../../lib/format.js";
+import { Message } from "../said.js";
 
 const NEWEST = 50;
 const MORE = 200;

@@ -1,5 +1,5 @@
 // The figures of a training step, by the Trainer's own names.
-import { count, decimal, percent, seconds } from "../lib/format.js";
+import { count, decimal, percent, seconds } from "../../lib/format.js";
 
 const fine = (value) => (value === null || value === undefined ? "–" : Math.abs(value) < 0.001 && value !== 0 ? value.toExponential(1) : decimal(value, 4));
 

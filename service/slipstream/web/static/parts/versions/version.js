@@ -1,19 +1,19 @@
 // One version: all that is known of it, what compared it, and what can be done with it.
-import { get, path, post, query, send } from "../lib/api.js";
-import { count, decimal, exactTime } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { useMark } from "../lib/live.js";
-import { useLoad } from "../lib/load.js";
-import { go, link } from "../lib/router.js";
-import { can } from "../lib/session.js";
-import { Badge, Copy, Figure, Loaded, Time, notice } from "./basics.js";
+import { get, path, post, query, send } from "../../lib/api.js";
+import { count, decimal, exactTime } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { useMark } from "../../lib/live.js";
+import { useLoad } from "../../lib/load.js";
+import { go, link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
+import { Badge, Copy, Figure, Loaded, Time, notice } from "../basics.js";
 import { EvaluationTable, ExperimentTable, RolloutTable } from "./comparisons.js";
-import { State } from "./decisions.js";
-import { Confirm } from "./dialog.js";
-import { Interval, Verdict, intervalWords } from "./evidence.js";
-import { METRICS } from "./metric_names.js";
-import { plain } from "./said.js";
-import { NameHistory, Serves } from "./version_facts.js";
+import { State } from "../rollouts/decisions.js";
+import { Confirm } from "../dialog.js";
+import { Interval, Verdict, intervalWords } from "../rollouts/evidence.js";
+import { METRICS } from "./metrics.js";
+import { plain } from "../said.js";
+import { NameHistory, Serves } from "./facts.js";
 
 export function OneVersion({ name }) {
   const marks = useMark("versions") + useMark("evaluations") + useMark("rollouts");

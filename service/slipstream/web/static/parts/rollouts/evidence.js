@@ -1,7 +1,7 @@
 // What is proven about two that are compared: an interval against a margin, and evidence towards what is needed.
-import { count, decimal } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { Badge, Bar } from "./basics.js";
+import { count, decimal } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { Badge, Bar } from "../basics.js";
 
 const WIDTH = 220;
 const HEIGHT = 26;

@@ -1,8 +1,8 @@
 // What was decided, when, by whom and why; and the way from one state to the next.
-import { percent } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { Badge, Time } from "./basics.js";
-import { plain } from "./said.js";
+import { percent } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { Badge, Time } from "../basics.js";
+import { plain } from "../said.js";
 
 export const STATES = {
   pending: "", running: "note", holding: "warn", paused: "warn", promoted: "good", rolled_back: "bad", aborted: "bad",

@@ -1,7 +1,7 @@
 // A field for a version, which knows the newest ones and the aliases.
-import { get } from "../lib/api.js";
-import { html } from "../lib/html.js";
-import { useLoad } from "../lib/load.js";
+import { get } from "../../lib/api.js";
+import { html } from "../../lib/html.js";
+import { useLoad } from "../../lib/load.js";
 
 /** The newest versions, each with what is said of it beside its number. */
 export function useVersionNames() {

@@ -1,8 +1,8 @@
 // The curve of learning in numbers: for those who want them exactly, and for readers of screens.
-import { count, decimal, percent, seconds, withError } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { link } from "../lib/router.js";
-import { plain } from "./said.js";
+import { count, decimal, percent, seconds, withError } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { link } from "../../lib/router.js";
+import { plain } from "../said.js";
 
 export function LearningTable({ versions }) {
   return html`<div class="scroll"><table>

@@ -1,16 +1,16 @@
 // One rollout: where it stands, what is missing, each guardrail, what was decided, and what can be done by hand.
-import { get, path, post } from "../lib/api.js";
-import { count, decimal, exactTime, percent, seconds } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { useLive, useMark } from "../lib/live.js";
-import { useWatched } from "../lib/load.js";
-import { link } from "../lib/router.js";
-import { can } from "../lib/session.js";
-import { Badge, Loaded, Time, notice } from "./basics.js";
+import { get, path, post } from "../../lib/api.js";
+import { count, decimal, exactTime, percent, seconds } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { useLive, useMark } from "../../lib/live.js";
+import { useWatched } from "../../lib/load.js";
+import { link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
+import { Badge, Loaded, Time, notice } from "../basics.js";
 import { By, State, Stepper, Timeline } from "./decisions.js";
-import { Confirm } from "./dialog.js";
+import { Confirm } from "../dialog.js";
 import { Claim, Interval, intervalWords } from "./evidence.js";
-import { plain } from "./said.js";
+import { plain } from "../said.js";
 
 const READ_AGAIN = 5000; // ms; users are counted without a decision that would tell of it
 

@@ -1,12 +1,12 @@
 // Two versions side by side: how much better, on what, and which tasks changed most.
-import { get, query } from "../lib/api.js";
-import { count, decimal, withError } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { useLoad } from "../lib/load.js";
-import { go, link } from "../lib/router.js";
-import { Badge, Loaded } from "./basics.js";
-import { Interval, Verdict, intervalWords, signed } from "./evidence.js";
-import { plain } from "./said.js";
+import { get, query } from "../../lib/api.js";
+import { count, decimal, withError } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { useLoad } from "../../lib/load.js";
+import { go, link } from "../../lib/router.js";
+import { Badge, Loaded } from "../basics.js";
+import { Interval, Verdict, intervalWords, signed } from "../rollouts/evidence.js";
+import { plain } from "../said.js";
 
 /** `versions`: those that can be chosen, the newest first. */
 export function Compare({ versions, a, b, rest }) {

@@ -1,11 +1,11 @@
 // The form that opens a rollout. What is left empty has its default, which stands beside it.
-import { post } from "../lib/api.js";
-import { html, useState } from "../lib/html.js";
-import { go, link } from "../lib/router.js";
-import { can } from "../lib/session.js";
-import { notice } from "./basics.js";
-import { Field, typedNumber, typedShares, wrongAt } from "./fields.js";
-import { useVersionNames, VersionInput } from "./version_input.js";
+import { post } from "../../lib/api.js";
+import { html, useState } from "../../lib/html.js";
+import { go, link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
+import { notice } from "../basics.js";
+import { Field, typedNumber, typedShares, wrongAt } from "../fields.js";
+import { useVersionNames, VersionInput } from "../versions/input.js";
 
 const GUARDRAILS = [
   ["failure", "Failures", "0.02", true], ["latency", "Slow answers", "0.05", true], ["feedback", "Feedback", "0.05", true],

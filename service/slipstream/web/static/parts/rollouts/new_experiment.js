@@ -1,10 +1,10 @@
 // The form that starts an experiment. What is left empty has its default, which stands beside it.
-import { post } from "../lib/api.js";
-import { html, useState } from "../lib/html.js";
-import { go, link } from "../lib/router.js";
-import { can } from "../lib/session.js";
-import { notice } from "./basics.js";
-import { Field, typedNumber, wrongAt } from "./fields.js";
+import { post } from "../../lib/api.js";
+import { html, useState } from "../../lib/html.js";
+import { go, link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
+import { notice } from "../basics.js";
+import { Field, typedNumber, wrongAt } from "../fields.js";
 
 const START = { name: "", b: "", share: "", metrics: "", primary: "", margin: "", ends: "evidence", duration: "", min_units: "", decision: "report_only", level: "", grace: "", force: false };
 

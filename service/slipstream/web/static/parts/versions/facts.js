@@ -1,10 +1,10 @@
 // What stands beside a version wherever it is shown: where it answers, and its names.
-import { get, path, query } from "../lib/api.js";
-import { html } from "../lib/html.js";
-import { useMark } from "../lib/live.js";
-import { usePages } from "../lib/pages.js";
-import { Badge, Loaded, Time } from "./basics.js";
-import { By } from "./decisions.js";
+import { get, path, query } from "../../lib/api.js";
+import { html } from "../../lib/html.js";
+import { useMark } from "../../lib/live.js";
+import { usePages } from "../../lib/pages.js";
+import { Badge, Loaded, Time } from "../basics.js";
+import { By } from "../rollouts/decisions.js";
 
 const PLACES = { explorer: "the Explorer", lane: "in the lane" };
 

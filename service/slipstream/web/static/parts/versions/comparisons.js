@@ -1,11 +1,11 @@
 // Tables of rollouts, experiments and evaluations.
-import { percent, withError } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { link } from "../lib/router.js";
-import { Badge, Time } from "./basics.js";
-import { By, State } from "./decisions.js";
-import { Verdict } from "./evidence.js";
-import { plain } from "./said.js";
+import { percent, withError } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { link } from "../../lib/router.js";
+import { Badge, Time } from "../basics.js";
+import { By, State } from "../rollouts/decisions.js";
+import { Verdict } from "../rollouts/evidence.js";
+import { plain } from "../said.js";
 
 export function RolloutTable({ rollouts }) {
   return html`<div class="scroll"><table>

@@ -1,17 +1,17 @@
 // One experiment: who is compared, what is proven, and how it ends.
-import { get, path, post } from "../lib/api.js";
-import { count, decimal, percent, seconds } from "../lib/format.js";
-import { html } from "../lib/html.js";
-import { useMark } from "../lib/live.js";
-import { useWatched } from "../lib/load.js";
-import { link } from "../lib/router.js";
-import { can } from "../lib/session.js";
-import { Badge, Bar, Loaded, Time, notice } from "./basics.js";
-import { winner } from "./comparisons.js";
+import { get, path, post } from "../../lib/api.js";
+import { count, decimal, percent, seconds } from "../../lib/format.js";
+import { html } from "../../lib/html.js";
+import { useMark } from "../../lib/live.js";
+import { useWatched } from "../../lib/load.js";
+import { link } from "../../lib/router.js";
+import { can } from "../../lib/session.js";
+import { Badge, Bar, Loaded, Time, notice } from "../basics.js";
+import { winner } from "../versions/comparisons.js";
 import { By, State, Timeline } from "./decisions.js";
-import { Confirm } from "./dialog.js";
+import { Confirm } from "../dialog.js";
 import { Claim, Interval, intervalWords } from "./evidence.js";
-import { plain } from "./said.js";
+import { plain } from "../said.js";
 
 const READ_AGAIN = 5000; // ms
 
