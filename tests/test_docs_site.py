@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser_tab import browser_path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -116,12 +116,9 @@ def test_reference_is_made_from_the_code(site: Path) -> None:
 
 @pytest.mark.slow
 def test_a_search_needs_no_server_and_no_network(site: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), None)
-    if browser is None:
-        pytest.skip("Chromium is not installed")
     options = ["--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--host-resolver-rules=MAP * ~NOTFOUND"]
     done = subprocess.run(
-        [browser, *options, "--dump-dom", f"{(site / 'search.html').as_uri()}?q=quarantine"],
+        [browser_path(), *options, "--dump-dom", f"{(site / 'search.html').as_uri()}?q=quarantine"],
         capture_output=True,
         text=True,
         timeout=120,

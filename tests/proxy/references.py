@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -17,6 +16,7 @@ from typing import Any
 import h11
 import pytest
 import uvicorn
+from debian import installed
 from ports import free_port
 from reading import read_requests
 from serving import until
@@ -182,7 +182,8 @@ async def nginx(folder: Path) -> AsyncIterator[Reference]:
     config = folder / "nginx.conf"
     behind = server.sockets[0].getsockname()[1]
     config.write_text(_NGINX.format(folder=folder, port=reference.port, upstream=behind))
-    process = subprocess.Popen([_installed_nginx(), "-c", str(config), "-p", str(folder)], stderr=subprocess.PIPE)  # noqa: ASYNC220
+    command = [installed("nginx-light", "nginx"), "-c", str(config), "-p", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)  # noqa: ASYNC220
 
     async def accepts() -> bool:
         assert process.poll() is None, process.stderr and process.stderr.read()
@@ -208,13 +209,3 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
         return await reader.read(65536)
     except ConnectionError:
         return b""
-
-
-def _installed_nginx() -> str:
-    """Debian's nginx, installed if it is missing."""
-    if shutil.which("nginx") is None:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            pytest.fail("needs nginx; on Debian: apt-get install nginx-light")
-        script = "apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light"
-        subprocess.run(["sh", "-c", script], check=True, capture_output=True)
-    return shutil.which("nginx") or pytest.fail("nginx is not there after its installation")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from browser_tab import tab
+from debian import installed
 from loops import Loop
 from playwright.async_api import Browser, expect
 from ports import free_port
@@ -44,14 +44,12 @@ http {{
 
 @asynccontextmanager
 async def nginx_before(url: str, folder: Path) -> AsyncIterator[str]:
-    program = shutil.which("nginx") or pytest.fail(
-        "expected nginx (on Debian: apt-get install nginx-light); found none"
-    )
+    nginx = installed("nginx-light", "nginx")
     port = free_port()
     location = re.findall(r"```nginx\n(.*?)```", PAGE, re.DOTALL)[0].replace("http://127.0.0.1:8100", url)
     config = folder / "nginx.conf"
     config.write_text(_NGINX.format(folder=folder, port=port, location=location))
-    process = await asyncio.create_subprocess_exec(program, "-c", str(config))
+    process = await asyncio.create_subprocess_exec(nginx, "-c", str(config))
     try:
         async with httpx.AsyncClient() as client:
 
