@@ -92,14 +92,14 @@ async def pictures(folder: Path, url: str) -> None:
             task = tasks[0]["task_id"] if tasks else ""
             places = {
                 "now": "now", "tasks": "tasks", "task": f"tasks/{task}", "learning": "learning", "versions": "versions",
-                "version": f"versions/{newest}", "compared": f"learning?a=0&b={newest}", "prefer": "prefer",
+                "version": f"versions/{newest}", "prefer": "prefer",
                 "data": "data", "audit": "audit", "settings": "settings",
             }  # fmt: skip
             for name, place in places.items():
                 await page.goto(f"/#/{place}")
                 await page.get_by_role("main").get_by_role("heading").first.wait_for()
                 await page.wait_for_timeout(1500)  # charts, and what is read after the first list
-                await _keep(page, folder / f"page-{name}-{scheme}.png")
+                await _keep(page, folder / f"page-{name}-{scheme}.png", whole=name == "learning")
             await context.close()
 
 
