@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 from rich.table import Table
 
+from slipstream.terminal.inert import inert
 from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
@@ -35,7 +36,7 @@ def evaluate(url: str, key: str | None, version: str | None, suite: str | None, 
             return True
         found = _ended(client, found["id"])
         if found["state"] != "done":
-            print(f"{found['state']}: {found['reason']}")
+            print(f"{found['state']}: {inert(found['reason'] or '')}")
             return False
         _show(found)
         show_verdict(ask(client, f"/versions/{found['version']}", roles=READERS, field="verdict")["verdict"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from slipstream.terminal.inert import inert
 from slipstream.terminal.rollouts import read_plan
 from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
@@ -29,7 +30,7 @@ def start(url: str, key: str | None, fields: Mapping[str, Any], plan: Path | Non
     body = {**({} if plan is None else read_plan(plan)), **given}
     with open_client(url, key) as client:
         started = ask(client, "/experiments", roles=OPERATORS, field="state", body=body)
-    print(f"{_named(started)}: {started['state']}, {started['reason']}")
+    print(f"{_named(started)}: {started['state']}, {inert(started['reason'])}")
 
 
 def show_all(url: str, key: str | None) -> None:
@@ -45,8 +46,8 @@ def show_all(url: str, key: str | None) -> None:
         return
     table = Table("experiment", "name", "a", "b", "state", "share of b", "winner", "started", "reason")
     for one in found:
-        row = (str(one["id"]), one["name"], one["a"], one["b"], one["state"], f"{one['share']:.0%}")
-        table.add_row(*row, one["winner"] or "", moment(one["started_at"]), one["reason"])
+        row = (str(one["id"]), inert(one["name"]), one["a"], one["b"], one["state"], f"{one['share']:.0%}")
+        table.add_row(*row, one["winner"] or "", moment(one["started_at"]), inert(one["reason"] or ""))
     console().print(table)
 
 
@@ -69,7 +70,7 @@ def show(url: str, key: str | None, experiment: int) -> None:
     decisions = Table("at", "decision", "state", "share of b", "winner", "by", "reason")
     for one in found["decisions"]:
         row = (moment(one["at"]), one["action"], one["state"], f"{one['share']:.0%}", one["winner"] or "")
-        decisions.add_row(*row, one["key"] or "", one["reason"])
+        decisions.add_row(*row, one["key"] or "", inert(one["reason"] or ""))
     screen.print(decisions)
 
 
@@ -92,7 +93,7 @@ def stop(url: str, key: str | None, experiment: int, decision: str | None, *, fo
 
 
 def _named(found: Mapping[str, Any]) -> str:
-    return f"experiment {found['id']}, {found['name']}: a {found['a']}, b {found['b']}"
+    return f"experiment {found['id']}, {inert(found['name'])}: a {found['a']}, b {found['b']}"
 
 
 def _head(found: Mapping[str, Any]) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
     if missing["seconds"] is not None:
         yield f"ends in {span(missing['seconds'])}"
     for reason in (*missing["reasons"], *filter(None, [missing["lane"]])):
-        yield f"missing: {reason}"
+        yield f"missing: {inert(reason)}"
 
 
 def _measured(one: Mapping[str, Any]) -> Iterator[str]:

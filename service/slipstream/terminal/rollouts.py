@@ -10,6 +10,7 @@ import yaml
 from rich.table import Table
 
 from slipstream.errors import SlipstreamError
+from slipstream.terminal.inert import inert
 from slipstream.terminal.screen import console
 from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
 from slipstream.terminal.sidecar_http import client as open_client
@@ -30,7 +31,7 @@ def start(url: str, key: str | None, version: int, plan: Path | None, *, replace
         body["replace"] = True
     with open_client(url, key) as client:
         opened = ask(client, "/rollouts", roles=OPERATORS, field="state", body=body)
-    print(f"rollout {opened['id']} of version {version}: {opened['state']}, {opened['reason']}")
+    print(f"rollout {opened['id']} of version {version}: {opened['state']}, {inert(opened['reason'])}")
 
 
 def show_all(url: str, key: str | None) -> None:
@@ -47,7 +48,7 @@ def show_all(url: str, key: str | None) -> None:
     table = Table("rollout", "version", "state", "share", "opened", "reason")
     for one in found:
         row = (str(one["id"]), str(one["version"]), one["state"], f"{one['share']:.0%}", moment(one["opened_at"]))
-        table.add_row(*row, one["reason"])
+        table.add_row(*row, inert(one["reason"] or ""))
     console().print(table)
 
 
@@ -70,7 +71,14 @@ def show(url: str, key: str | None, rollout: int) -> None:
     screen.print(measures)
     decisions = Table("at", "decision", "state", "share", "by", "reason")
     for one in found["decisions"]:
-        row = (moment(one["at"]), one["action"], one["state"], f"{one['share']:.0%}", one["key"] or "", one["reason"])
+        row = (
+            moment(one["at"]),
+            one["action"],
+            one["state"],
+            f"{one['share']:.0%}",
+            one["key"] or "",
+            inert(one["reason"] or ""),
+        )
         decisions.add_row(*row)
     screen.print(decisions)
 
@@ -100,7 +108,7 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
             f"{span(missing['seconds'])} and about {missing['units']} units more"
         )
     for reason in (*missing["reasons"], *filter(None, [missing["lane"]])):
-        yield f"missing: {reason}"
+        yield f"missing: {inert(reason)}"
 
 
 def _asked(found: Mapping[str, Any]) -> Iterator[str]:
