@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -32,7 +33,7 @@ OWN = ("sidecar.yaml", "my_rewards.py", "my_agent.py", "curve.py")
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that `slipstream init` wrote, as the working directory."""
     folder = tmp_path / "first-hour"
     write(folder)
@@ -41,7 +42,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MODEL_PATH", "CHECKPOINT_ROOT_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    return folder
+    yield folder
+    sys.modules.pop("my_rewards", None)  # the doctor has imported it, and tests after this one have no such module
 
 
 def test_init_writes_the_repository_s_files(started: Path) -> None:
