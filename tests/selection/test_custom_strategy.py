@@ -39,17 +39,22 @@ def test_a_strategy_can_give_its_reason_labels_and_metadata():
     assert (decision.labels, decision.metadata) == ({"hard"}, {"difficulty": 3})
 
 
+def logged(capsys):
+    """What was logged: on stdout, or on stderr if a test before this one has set logging up as a program does."""
+    return "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("name", ["failing", "exiting", "rubbish", "unstorable"])
 def test_a_strategy_that_fails_selects_nothing_and_says_so(name, capsys):
     assert decide(f"own_strategies:{name}", task()) == (False, f"error:{name}")
-    assert "selection_failed" in capsys.readouterr().out
+    assert "selection_failed" in logged(capsys)
 
 
 def test_a_strategy_that_goes_on_failing_shows_its_traceback_once(capsys):
     failing = selector("own_strategies:failing")
     for number in range(3):
         failing.decide(task(task_id=f"task-{number}"))
-    told = capsys.readouterr().out
+    told = logged(capsys)
     assert told.count("selection_failed") == 3
     assert told.count("Traceback") == 1
     assert all(f"task-{number}" in told for number in range(3))
