@@ -14,6 +14,7 @@ from browser_tab import tab
 from filled_site import filled_site, talk
 from loops import Loop
 from playwright.async_api import Browser, Page, expect
+from serving import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -113,6 +114,11 @@ async def test_a_key_that_is_taken_away_ends_its_session_where_one_was(
         await sign_in(page, KEYS["viewer"])
         await expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
         write_keys(keys_file, *(role for role in ROLES if role != "viewer"))
+
+        async def ended() -> bool:  # the file is looked at once a second
+            return (await page.context.request.get("status")).status == 401
+
+        await until(ended)
         await page.get_by_role("navigation").get_by_role("link", name="Tasks").click()
         await expect(page.get_by_text("Your session has ended")).to_be_visible()
         await sign_in(page, KEYS["operator"])
