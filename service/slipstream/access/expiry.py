@@ -31,7 +31,7 @@ class Expiring:
 
 
 class KeyExpiry:
-    """The keys as the training side knows them, and when they expire.
+    """When the keys expire that the training side knows.
 
     Args:
         clock: Unix seconds.

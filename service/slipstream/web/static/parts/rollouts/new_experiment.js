@@ -1,20 +1,17 @@
 // The form that starts an experiment. What is left empty has its default, which stands beside it.
 import { post } from "../../lib/api.js";
-import { html, useState } from "../../lib/html.js";
+import { html } from "../../lib/html.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { notice } from "../basics.js";
-import { Field, typedNumber, wrongAt } from "../fields.js";
+import { typedNumber, typedShare, useForm, wrongAt } from "../fields.js";
 
 const START = { name: "", b: "", share: "", metrics: "", primary: "", margin: "", ends: "evidence", duration: "", min_units: "", decision: "report_only", level: "", grace: "", force: false };
 
 /** What is sent: the name and the arm, and of the plan what differs from the defaults. */
 export function bodyOf(values) {
   const body = { name: values.name, b: /^[0-9]+$/.test(values.b.trim()) ? `version:${values.b.trim()}` : values.b.trim() };
-  if (values.share.trim()) {
-    const share = typedNumber(values.share.replace("%", ""));
-    body.share = typeof share === "number" ? share / 100 : share;
-  }
+  if (values.share.trim()) body.share = typedShare(values.share);
   if (values.metrics.trim()) body.metrics = values.metrics.split(/[\s,;]+/).filter(Boolean);
   for (const name of ["primary", "duration", "grace"]) if (values[name].trim()) body[name] = values[name].trim();
   for (const name of ["margin", "min_units", "level"]) if (values[name].trim()) body[name] = typedNumber(values[name]);
@@ -26,32 +23,11 @@ export function bodyOf(values) {
 const AT_A_FIELD = Object.keys(START);
 
 export function NewExperiment({ version = "" }) {
-  const [values, setValues] = useState({ ...START, b: version });
-  const [error, setError] = useState(null);
-  const [busy, setBusy] = useState(false);
-  const set = (name) => (event) => {
-    const value = event.target.type === "checkbox" ? event.target.checked : event.target.value;
-    setValues((before) => ({ ...before, [name]: value }));
-  };
-  const submit = (event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(null);
-    post("experiments", bodyOf(values)).then(
-      (started) => {
-        notice(`Experiment ${started.id} has started.`);
-        go(link("experiments", [started.id]));
-      },
-      (failure) => {
-        setBusy(false);
-        setError(failure);
-      },
-    );
-  };
-  const text = (name, label, help, placeholder, more = {}) => html`<${Field} name=${name} label=${label} help=${help} error=${error}>${(ties) => html`
-    <input ...${ties} ...${more} value=${values[name]} onInput=${set(name)} placeholder=${placeholder} autocomplete="off" spellcheck=${false} />`}<//>`;
-  const choice = (name, label, help, options) => html`<${Field} name=${name} label=${label} help=${help} error=${error}>${(ties) => html`
-    <select ...${ties} value=${values[name]} onChange=${set(name)}>${options.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select>`}<//>`;
+  const { values, set, error, busy, submit, text, choice } = useForm({ ...START, b: version }, (given) =>
+    post("experiments", bodyOf(given)).then((started) => {
+      notice(`Experiment ${started.id} has started.`);
+      go(link("experiments", [started.id]));
+    }));
   if (!can("operate")) return html`<h1>Start an experiment</h1><p class="muted">It takes a key with the role operator.</p>`;
   return html`<h1>Start an experiment</h1>
     <p class="muted">Production (a) and a version (b) answer users side by side, split by session. A version that may do harm is canaried by <a href=${link("rollouts", ["new"])}>a rollout</a> first.</p>

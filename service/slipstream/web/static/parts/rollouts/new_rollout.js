@@ -1,10 +1,10 @@
 // The form that opens a rollout. What is left empty has its default, which stands beside it.
 import { post } from "../../lib/api.js";
-import { html, useState } from "../../lib/html.js";
+import { html } from "../../lib/html.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { notice } from "../basics.js";
-import { Field, typedNumber, typedShares, wrongAt } from "../fields.js";
+import { Field, typedNumber, typedShares, useForm, wrongAt } from "../fields.js";
 import { useVersionNames, VersionInput } from "../versions/input.js";
 
 const GUARDRAILS = [
@@ -45,33 +45,12 @@ export function bodyOf(values) {
 const AT_A_FIELD = ["version", "steps", "min_units", "min_time", "grace", "longest_session", "objective", "objective_margin", "level", "replace", "guardrails"];
 
 export function NewRollout({ version = "" }) {
-  const [values, setValues] = useState({ ...START, version });
-  const [error, setError] = useState(null);
-  const [busy, setBusy] = useState(false);
   const names = useVersionNames();
-  const set = (name) => (event) => {
-    const value = event.target.type === "checkbox" ? event.target.checked : event.target.value;
-    setValues((before) => ({ ...before, [name]: value }));
-  };
-  const submit = (event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(null);
-    post("rollouts", bodyOf(values)).then(
-      (opened) => {
-        notice(`Rollout ${opened.id} is open.`);
-        go(link("rollouts", [opened.id]));
-      },
-      (failure) => {
-        setBusy(false);
-        setError(failure);
-      },
-    );
-  };
-  const text = (name, label, help, placeholder) => html`<${Field} name=${name} label=${label} help=${help} error=${error}>${(ties) => html`
-    <input ...${ties} value=${values[name]} onInput=${set(name)} placeholder=${placeholder} autocomplete="off" spellcheck=${false} />`}<//>`;
-  const choice = (name, label, help, options) => html`<${Field} name=${name} label=${label} help=${help} error=${error}>${(ties) => html`
-    <select ...${ties} value=${values[name]} onChange=${set(name)}>${options.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select>`}<//>`;
+  const { values, set, error, busy, submit, text, choice } = useForm({ ...START, version }, (given) =>
+    post("rollouts", bodyOf(given)).then((opened) => {
+      notice(`Rollout ${opened.id} is open.`);
+      go(link("rollouts", [opened.id]));
+    }));
   if (!can("operate")) return html`<h1>Open a rollout</h1><p class="muted">It takes a key with the role operator.</p>`;
   return html`<h1>Open a rollout</h1>
     <p class="muted">The version answers a share of the users, which rises in steps while no harm is proven. It is rolled back when harm is, and promoted when it is proven better.</p>
