@@ -31,7 +31,7 @@ class Expiring:
 
 
 class KeyExpiry:
-    """When the keys expire that the training side knows.
+    """Expiry of the keys that the training side knows.
 
     Args:
         clock: Unix seconds.
