@@ -1,0 +1,122 @@
+"""A row of a data set, in one form whatever it came from and whatever format it is written in.
+
+Messages and tools are those of OpenAI's chat completions API, redacted as they were stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from slipstream.jsontext import to_json
+
+Message = Mapping[str, Any]
+
+
+class Kind(StrEnum):
+    """Kind of a data set: what each of its rows teaches.
+
+    SFT: give this answer. PREFERENCE: prefer the chosen answer to the rejected one. KTO: this answer is good, or bad.
+    """
+
+    SFT = "sft"
+    PREFERENCE = "preference"
+    KTO = "kto"
+
+
+class Source(StrEnum):
+    """Origin of a row."""
+
+    PRODUCTION = "production"
+    """An answer of the production model."""
+    POLICY = "policy"
+    """An answer of the policy."""
+    RUNS = "runs"
+    """A pair of two runs of one group, by their rewards."""
+    PRODUCTION_VS_POLICY = "production_vs_policy"
+    """A pair of production's answer and a run's, by their rewards."""
+    PREFERENCES = "preferences"
+    """A pair that people judged."""
+    THUMBS = "thumbs"
+    """Answers that users liked and disliked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Origin of a row, for people and for a later erasure. It quotes nothing of the conversation.
+
+    Attributes:
+        task: reference of the task, with its tenant.
+        session: reference of its session, with its tenant; kept as `session_hash` in files.
+        group: that the runs are of; None for production's answers.
+        msg_ids: of the answers in the row, the taught (or chosen) one first.
+        models: who gave each of these answers: the production model's name, or `version:N` of the policy.
+        rewards: of each of these answers; None where it was not scored.
+        breakdown: components of the first one's reward.
+        feedback: rewards that users gave to each answer; None where none did.
+        labels: of the task.
+        created_at: Unix seconds at which the first answer was stored.
+    """
+
+    task: str
+    session: str
+    tenant: str
+    source: Source
+    group: str | None = None
+    msg_ids: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    rewards: tuple[float | None, ...] = ()
+    breakdown: Mapping[str, float | None] = field(default_factory=dict)
+    feedback: tuple[float | None, ...] = ()
+    labels: tuple[str, ...] = ()
+    created_at: float = 0.0
+
+    def written(self, digest: str) -> dict[str, Any]:
+        """Return the line of `*.provenance.jsonl` for a row with this digest."""
+        line = asdict(self)
+        line["session_hash"] = hashed(line.pop("session"))
+        line["task_hash"] = hashed(self.task)
+        return {"digest": digest, **line}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a data set.
+
+    Attributes:
+        prompt: messages up to the answer, at least one.
+        tools: that the model may call.
+        answer: the assistant message that is taught, chosen, or labelled.
+        rejected: of a preference: the assistant message that is not to be given.
+        good: of KTO: whether the answer is good.
+    """
+
+    kind: Kind
+    prompt: Sequence[Message]
+    answer: Message
+    provenance: Provenance
+    tools: Sequence[Mapping[str, Any]] = ()
+    rejected: Message | None = None
+    good: bool | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what is taught, in hexadecimal: equal for rows that teach the same."""
+        taught = {
+            "kind": self.kind,
+            "prompt": list(self.prompt),
+            "tools": list(self.tools),
+            "answer": self.answer,
+            "rejected": self.rejected,
+            "good": self.good,
+        }
+        return hashlib.sha256(to_json(taught)).hexdigest()
+
+
+def hashed(ref: str) -> str:
+    """Return the name under which a data set knows a session or a task that it must be able to find again, and not to
+    tell: the first 32 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(ref.encode()).hexdigest()[:32]
