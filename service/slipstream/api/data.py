@@ -40,8 +40,9 @@ _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 async def delete_data(
     request: Request, sidecar: SidecarDep, scope: ScopeDep, session_id: _Name = None, task_id: _Name = None
 ) -> dict[str, Any]:
-    """Delete everything about a session or a task. Says what that was, what is still pending, and what the Explorer had
-    been given before, which cannot be taken back, and which data sets had rows of it. What is not known, or deleted already, is no error."""
+    """Delete everything about a session or a task. Says what that was, what is still pending, what the Explorer had
+    been given before, which cannot be taken back, and which data sets had rows of it. What is not known, or deleted
+    already, is no error."""
     # What is named twice is not two sessions, and what is misspelt names nothing: neither may pass as deleted.
     given = [name for name, _ in request.query_params.multi_items()]
     if given not in (["session_id"], ["task_id"]):
