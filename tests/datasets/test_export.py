@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ async def test_answers_of_production_become_rows_and_what_cannot_be_taught_is_co
     assert function["function"] == {"name": "look", "arguments": '{"for": "it"}'}
     assert rows["train"][1].tools == [{"type": "function", "function": {"name": "look"}}]
     assert manifest.dropped == {"answer not whole": 1, "empty answer": 1, "another model": 1, "duplicate": 1}
-    assert manifest.rows == {"train": 2, "held_out": 0}
+    assert manifest.counts.rows == {"train": 2, "held_out": 0}
 
 
 async def test_filters_by_reward_feedback_label_time_and_tenant(tmp_path: Path) -> None:
@@ -76,11 +75,8 @@ async def test_filters_by_reward_feedback_label_time_and_tenant(tmp_path: Path) 
         assert await texts({}, tenants=["acme"]) == ["y"]
         kto = {"kind": "kto", "sources": [{"production": {}}]}
         _, rows = await _exported(made, tmp_path / "sets", kto)
-    XX[
-            ("42", True),
-            ("41", True),
-            ("x", False),
-        ]
+        judged = [(row.answer["content"], row.good) for row in rows["train"]]
+    assert judged == [("42", True), ("41", True), ("x", False)]
 
 
 async def test_the_best_runs_of_each_group_are_taught(tmp_path: Path) -> None:
@@ -130,7 +126,7 @@ async def test_held_out_sessions_are_the_same_ones_each_time_and_stay_whole(tmp_
         assert again.digest == manifest.digest
         by_sidecar = {"sources": [{"production": {}}]}
         same, _ = await _exported(made, tmp_path / "sets", by_sidecar, datasets={"held_out": 0.3})
-        assert same.rows == manifest.rows
+        assert same.counts.rows == manifest.counts.rows
         assert same.about["held_out"]["kept_from_reinforcement_learning"] is True
 
 
@@ -149,7 +145,7 @@ async def test_a_deletion_reaches_data_sets_and_an_export_that_was_reading(tmp_p
         erasure.erase(directory, erasure.deletion("task_id", "two", 9e9))
         manifest, rows = await _exported(made, directory, {"sources": [{"production": {}}]})
         assert _texts(rows["train"]) == ["first"]
-        assert manifest.rows["train"] == 1
+        assert manifest.counts.rows["train"] == 1
     elsewhere = tmp_path / "copy"
     async with stored(tmp_path) as made:
         await _exported(made, elsewhere, {"sources": [{"production": {}}]})
@@ -164,4 +160,4 @@ async def test_a_store_that_is_not_there_or_of_another_release_is_refused(tmp_pa
     with pytest.raises(ConfigError, match=r"store.url: expected a store, found no file"):
         await _exported(nothing, tmp_path / "sets", {"sources": [{"production": {}}]})
     assert folder.list_folders(tmp_path / "sets") == []
-    assert Counter(path.name for path in tmp_path.iterdir())["none.db"] == 0
+    assert not (tmp_path / "none.db").exists()

@@ -29,11 +29,11 @@ async def get_datasets(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """The data sets in `datasets.directory`, the newest first, with the versions that were trained on them."""
     require_all_tenants(scope, _OF_ALL)
     directory = _directory(sidecar)
-    found = [] if directory is None else await asyncio.to_thread(folder.list_folders, directory)
+    found = [] if directory is None else await asyncio.to_thread(_all, directory)
     versions = await _versions(sidecar, [made.name for made in found])
     return {
         "directory": None if directory is None else str(directory),
-        "datasets": [{**made.summary(), "versions": versions[made.name]} for made in found],
+        "datasets": [{**_summary(made), "versions": versions[made.name]} for made in found],
     }
 
 
@@ -43,7 +43,7 @@ async def get_dataset(name: Name, sidecar: SidecarDep, scope: ScopeDep) -> dict[
     require_all_tenants(scope, _OF_ALL)
     made, card = await asyncio.to_thread(_read, _directory(sidecar), name)
     versions = await _versions(sidecar, [name])
-    return {"manifest": made.written(), "card": card, "versions": versions[name]}
+    return {"manifest": made.model_dump(mode="json"), "card": card, "versions": versions[name]}
 
 
 def _directory(sidecar: Sidecar) -> Path | None:
@@ -55,8 +55,19 @@ async def _versions(sidecar: Sidecar, names: list[str]) -> dict[str, list[int]]:
         return await dataset_versions.trained_on(session, names)
 
 
+def _all(directory: Path) -> list[Manifest]:
+    found = [folder.manifest(path) for path in folder.list_folders(directory)]
+    return sorted(found, key=lambda made: made.made_at, reverse=True)
+
+
+def _summary(made: Manifest) -> dict[str, Any]:
+    return made.model_dump(mode="json", include={"name", "kind", "format", "made_at", "counts", "dropped", "digest"})
+
+
 def _read(directory: Path | None, name: str) -> tuple[Manifest, str]:
-    path = None if directory is None else directory / name
-    if path is None or not (path / "manifest.json").is_file():
-        raise RequestError(f"name: there is no data set {name}", status=404, param="name", code="not_found")
-    return folder.manifest(path), (path / "README.md").read_text(encoding="utf-8")
+    try:
+        if directory is None:
+            raise folder.DatasetMissing(f"there is no data set {name}")
+        return folder.manifest(directory / name), (directory / name / "README.md").read_text(encoding="utf-8")
+    except (folder.DatasetMissing, FileNotFoundError) as error:
+        raise RequestError(f"name: there is no data set {name}", status=404, param="name", code="not_found") from error

@@ -44,7 +44,7 @@ def export(
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
         print(f"  left out, {reason}: {count}")
-    if not any(made.rows.values()):
+    if not any(made.counts.rows.values()):
         raise typer.Exit(1)
 
 
@@ -53,19 +53,19 @@ def list_datasets(directory: Directory = None, config: Config = SIDECAR_FILE) ->
     """Show the data sets in the folder."""
     from rich.table import Table
 
-    from slipstream.datasets.folder import list_folders
+    from slipstream.datasets.folder import list_folders, manifest
     from slipstream.terminal.screen import console
     from slipstream.terminal.spans import moment
 
     folder = _directory(directory, config)
-    found = list_folders(folder)
+    found = [manifest(path) for path in list_folders(folder)]
     if not found:
         print(f"{folder}: no data set; slipstream dataset export --data data.yaml makes one")
         return
     table = Table("name", "kind", "format", "training rows", "held-out rows", "made", "digest")
     for made in found:
-        rows = [str(made.rows.get(split, 0)) for split in ("train", "held_out")]
-        table.add_row(made.name, made.kind, made.format, *rows, moment(made.made_at), made.digest[:12])
+        rows = [str(made.counts.rows.get(split, 0)) for split in ("train", "held_out")]
+        table.add_row(made.name, made.kind, made.format, *rows, moment(made.made_at.timestamp()), made.digest[:12])
     console().print(table)
 
 
@@ -105,7 +105,8 @@ def erase(
 
 
 def _counts(made: Manifest) -> str:
-    return f"{made.rows.get('train', 0)} rows to train on, {made.rows.get('held_out', 0)} held out"
+    rows = made.counts.rows
+    return f"{rows.get('train', 0)} rows to train on, {rows.get('held_out', 0)} held out"
 
 
 def _dataset(directory: Path, name: str) -> Path:
@@ -117,7 +118,7 @@ def _dataset(directory: Path, name: str) -> Path:
     from slipstream.datasets.folder import list_folders
     from slipstream.errors import ConfigError
 
-    names = [made.name for made in list_folders(directory)]
+    names = [path.name for path in list_folders(directory)]
     if name not in names:
         raise ConfigError(
             f"NAME: expected a data set in {directory}, one of {', '.join(names) or 'none'}; found {name}"

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,7 +73,7 @@ def erase(directory: Path, deleted: Deletion) -> dict[str, int]:
         return {}
     with locked(directory):
         _note(directory / NOTES, deleted)
-        return _apply(directory, [deleted])
+        return _apply(directory)
 
 
 def apply_notes(directory: Path, notes: Path | None = None) -> dict[str, int]:
@@ -89,11 +89,9 @@ def apply_notes(directory: Path, notes: Path | None = None) -> dict[str, int]:
         As of `erase`.
     """
     with locked(directory):
-        found = read_notes(notes or directory / NOTES)
-        if notes is not None:
-            for each in found:
-                _note(directory / NOTES, each)
-        return _apply(directory, found)
+        for each in () if notes is None else read_notes(notes):
+            _note(directory / NOTES, each)
+        return _apply(directory)
 
 
 def read_notes(path: Path, since: float = 0.0) -> list[Deletion]:
@@ -134,8 +132,13 @@ def remove(path: Path, deleted: Sequence[Deletion]) -> int:
     return folder.remove_rows(path, kept)
 
 
-def _apply(directory: Path, deleted: Sequence[Deletion]) -> dict[str, int]:
-    removed = {made.name: remove(directory / made.name, deleted) for made in folder.list_folders(directory)}
+def _apply(directory: Path) -> dict[str, int]:
+    """Apply all notes: an earlier deletion may have met a data set that was being replaced, by an export that died."""
+    deleted = read_notes(directory / NOTES)
+    removed: dict[str, int] = {}
+    for path in folder.list_folders(directory):
+        with suppress(folder.DatasetExists):  # it is being replaced, and the export applies the notes at its end
+            removed[path.name] = remove(path, deleted)
     return {name: rows for name, rows in removed.items() if rows}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -43,7 +44,14 @@ async def export(settings: Settings, dataset: Dataset, directory: Path, *, repla
         DatasetExists: there is one of that name.
         ConfigError, StoreAway: the store cannot be read.
     """
-    began = time.time()
+    try:
+        made = await _export(settings, dataset, directory, replace=replace)
+    finally:  # deletions that came meanwhile, of the new data set, or of the one that it did not replace
+        removed = await asyncio.to_thread(erasure.apply_notes, directory)
+    return manifest(directory / dataset.name) if dataset.name in removed else made
+
+
+async def _export(settings: Settings, dataset: Dataset, directory: Path, *, replace: bool) -> Manifest:
     share = settings.datasets.held_out if dataset.held_out.share is None else dataset.held_out.share
     counted = 0
     said = time.monotonic()
@@ -64,13 +72,7 @@ async def export(settings: Settings, dataset: Dataset, directory: Path, *, repla
             if time.monotonic() - said > _SAID:
                 said = time.monotonic()
                 _log.info("dataset_export", dataset=dataset.name, answers_read=counted)
-        with erasure.locked(directory):
-            made = folder.publish(_about(settings, dataset, scorer, share))
-            removed = erasure.remove(directory / dataset.name, erasure.read_notes(directory / erasure.NOTES, began))
-        if removed:
-            _log.info("dataset_rows_erased", dataset=dataset.name, rows=removed)
-            made = manifest(directory / dataset.name)
-    return made
+        return folder.publish(_about(settings, dataset, scorer, share))
 
 
 async def rows(
