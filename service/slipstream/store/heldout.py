@@ -33,8 +33,8 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
     on the same cases for as long as these are stored.
 
     Args:
-        share: `datasets.held_out`. Where it is not 0, only sessions that are held out by it: a data set may have been made
-            of the others, though no task of theirs has a run.
+        share: `datasets.held_out`. If it is not 0, only sessions that it holds out: a data set may have been made of
+            the others, though no task of theirs has a run.
     """
     last = select(func.max(EvaluationRow.id)).where(EvaluationRow.suite == suite, EvaluationRow.begun_at.is_not(None))
     before = select(EvaluationCaseRow.call_id).where(
