@@ -8,11 +8,10 @@ as structs, each would get the keys of all others (a call arguments that nobody 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import IO, Any, Literal, Protocol, Self, TypeAlias
+from types import ModuleType
+from typing import IO, Any, Literal, Protocol, TypeAlias
 
 from slipstream.datasets.formats.columns import Column
 from slipstream.errors import SlipstreamError
@@ -30,16 +29,13 @@ class FileError(SlipstreamError):
 
 
 class LineWriter(Protocol):
-    """A file that is written line by line. It is on the disk when the block of `with` ends."""
+    """A file that is written line by line, and whole when it is closed."""
 
     def write(self, line: Line) -> int:
-        """Write a line, and return the bytes that it takes as JSON."""
+        """Write a line, and return the characters that it takes, roughly."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def close(self) -> None:
+        """End the file. Nothing happens if that was done."""
 
 
 def write_lines(path: Path, columns: Mapping[str, Column] | None) -> LineWriter:
@@ -57,16 +53,20 @@ def write_lines(path: Path, columns: Mapping[str, Column] | None) -> LineWriter:
     return _JsonlWriter(path)
 
 
-def read_lines(file: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(file: IO[bytes], path: Path, columns: Mapping[str, Column] | None) -> Iterator[dict[str, Any]]:
     """Read an open file line by line.
 
     Args:
         path: its name, whose ending says how it is read.
+        columns: of the lines; only Parquet needs them.
 
     Raises:
         FileError: a line is no JSON object, or the file is no Parquet; names the file and the line.
     """
-    return _read_parquet(file, path) if path.suffix == ".parquet" else _read_jsonl(file, path)
+    if path.suffix == ".parquet":
+        assert columns is not None
+        return _read_parquet(file, path, columns)
+    return _read_jsonl(file, path)
 
 
 class _JsonlWriter:
@@ -79,15 +79,8 @@ class _JsonlWriter:
         self._file.write(b"\n")
         return len(text)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._file:
-            if kind is None:
-                _to_disk(self._file)
+    def close(self) -> None:
+        self._file.close()
 
 
 class _ParquetWriter:
@@ -101,34 +94,22 @@ class _ParquetWriter:
         self._bytes = 0
 
     def write(self, line: Line) -> int:
-        size = 0
-        for name, column in self._columns.items():
-            value = _packed(line.get(name), column)
+        values = {name: _packed(line.get(name), column) for name, column in self._columns.items()}
+        for name, value in values.items():
             self._waiting[name].append(value)
-            size += _size(value)
+        size = sum(map(_size, values.values()))
         self._bytes += size
         if self._bytes >= ROW_GROUP_BYTES:
             self._write_group()
         return size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._file:
-            if kind is None:
+    def close(self) -> None:
+        if not self._file.closed:
+            with self._file, self._writer:
                 self._write_group()
-            self._writer.close()
-            if kind is None:
-                _to_disk(self._file)
 
     def _write_group(self) -> None:
-        arrays = [
-            self._arrow.array(self._waiting[field.name], type=field.type)
-            for field in self._schema
-        ]
+        arrays = [self._arrow.array(self._waiting[field.name], type=field.type) for field in self._schema]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._waiting = {name: [] for name in self._columns}
         self._bytes = 0
@@ -145,15 +126,14 @@ def _read_jsonl(file: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def _read_parquet(file: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
+def _read_parquet(file: IO[bytes], path: Path, columns: Mapping[str, Column]) -> Iterator[dict[str, Any]]:
     arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(file) as opened:
-            columns = {field.name: _is_json(arrow, field.type) for field in opened.schema_arrow}
-            for batch in opened.iter_batches(batch_size=64):
+            for batch in opened.iter_batches(batch_size=64, columns=list(columns)):
                 for row in batch.to_pylist():
-                    yield {name: _unpacked(row[name], of_json) for name, of_json in columns.items()}
-    except (arrow.ArrowException, OSError) as error:
+                    yield {name: _unpacked(row[name], column) for name, column in columns.items()}
+    except (arrow.ArrowException, KeyError, OSError, ValueError) as error:
         raise FileError(f"{path}: expected a Parquet file, found {error}") from error
 
 
@@ -174,19 +154,14 @@ def _schema(arrow: ModuleType, columns: Mapping[str, Column]) -> Any:
     types = {
         Column.TEXT: text,
         Column.FLAG: arrow.bool_(),
-        Column.JSON: arrow.json_(),
-        Column.JSONS: arrow.list_(arrow.json_()),
+        Column.JSON: text,
+        Column.JSONS: arrow.list_(text),
         Column.TEXTS: arrow.list_(arrow.struct([("role", text), ("content", text)])),
         Column.TURN: arrow.struct([("from", text), ("value", text)]),
         Column.TURNS: arrow.list_(arrow.struct([("from", text), ("value", text)])),
     }
     said = json.dumps({"info": {"features": {name: column.feature for name, column in columns.items()}}})
     return arrow.schema([(name, types[column]) for name, column in columns.items()], {"huggingface": said})
-
-
-def _is_json(arrow: ModuleType, kind: Any) -> bool:
-    inner = kind.value_type if arrow.types.is_list(kind) else kind
-    return bool(inner == arrow.json_())
 
 
 def _packed(value: Any, column: Column) -> Any:
@@ -197,10 +172,12 @@ def _packed(value: Any, column: Column) -> Any:
     return value
 
 
-def _unpacked(value: Any, of_json: bool) -> Any:
-    if not of_json or value is None:
-        return value
-    return [from_json(item)[0] for item in value] if isinstance(value, list) else from_json(value)[0]
+def _unpacked(value: Any, column: Column) -> Any:
+    if value is not None and column is Column.JSON:
+        return from_json(value)[0]
+    if value is not None and column is Column.JSONS:
+        return [from_json(item)[0] for item in value]
+    return value
 
 
 def _size(value: Any) -> int:
@@ -210,8 +187,3 @@ def _size(value: Any) -> int:
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
     return sum(map(_size, value)) if isinstance(value, list) else 1
-
-
-def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
