@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.options import SIDECAR_FILE
+from slipstream import logs
+from slipstream.cli.options import SIDECAR_FILE, LogOptions
 
 if TYPE_CHECKING:
     from slipstream.datasets.folder import Manifest
@@ -27,6 +29,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a data set.")]
 
 @commands.command()
 def export(
+    context: typer.Context,
     data: Data = Path("data.yaml"),
     config: Config = SIDECAR_FILE,
     directory: Directory = None,
@@ -37,6 +40,9 @@ def export(
     from slipstream.datasets.export import export as run
     from slipstream.settings.source import load_settings
 
+    options: LogOptions = context.obj
+    if options.level is None:  # calculators may fail on each of a million answers: they are counted
+        logs.configure("error", options.format or ("console" if sys.stderr.isatty() else "json"))
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
     folder = _directory(directory, config)
@@ -44,6 +50,8 @@ def export(
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
         print(f"  left out, {reason}: {count}")
+    if failed := made.about["scoring_failed"]:
+        print(f"  calculators failed on {failed} answers, which have no reward; --log-level warning shows each")
     if not any(made.counts.rows.values()):
         raise typer.Exit(1)
 
