@@ -36,7 +36,7 @@ _PIECE = 4096
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
 """A word, or a character of a script that puts no spaces between words."""
 
-Found = Literal["equal", "near"]
+Found = Literal["duplicate", "near_duplicate"]
 
 
 class Duplicates:
@@ -50,17 +50,17 @@ class Duplicates:
         ConfigError: near duplicates are asked for, and rensa is not installed.
     """
 
-    def __init__(self, how: config.Duplicates, seed: int = 0) -> None:
+    def __init__(self, how: config.Duplicates, seed: int) -> None:
         self._digests: set[bytes] = set()
         self._near = None if how.near is None else _Near(how.near, seed)
 
-    def found(self, row: Row) -> Found | None:
-        """Return how the row was there already, or None, and then it is known from now on."""
+    def seen(self, row: Row) -> Found | None:
+        """Return why the row is dropped, or None, and then it is known from now on."""
         digest = bytes.fromhex(row.digest)[:16]
         if digest in self._digests:
-            return "equal"
-        if self._near is not None and self._near.found(row):
-            return "near"
+            return "duplicate"
+        if self._near is not None and self._near.seen(row):
+            return "near_duplicate"
         self._digests.add(digest)
         return None
 
@@ -82,7 +82,7 @@ class _Near:
         self._kept = 0
         self._slots = memoryview(mmap.mmap(-1, _SLOTS * 4)).cast("I")
 
-    def found(self, row: Row) -> bool:
+    def seen(self, row: Row) -> bool:
         prompt = _words([message for message in row.prompt if message.get("role") not in ("system", "developer")])
         answer = _words([row.answer, *([row.rejected] if row.rejected is not None else [])])
         both = self._hashes([*_grams(prompt, "p"), *_grams(answer, "a")])
