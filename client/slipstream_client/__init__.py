@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from slipstream_client.sdks import async_anthropic as async_anthropic
     from slipstream_client.sdks import async_openai as async_openai
     from slipstream_client.sdks import openai as openai
-    from slipstream_client.side_effects.tools import SideEffectBlocked as SideEffectBlocked
+    from slipstream_client.side_effects.approval import ToolCall as ToolCall
+    from slipstream_client.side_effects.guard import SideEffectBlocked as SideEffectBlocked
     from slipstream_client.side_effects.tools import tool as tool
     from slipstream_client.threads import instrument_threads as instrument_threads
     from slipstream_client.threads import uninstrument_threads as uninstrument_threads
@@ -117,7 +118,8 @@ _WHERE: dict[str, str] = {
     "Candidate": "training.selection",
     "ExplicitMarking": "training.selection",
     "SamplingRate": "training.selection",
-    "SideEffectBlocked": "side_effects.tools",
+    "SideEffectBlocked": "side_effects.guard",
+    "ToolCall": "side_effects.approval",
     "tool": "side_effects.tools",
     "replay": "webhooks",
     "verify_webhook": "webhooks",
