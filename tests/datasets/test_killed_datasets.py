@@ -1,4 +1,4 @@
-"""A process that is killed while it makes, replaces, changes or deletes a data set leaves the old one or the new one."""
+"""A process that is killed while it makes, changes or deletes a data set leaves the old one or the new one."""
 
 from __future__ import annotations
 
