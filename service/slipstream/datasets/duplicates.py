@@ -30,7 +30,7 @@ _HASHES = 128
 """Hash functions of a MinHash: the standard error of a similarity of 0.85 is 0.03."""
 _GRAM = 5
 _SLOTS = 1 << 24
-"""Of the table, four bytes each: 16 or more for each of a million rows."""
+"""Size of the table, four bytes a slot: 16 slots for each of a million rows."""
 _PIECE = 4096
 """5-grams that are made at a time."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
