@@ -123,6 +123,14 @@ def parse_tool_calls(text: str) -> tuple[str | None, list[ToolCall]]:
     return (text.partition(TOOL_CALL)[0].strip() or None, calls) if calls else (text, [])
 
 
+def answer_text(message: Message) -> str:
+    """Return what the model writes to give this answer: its text, and its calls as `parse_tool_calls` reads them."""
+    calls = [
+        f"<tool_call>\n{json.dumps(_call(call), ensure_ascii=False)}\n</tool_call>" for call in message.tool_calls or []
+    ]
+    return "\n".join(filter(None, [message.text, *calls]))
+
+
 def _knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
     return re.search(r"\btools\b", tokenizer.get_chat_template()) is not None
 
@@ -149,11 +157,7 @@ def _hermes(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> lis
         if message.role == "tool":
             rendered.append({"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"})
             continue
-        calls = [
-            f"<tool_call>\n{json.dumps(_call(call), ensure_ascii=False)}\n</tool_call>"
-            for call in message.tool_calls or []
-        ]
-        rendered.append({"role": _role(message), "content": "\n".join(filter(None, [message.text, *calls]))})
+        rendered.append({"role": _role(message), "content": answer_text(message)})
     if tools:
         text = _TOOLS_TEXT.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
         if rendered and rendered[0]["role"] == "system":
