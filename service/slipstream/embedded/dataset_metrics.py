@@ -106,7 +106,7 @@ class StepMetrics(TrainerCallback):
 
     def _warn(self, state: TrainerState) -> None:
         ratios = self._last.get("chosen_log_ratio")
-        if self.warning is not None or not ratios or len(ratios) < _LAST and state.global_step < state.max_steps:
+        if self.warning is not None or not ratios or (len(ratios) < _LAST and state.global_step < state.max_steps):
             return
         ratio = statistics.fmean(ratios)
         if ratio < -_COLLAPSED:

@@ -8,7 +8,7 @@ token that ends the turn: what the engine would have sampled to give this answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -60,6 +60,7 @@ class RowTokenizer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, ending_ids: Sequence[int], longest: int) -> None:
         self._tokenizer = tokenizer
         self._end = end_of_turn(tokenizer, ending_ids)
+        self._thinks = "</think>" in tokenizer.get_chat_template()
         self._longest = longest
 
     def tokens(self, row: Row) -> RowTokens | LeftOut:
@@ -79,7 +80,7 @@ class RowTokenizer:
         found = RowTokens(prompt, answer, rejected, row.good)
         return found if found.longest <= self._longest else LeftOut.TOO_LONG
 
-    def answer_ids(self, message: Any) -> list[int] | None:
+    def answer_ids(self, message: Mapping[str, Any]) -> list[int] | None:
         """Return an answer's token ids with the one that ends the turn; None for an answer that says nothing.
 
         Raises:
@@ -88,6 +89,9 @@ class RowTokenizer:
         text = answer_text(Message.model_validate(message))
         if not text.strip():
             return None
+        thoughts = message.get("reasoning_content")
+        if thoughts and self._thinks:
+            text = f"<think>\n{thoughts}\n</think>\n\n{text}"
         # what looks like a special token is text: no engine would have gone on after sampling it
         ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return [*ids, self._end]
