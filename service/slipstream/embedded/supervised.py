@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 from transformers import AutoConfig, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import Trainer
 from transformers.trainer_callback import PrinterCallback
 
 from slipstream.datasets.row import Kind, Row
@@ -34,7 +36,7 @@ from slipstream.embedded.device import device
 from slipstream.embedded.engines.loading import ending_ids
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.model_directory import check_model_directory
-from slipstream.embedded.policy_model import export, export_dtype, load_policy
+from slipstream.embedded.policy_model import export, export_dtype, load_policy, quantization, with_full_weights
 from slipstream.embedded.row_order import order
 from slipstream.embedded.row_tokens import RowTokenizer
 from slipstream.embedded.token_table import TokenTable, write_table
@@ -183,19 +185,20 @@ class _Training:
                 "the rows or the settings are others than those of the half-done run: put them back, or delete "
                 f"{run.folder} and train again"
             )
-        run.save()
-        log.info(
-            "training on a data set",
-            dataset=dataset.name,
-            algorithm=self._algorithm,
-            rows=len(table.weights),
-            left_out=table.left_out,
-            steps=run.steps,
-            parent=run.parent,
-            version=run.version,
-        )
         with quiet():
-            return self._train(run, table, taken, weights)
+            trainer = self._trainer(run, table, taken, weights)
+            run.save()  # from here on it is half done
+            log.info(
+                "training on a data set",
+                dataset=dataset.name,
+                algorithm=self._algorithm,
+                rows=len(table.weights),
+                left_out=table.left_out,
+                steps=run.steps,
+                parent=run.parent,
+                version=run.version,
+            )
+            return self._train(trainer, run, table, weights)
 
     def _table(self, rows: Iterable[Row], weights: Path) -> TokenTable:
         tokenizer = AutoTokenizer.from_pretrained(weights)
@@ -219,16 +222,19 @@ class _Training:
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-    def _train(self, run: DatasetRun, table: TokenTable, taken: list[int], weights: Path) -> Outcome:
-        config = self._config
-        trainer = dataset_trainer(
-            config,
+    def _trainer(self, run: DatasetRun, table: TokenTable, taken: list[int], weights: Path) -> Trainer:
+        bits = quantization(self._config)
+        return dataset_trainer(
+            self._config,
             self._algorithm,
-            load_policy(weights),
+            load_policy(weights, **({} if bits is None else {"quantization_config": bits})),
             TrainedRows(table.dataset, taken, table.longest),
             run.steps_folder,
             self._dataset.seed,
         )
+
+    def _train(self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path) -> Outcome:
+        config = self._config
         beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
         metrics = StepMetrics(config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}", beta)
         trainer.add_callback(metrics)
@@ -245,9 +251,7 @@ class _Training:
         summary = metrics.summary()
         self._publish(
             run,
-            lambda path: export(
-                trainer.model, AutoTokenizer.from_pretrained(weights), export_dtype(config, device()), path
-            ),
+            partial(self._save, trainer.model, weights),
             {
                 "dataset": {
                     "name": self._dataset.name,
@@ -266,6 +270,12 @@ class _Training:
         return Outcome(
             run.version, run.parent, steps, len(table.weights), table.left_out, summary, done.discarded, metrics.warning
         )
+
+    def _save(self, model: Any, weights: Path, path: Path) -> None:
+        if quantization(self._config) is not None:
+            model = with_full_weights(model, weights)
+        # the tokenizer as it was: TRL gives one without a token for padding one
+        export(model, AutoTokenizer.from_pretrained(weights), export_dtype(self._config, device()), path)
 
     def _publish(self, run: DatasetRun, save: Callable[[Path], None], said: Mapping[str, Any]) -> None:
         config = self._config
