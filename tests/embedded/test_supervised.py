@@ -126,7 +126,12 @@ def test_a_version_says_what_it_was_trained_on(tiny_model: Path, tmp_path: Path)
 async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_path: Path) -> None:
     from slipstream.embedded.serving import create_app
 
-    settings = config(tiny_model, tmp_path, buffer={"train_batch_size": 12, "total_epochs": 30})
+    settings = config(
+        tiny_model,
+        tmp_path,
+        algorithm={"algorithm_type": "sft", "optimizer": {"lr": 3e-3}},
+        buffer={"train_batch_size": 4, "total_epochs": 16},
+    )
     explorer = EngineConfig.model_validate(
         {
             **settings.model_dump(),
@@ -148,7 +153,7 @@ async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_p
             return said.choices[0].message.content
 
         assert await answer() != TAUGHT
-        train(settings, rows())
+        train(settings, rows(count=4))
 
         async def is_taught() -> bool:
             return await answer() == TAUGHT
@@ -161,7 +166,7 @@ async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_p
 )
 def test_kill_9_and_resume_is_the_same_run(tiny_model: Path, tmp_path: Path, kind: Kind, lora: bool) -> None:
     sections: dict[str, Any] = {"model": {"lora_configs": [{"lora_rank": 4}]}} if lora else {}
-    sections |= {"trainer": {"save_interval": 2}, "buffer": {"train_batch_size": 4, "total_epochs": 4}}
+    sections |= {"trainer": {"save_interval": 1}, "buffer": {"train_batch_size": 4, "total_epochs": 2}}
     unbroken = config(tiny_model, tmp_path / "unbroken", kind, **dict(sections))
     broken = config(tiny_model, tmp_path / "broken", kind, **dict(sections))
     data = rows(kind, 11)
@@ -179,7 +184,7 @@ def test_kill_9_and_resume_is_the_same_run(tiny_model: Path, tmp_path: Path, kin
         train(broken, data[1:], kind, resume=True)
     done = train(broken, data, kind, resume=True)
 
-    assert (done.version, done.steps) == (1, 11)
+    assert (done.version, done.steps) == (1, 6)
     assert equal(weights(unbroken), weights(broken))
     with pytest.raises(SlipstreamError, match=r"expected a run that was begun, found none"):
         train(broken, data, kind, resume=True)
@@ -207,7 +212,7 @@ def test_a_run_that_died_after_its_version_was_published_is_only_ended(
 
 
 def test_sigterm_ends_it_after_the_step_and_resume_goes_on(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path, buffer={"train_batch_size": 4, "total_epochs": 8})
+    settings = config(tiny_model, tmp_path, buffer={"train_batch_size": 4, "total_epochs": 4})
     process = start(settings, rows(), Kind.SFT)
     wait_for(lambda: list(settings.job_dir.glob("monitor/tensorboard/version_1/*")))
     process.terminate()
@@ -215,7 +220,7 @@ def test_sigterm_ends_it_after_the_step_and_resume_goes_on(tiny_model: Path, tmp
 
     assert process.exitcode == 0
     assert checkpoints.latest_version(settings.job_dir) is None
-    assert train(settings, rows(), resume=True).steps == 24
+    assert train(settings, rows(), resume=True).steps == 12
 
 
 def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(

@@ -128,6 +128,38 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
         return _Training(config, algorithm, dataset, stop).run(rows, begun)
 
 
+def table_of(
+    config: EngineConfig, dataset: TrainedDataset, rows: Iterable[Row], weights: Path, folder: Path
+) -> TokenTable:
+    """Tokenise the rows of a data set for the model in `weights`, into a folder.
+
+    Raises:
+        ConfigError: its tokenizer has no chat template.
+        RunError: no row can be trained on.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(weights)
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
+    ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
+    by_row = RowTokenizer(tokenizer, ending, config.model.context_length)
+    return write_table(rows, dataset.kind, by_row, dataset.task_weights, folder)
+
+
+def trainer_of(
+    config: EngineConfig, algorithm: DatasetAlgorithm, weights: Path, data: TrainedRows, output_dir: Path, seed: int
+) -> Trainer:
+    """Load the weights that training starts from, and build the trainer over them.
+
+    Raises:
+        ConfigError: a setting cannot be trained with; names the key.
+    """
+    bits = quantization(config)
+    options: dict[str, Any] = {} if bits is None else {"quantization_config": bits}
+    if config.model.lora_configs and not options:  # what is not trained needs no more than what it is exported in
+        options["dtype"] = export_dtype(config, device())
+    return dataset_trainer(config, algorithm, load_policy(weights, **options), data, output_dir, seed)
+
+
 def _check_begun(begun: DatasetRun | None, dataset: TrainedDataset, resume: bool, config: EngineConfig) -> None:
     if begun is None:
         if resume:
@@ -165,11 +197,11 @@ class _Training:
     def run(self, rows: Iterable[Row], begun: DatasetRun | None) -> Outcome:
         config, dataset = self._config, self._dataset
         newest = checkpoints.latest_version(config.job_dir) or 0
-        parent = begun.parent if begun else _parent(dataset.start, newest)
+        parent = begun.parent if begun else parent_of(dataset.start, newest)
         weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
         if begun is None:
             shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
-        table = self._table(rows, weights)
+        table = table_of(config, dataset, rows, weights, folder_of(config.job_dir) / "rows")
         taken = order(table.weights, config.buffer.total_epochs, dataset.seed)
         run = begun or DatasetRun(
             id=uuid.uuid4().hex,
@@ -186,7 +218,10 @@ class _Training:
                 f"{run.folder} and train again"
             )
         with quiet():
-            trainer = self._trainer(run, table, taken, weights)
+            trainer = trainer_of(
+                config, self._algorithm, weights, TrainedRows(table.dataset, taken, table.longest), run.steps_folder,
+                dataset.seed,
+            )  # fmt: skip
             run.save()  # from here on it is half done
             log.info(
                 "training on a data set",
@@ -200,15 +235,6 @@ class _Training:
             )
             return self._train(trainer, run, table, weights)
 
-    def _table(self, rows: Iterable[Row], weights: Path) -> TokenTable:
-        tokenizer = AutoTokenizer.from_pretrained(weights)
-        if not tokenizer.chat_template:
-            raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
-        ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
-        by_row = RowTokenizer(tokenizer, ending, self._config.model.context_length)
-        folder = folder_of(self._config.job_dir) / "rows"
-        return write_table(rows, self._dataset.kind, by_row, self._dataset.task_weights, folder)
-
     def _digest(self, table: TokenTable) -> str:
         """Digest all that the weights at the end depend on, but for the weights at the start."""
         config, dataset = self._config, self._dataset
@@ -221,17 +247,6 @@ class _Training:
             "rows": table.digest,
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-    def _trainer(self, run: DatasetRun, table: TokenTable, taken: list[int], weights: Path) -> Trainer:
-        bits = quantization(self._config)
-        return dataset_trainer(
-            self._config,
-            self._algorithm,
-            load_policy(weights, **({} if bits is None else {"quantization_config": bits})),
-            TrainedRows(table.dataset, taken, table.longest),
-            run.steps_folder,
-            self._dataset.seed,
-        )
 
     def _train(self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path) -> Outcome:
         config = self._config
@@ -322,7 +337,8 @@ class _Durable(TrainerCallback):
         self._saved = time.monotonic()
 
 
-def _parent(start: Literal["latest", "base"] | int, newest: int) -> int:
+def parent_of(start: Literal["latest", "base"] | int, newest: int) -> int:
+    """Return the version that training goes on from; 0 for the base model."""
     if start == "latest":
         return newest
     return 0 if start == "base" else start
