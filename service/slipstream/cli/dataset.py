@@ -14,7 +14,7 @@ from slipstream import logs
 from slipstream.cli.options import SIDECAR_FILE, LogOptions
 
 if TYPE_CHECKING:
-    from slipstream.datasets.folder import Manifest
+    from slipstream.datasets.manifest import Manifest
 
 commands = typer.Typer(help="Data sets for supervised and preference training.", no_args_is_help=True)
 
@@ -34,6 +34,9 @@ def export(
     config: Config = SIDECAR_FILE,
     directory: Directory = None,
     replace: Annotated[bool, typer.Option("--replace", help="In place of the one that has this name.")] = False,
+    ray: Annotated[
+        int, typer.Option(metavar="WORKERS", min=0, help="Read by so many processes of Ray Data (default: none).")
+    ] = 0,
 ) -> None:
     """Write a data set from what is stored, while sidecars go on."""
     from slipstream.datasets.config import load_data_file
@@ -46,7 +49,7 @@ def export(
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
     folder = datasets_directory(directory, config)
-    made = asyncio.run(run(settings, dataset, folder, replace=replace))
+    made = asyncio.run(run(settings, dataset, folder, replace=replace, workers=ray))
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
         print(f"  left out, {reason}: {count}")

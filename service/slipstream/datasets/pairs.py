@@ -11,7 +11,7 @@ from slipstream.datasets.config import Dataset, Pairs
 from slipstream.datasets.exchange import Unfit, exchange, says_the_same
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.scoring import AnswerScorer
-from slipstream.datasets.sources import Dropped, said, version_name
+from slipstream.datasets.sources import Block, Dropped, said, version_name
 from slipstream.store import training_answers as stored
 from slipstream.store.database import Database
 from slipstream.store.preference_verdicts import Verdict, verdicts
@@ -20,6 +20,12 @@ from slipstream.trajectory import PolicyCall
 
 _PAGE = 50
 """Groups that are in memory at once."""
+
+_BLOCK = 500
+"""Groups of a block."""
+
+_GROUPS, _JUDGED = 0, 1
+"""The two sources of pairs, as blocks name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +58,26 @@ class PairSources:
         self._scorer = scorer
         self._middle = middle
 
-    async def rows(self) -> AsyncIterator[Row | Dropped]:
-        """Read all pairs: those of groups, then those that people judged."""
+    async def blocks(self) -> list[Block]:
+        """All that is to be read: the groups, then what people judged, which is one block."""
+        found: list[Block] = []
         if {"runs", "production_vs_policy", "thumbs"} & set(self._pairs.from_):
-            async for row in self._of_groups():
-                yield row
+            async with self._database.read() as session:
+                found += [Block(_GROUPS, *span) for span in await stored.spans_of_groups(session, _BLOCK)]
         if "preferences" in self._pairs.from_:
-            async for row in self._judged():
-                yield row
+            found.append(Block(_JUDGED, None, None))
+        return found
 
-    async def _of_groups(self) -> AsyncIterator[Row | Dropped]:
-        after = ""
+    async def rows(self, block: Block) -> AsyncIterator[Row | Dropped]:
+        """Read a block."""
+        async for row in self._judged() if block.source == _JUDGED else self._of_groups(block):
+            yield row
+
+    async def _of_groups(self, block: Block) -> AsyncIterator[Row | Dropped]:
+        after = block.after
         while True:
             async with self._database.read() as session:
-                page = await stored.groups(session, after, _PAGE, self._dataset.tenants)
+                page = await stored.groups(session, after, block.up_to, _PAGE, self._dataset.tenants)
             for group in page:
                 if "runs" in self._pairs.from_:
                     for row in self._of_runs(group):
