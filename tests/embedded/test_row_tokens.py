@@ -121,7 +121,8 @@ def written(
     if not template.has_tools:  # such a template drops calls
         cities = [call["function"]["arguments"]["city"] for call in answer.get("tool_calls", ())]
         calls = [
-            f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>' for city in cities
+            f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>'
+            for city in cities
         ]
         return "\n".join(filter(None, [answer["content"], *calls]))
     whole = str(tokenizer.apply_chat_template([*asked, answer], tools=tools or None, tokenize=False))

@@ -107,7 +107,8 @@ def test_a_version_says_what_it_was_trained_on(tiny_model: Path, tmp_path: Path)
         "name": "support",
         "digest": "d1",
         "kind": "sft",
-        "rows": {"policy": 12},
+        "rows": 12,
+        "sources": {"policy": 12},
         "left_out": {"an answer without text and without calls": 1},
     }
     assert (said["parent"], said["steps"], said["algorithm"]) == (0, 6, "sft")

@@ -96,7 +96,7 @@ class ModelShape:
         """
         path = directory / "config.json"
         try:
-            return cls.of(json.loads(path.read_text(encoding="utf-8")))
+            return cls.of(dict(json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}: expected the configuration of a dense decoder: {error!r}") from error
 

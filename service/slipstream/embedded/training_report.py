@@ -87,5 +87,5 @@ def _size(count: int) -> str:
 
 def _time(taken: float) -> str:
     if taken < 120:
-        return f"{taken:.0f} s"
+        return f"{max(taken, 1):.0f} s"
     return f"{taken / 60:.0f} min" if taken < 2 * 3600 else f"{taken / 3600:.1f} h"
