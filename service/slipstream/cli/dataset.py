@@ -48,7 +48,7 @@ def export(
         logs.configure("error", options.format or ("console" if sys.stderr.isatty() else "json"))
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     made = asyncio.run(run(settings, dataset, folder, replace=replace, workers=ray))
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
@@ -68,7 +68,7 @@ def list_datasets(directory: Directory = None, config: Config = SIDECAR_FILE) ->
     from slipstream.terminal.screen import console
     from slipstream.terminal.spans import moment
 
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     found = [manifest(path) for path in list_folders(folder)]
     if not found:
         print(f"{folder}: no data set; slipstream dataset export --data data.yaml makes one")
@@ -85,7 +85,7 @@ def card(name: Name, directory: Directory = None, config: Config = SIDECAR_FILE)
     """Show the card of a data set: what is in it, where that came from, and what was left out and why."""
     from slipstream.terminal.inert import inert
 
-    path = _dataset(_directory(directory, config), name)
+    path = _dataset(datasets_directory(directory, config), name)
     print(inert((path / "README.md").read_text(encoding="utf-8"), lines=True))
 
 
@@ -102,7 +102,7 @@ def erase(
     """Delete a whole data set; without NAME, delete from all of them what DELETE /data has deleted elsewhere."""
     from slipstream.datasets import erasure, folder
 
-    where = _directory(directory, config)
+    where = datasets_directory(directory, config)
     if name is not None:
         path = _dataset(where, name)
         with erasure.locked(where):
@@ -137,7 +137,7 @@ def _dataset(directory: Path, name: str) -> Path:
     return directory / name
 
 
-def _directory(given: Path | None, config: Path) -> Path:
+def datasets_directory(given: Path | None, config: Path) -> Path:
     """The folder of data sets.
 
     Raises:
