@@ -14,6 +14,7 @@ from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange
 from slipstream.dialects.body import NotCaptured, Reason
 from slipstream.errors import SlipstreamError
 from slipstream.jsontext import to_json
+from slipstream.memory.parsing import ParseMemory, memory_of
 from slipstream.proxy.tap import Exchange
 from slipstream.store.bodies import pack
 from slipstream.store.recording import NewCall
@@ -21,6 +22,9 @@ from slipstream.tenants import qualified
 
 MOST_BYTES = 64 * 1024**2
 """Limit of the bodies of one conversation: each call repeats the messages of those before it."""
+
+_COPIES = 3
+"""Copies of a body's values, as the recorder makes them."""
 
 _PATH = "/v1/chat/completions"
 
@@ -96,11 +100,13 @@ class Importer:
 
     Args:
         redactor: as capture has it.
+        parsing: the memory for bodies while they are read. Threads wait for it.
         chains: requests that may be gone on from are remembered.
     """
 
-    def __init__(self, redactor: ExchangeRedactor, chains: int) -> None:
+    def __init__(self, redactor: ExchangeRedactor, parsing: ParseMemory, chains: int) -> None:
         self._redactor = redactor
+        self._parsing = parsing
         self._chains = chains
 
     def read(self, origin: Origin, tasks: Sequence[GivenTask], now: float) -> list[list[NewCall]]:
@@ -122,10 +128,11 @@ class Importer:
                 one.session_id = one.session_id or _made("session", origin.source, name)
                 one.task_id = _made("task", origin.source, one.session_id, name, task.name or f"\0{place}")
                 msg_id = _made("answer", one.task_id, call.name or f"\0{number}", _digest([one]))
-                made = read_call(one, histories)
-                if isinstance(made, NotCaptured):
-                    raise CannotImport(place, number, made.reason)
-                calls.append(_stored_form(made, msg_id, prefixes))
+                with self._parsing.held_by_thread(memory_of(one.request, one.answer, copies=_COPIES)):
+                    made = read_call(one, histories)
+                    if isinstance(made, NotCaptured):
+                        raise CannotImport(place, number, made.reason)
+                    calls.append(_stored_form(made, msg_id, prefixes))
             read.append(calls)
         return read
 

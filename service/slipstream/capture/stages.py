@@ -57,7 +57,7 @@ class Capture:
             Retries(settings.capture.chains),
             decide=selector.decide if selector.quick else None,
         )
-        self.importer = Importer(exchanges, settings.capture.chains)
+        self.importer = Importer(exchanges, context.parsing, settings.capture.chains)
         self.stages = (
             context.stages.add(Stage.CAPTURE_WRITER, self.writer.step),
             context.stages.add(Stage.RECORDER, self.recorder.step),

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from commands import slipstream
 from loops import Loop, RunLoop
 from serving import until
@@ -28,8 +27,11 @@ async def imported(loop: Loop, *words: str) -> tuple[int, str, str]:
 
 
 async def tasks(loop: Loop, **filters: str) -> list[dict[str, Any]]:
-    found = (await loop.client.get("/tasks", params=filters)).json()["tasks"]
-    return sorted(found, key=lambda task: str(task["metadata"].get("import", {}).get("id")))
+    """The tasks, whole, by the ids that they had where they came from."""
+    listed = (await loop.client.get("/tasks", params={"limit": "200", **filters})).json()["tasks"]
+    found = [await loop.task(each["task_id"]) for each in listed]
+    whole = [each for each in found if each is not None]
+    return sorted(whole, key=lambda task: str(task["metadata"].get("import", {}).get("id")))
 
 
 def one(session: str | None = None, said: str = "hello", answer: str = "hi", **fields: Any) -> dict[str, Any]:
@@ -47,7 +49,9 @@ async def posted(loop: Loop, *conversations: dict[str, Any], **fields: Any) -> l
 
 
 @ON_BOTH_STORES
-async def test_an_export_becomes_a_session_with_tasks_calls_and_feedback_once(run_loop: RunLoop, store_url: str) -> None:
+async def test_an_export_becomes_a_session_with_tasks_calls_and_feedback_once(
+    run_loop: RunLoop, store_url: str
+) -> None:
     async with run_loop() as loop:
         code, out, err = await imported(loop, *LANGFUSE, "--format", "langfuse", "--label", "spring")
         assert (code, err) == (0, "")
@@ -59,13 +63,9 @@ async def test_an_export_becomes_a_session_with_tasks_calls_and_feedback_once(ru
         assert origin == {
             "file": "langfuse_api.json", "line": origin["line"], "id": "t-1", "at": "2026-03-01T12:00:01+00:00",
         }  # fmt: skip
-        task = await loop.task(first["task_id"])
-        assert task is not None
-        assert len(task["calls"]) == 2
-        assert [entry["reward"] for entry in task["feedback"]] == [0.75], "of the trace: its last answer's"
-        other = await loop.task(second["task_id"])
-        assert other is not None
-        assert [(entry["thumbs"], entry["source"]) for entry in other["feedback"]] == [("down", "langfuse: helpful")]
+        assert len(first["calls"]) == 2
+        assert [entry["reward"] for entry in first["feedback"]] == [0.75], "of the trace: its last answer's"
+        assert [(entry["thumbs"], entry["source"]) for entry in second["feedback"]] == [("down", "langfuse: helpful")]
 
         before = await stored_rows(store_url, ROWS + "calls")
         code, out, _ = await imported(loop, *LANGFUSE, "--format", "langfuse", "--label", "spring")
@@ -91,10 +91,10 @@ async def test_what_grew_since_an_import_is_added_to_its_task(run_loop: RunLoop,
         assert "imported 1 conversations with 2 calls" in out
         grown, _ = await tasks(loop)
         assert grown["task_id"] == task["task_id"]
-        assert (grown["state"], grown["calls"], grown["selected"]) == ("complete", 2, False)
+        assert (grown["state"], len(grown["calls"]), grown["selected"]) == ("complete", 2, False)
 
 
-async def test_the_same_file_imports_in_every_format(run_loop: RunLoop, tmp_path: Path) -> None:
+async def test_each_format_comes_into_the_store(run_loop: RunLoop, tmp_path: Path) -> None:
     chat = tmp_path / "chat.jsonl"
     turns = [{"role": role, "content": f"{role} {n}"} for n in range(30) for role in ("user", "assistant")]
     chat.write_text(json.dumps({"messages": turns}) + "\n" + json.dumps({"messages": turns}) + "\n")
@@ -111,12 +111,10 @@ async def test_the_same_file_imports_in_every_format(run_loop: RunLoop, tmp_path
             code, out, err = await imported(loop, str(file), "--format", format_)
             assert (code, err) == (0, ""), format_
             assert said in out
-        last = [task for task in await tasks(loop, label="imported:openai-chat") if task["first_words"] == "user 29"]
-        found = last or await tasks(loop, label="imported:openai-chat")
-        assert len(found) >= 1
         judged = await tasks(loop, label="imported:openai-preference")
-        rewards = [entry["reward"] for task in judged for entry in ((await loop.task(task["task_id"])) or {})["feedback"]]
-        assert sorted(rewards) == [0.0, 1.0] or sorted(rewards) == [-1.0, 1.0]
+        said = {task["calls"][0]["answer"]["content"]: task["feedback"][0]["thumbs"] for task in judged}
+        assert said == {"preferred_output": "up", "non_preferred_output": "down"}
+        assert len({task["session_id"] for task in judged}) == 1
 
 
 async def test_a_long_conversation_is_stored_as_it_was_said(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
@@ -125,12 +123,7 @@ async def test_a_long_conversation_is_stored_as_it_was_said(run_loop: RunLoop, s
     file.write_text(json.dumps({"messages": turns, "session": "long"}) + "\n")
     async with run_loop() as loop:
         assert (await imported(loop, str(file), "--format", "openai-chat", "--session-field", "session"))[0] == 0
-        seen = []
-        for task in await tasks(loop, session_id="long", limit="1000"):
-            shown = await loop.task(task["task_id"])
-            assert shown is not None
-            [call] = shown["calls"]
-            seen.append([*call["request"]["messages"], call["answer"]["choices"][0]["message"]])
+        seen = [[*task["conversation"], task["calls"][0]["answer"]] for task in await tasks(loop, session_id="long")]
         assert sorted(seen, key=len) == [turns[: 2 * n] for n in range(1, 41)]
         [(size,)] = await stored_rows(store_url, "SELECT sum(length(body)) FROM segments")
         assert size < 60 * 200, "each message once"
@@ -138,14 +131,14 @@ async def test_a_long_conversation_is_stored_as_it_was_said(run_loop: RunLoop, s
 
 async def test_secrets_do_not_come_in_and_leave_no_hash(run_loop: RunLoop, store_url: str) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
-    async with run_loop(capture={"redact": ["api_keys"]}) as loop:
+    async with run_loop(capture={"redact": ["api_key"]}) as loop:
         [first] = await posted(loop, one("s", f"my key is {secret}"))
         assert first["state"] == "imported"
         [task] = await tasks(loop)
         shown = json.dumps(await loop.task(task["task_id"]))
         assert secret not in shown
         assert "[redacted:" in shown
-        [again] = await posted(loop, one("s", "my key is sk-proj-" + "z" * 44))
+        [again] = await posted(loop, one("s", "my key is sk-proj-" + "z1" * 22))
         assert again["state"] == "known", "the ids say nothing of what was taken out"
 
 
@@ -200,23 +193,23 @@ async def test_one_that_cannot_be_captured_is_refused_whole_and_alone(run_loop: 
         assert await stored_rows(store_url, "SELECT session_id FROM tasks") == [("t",)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"source": "A b"}, "source"),
-        ({"labels": ["a,b"]}, "labels"),
-        ({"conversations": []}, "conversations"),
-        ({"conversations": [{"tasks": []}]}, "tasks"),
-        ({"conversations": [one(feedback={"score": 2})]}, "score"),
-        ({"conversations": [one(feedback={"score": 1, "thumbs": "up"})]}, "score, thumbs"),
-        ({"conversations": [{"tasks": [{"calls": one()["tasks"][0]["calls"] * 1001}]}]}, "calls"),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"source": "A b"}, "source"),
+    ({"labels": ["a,b"]}, "labels"),
+    ({"conversations": []}, "conversations"),
+    ({"conversations": [{"tasks": []}]}, "tasks"),
+    ({"conversations": [one(feedback={"score": 2})]}, "score"),
+    ({"conversations": [one(feedback={"score": 1, "thumbs": "up"})]}, "score, thumbs"),
+    ({"conversations": [{"tasks": [{"calls": one()["tasks"][0]["calls"] * 501}] * 2}]}, "at most 1000 calls"),
 )
-async def test_a_wrong_body_is_refused_with_its_field(run_loop: RunLoop, fields: dict[str, Any], param: str) -> None:
+
+
+async def test_a_wrong_body_is_refused_with_its_field(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
-        response = await loop.client.post("/imports", json={"source": "test", "conversations": [one()], **fields})
-        assert response.status_code == 422
-        assert param in response.json()["error"]["message"]
+        for fields, named in WRONG:
+            response = await loop.client.post("/imports", json={"source": "test", "conversations": [one()], **fields})
+            assert response.status_code == 422, named
+            assert named in response.json()["error"]["message"]
 
 
 async def test_a_conversation_that_no_request_holds_is_refused_and_the_others_come_in(
@@ -237,7 +230,14 @@ async def test_a_conversation_that_no_request_holds_is_refused_and_the_others_co
 
 
 async def test_scores_of_another_range_and_of_several_names(run_loop: RunLoop, tmp_path: Path) -> None:
-    row = {"id": "o", "traceId": "t", "type": "GENERATION", "input": "hello", "output": "hi", "scores": {"stars": [5], "x": [1]}}
+    row = {
+        "id": "o",
+        "traceId": "t",
+        "type": "GENERATION",
+        "input": "hello",
+        "output": "hi",
+        "scores": {"stars": [5], "x": [1]},
+    }
     file = tmp_path / "page.jsonl"
     file.write_text(json.dumps(row) + "\n")
     async with run_loop() as loop:

@@ -114,21 +114,23 @@ class RecordFile:
         return value
 
     def _is_document(self, first: int) -> bool:
-        """Return whether it is a list, or one object over several lines or with a list of records, and not an object a
+        """Return whether it is one list, or one object over several lines or with a list of records, and not a value a
         line."""
         data = self._data
-        if data[first : first + 1] == b"[":
-            return True
+        begins = data[first : first + 1]
+        if begins not in (b"[", b"{"):
+            return False
         end = data.find(b"\n", first)
         alone = end < 0 or _after_blanks(data, end) == len(data)
         end = len(data) if end < 0 else end
         if end - first > MOST_BYTES:
-            return alone
+            return alone or begins == b"["
         line = data[first:end]
         try:
             _any(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return line.rstrip().endswith((b"{", b"[", b","))  # it goes on in the next line
+            # it goes on in the next line, or is broken: then what says so names the line of a file of lines
+            return begins == b"[" or line.rstrip().endswith((b"{", b"[", b","))
         return alone
 
     def _of_document(self, first: int) -> Iterator[Extent]:

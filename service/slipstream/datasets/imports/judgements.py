@@ -7,6 +7,9 @@ from typing import Any
 
 from slipstream.datasets.imports.conversation import Score
 
+_LARGEST = 2**53
+"""Scores beyond it are none."""
+
 _WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("up", "thumbs_up", "👍", "good", "correct", "yes", "true", "positive", "like", "liked"), "up"),
     **dict.fromkeys(("down", "thumbs_down", "👎", "bad", "incorrect", "no", "false", "negative", "dislike"), "down"),
@@ -21,7 +24,7 @@ def scores(name: str, value: Any, comment: Any) -> Iterator[Score]:
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, bool):
             yield Score(name, thumbs="up" if each else "down", comment=said)
-        elif isinstance(each, int | float):
+        elif isinstance(each, int | float) and abs(each) < _LARGEST:
             yield Score(name, float(each), comment=said)
         elif isinstance(each, str) and (word := each.strip().lower().replace("-", "_").replace(" ", "_")) in _WORDS:
             yield Score(name, thumbs=_WORDS[word], comment=said)

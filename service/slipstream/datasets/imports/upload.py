@@ -33,8 +33,9 @@ from slipstream.terminal.sidecar_http import NotTaken, SidecarAway, ask
 _CHUNK_BYTES = 256 * 1024
 """Bytes of conversations in a request, unless one alone is longer: a quarter of what a sidecar takes by default."""
 
-_CHUNK_CALLS = 500
-"""Calls in a request, unless one conversation has more: half of what a sidecar takes."""
+_CHUNK_CALLS = 200
+"""Calls in a request, unless one conversation has more: they are stored in one transaction, with their feedback, for
+which other writes wait."""
 
 _TRIES = 6
 _PAUSE = 2.0
