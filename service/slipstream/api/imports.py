@@ -118,7 +118,7 @@ async def post_imports(body: ImportBody, sidecar: SidecarDep, scope: ScopeDep) -
     new = [each for each in read if isinstance(each, NewConversation)]
     async with sidecar.database.write() as session:
         done = await imports.add(session, new, now, select_=body.select)
-        stored = [one for one, is_stored in zip(new, done.stored, strict=True) if is_stored.calls]
+        stored = [one for one, is_stored in zip(new, done.stored, strict=True) if is_stored.calls or is_stored.feedback]
         if stored:
             names = [one.calls[0].session_id for one in stored]
             await audit.note(session, Write(Action.IMPORT, None, "session_id", names), author(scope), now)

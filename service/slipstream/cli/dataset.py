@@ -10,6 +10,8 @@ import typer
 
 from slipstream.cli.options import SIDECAR_FILE, AdminKey, Config, Url
 
+_LONGEST_LABEL = 64
+
 commands = typer.Typer(help="Data sets, and conversations of other programs.", no_args_is_help=True)
 
 
@@ -57,11 +59,17 @@ def import_(
     from slipstream.datasets.imports.upload import Choices
     from slipstream.terminal.sidecar_http import address
 
+    for name in label or ():
+        if not 0 < len(name.strip()) <= _LONGEST_LABEL or "," in name or not name.isprintable():
+            raise typer.BadParameter(
+                f"expected labels of 1 to {_LONGEST_LABEL} characters without a comma, found {name!r}"
+            )
     options = Options(session_field, score)
     if as_ == "cases":
         whole = write_cases(files, Format(format), options, output)
     else:
-        choices = Choices(format, label or (), select, score, _range(score_range))
+        labels = [name.strip() for name in label or ()]
+        choices = Choices(format, labels, select, score, _range(score_range))
         whole = import_sessions(files, options, choices, address(url, config, os.environ), key, tenant)
     if not whole:
         raise typer.Exit(1)

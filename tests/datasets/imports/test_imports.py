@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 from commands import slipstream
 from loops import Loop, RunLoop
 from serving import until
 from shared_by_tenants import RunShared
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.datasets.imports import openai_chat
+from slipstream.datasets.imports.conversation import Conversation, ImportedCall, ImportedTask, Options, Place
+from slipstream.datasets.imports.files import open_records
+from slipstream.datasets.imports.upload import Choices, Outcome, upload
 from slipstream.evaluation.cases import read_cases
 from slipstream.store import heldout
 from slipstream.store.database import Database
+from slipstream.terminal.sidecar_http import SidecarAway
+from slipstream.terminal.sidecar_http import client as open_client
 
+DONE = {"state": "imported", "calls": 1, "feedback": 0, "field": None, "reason": None}
 FILES = Path(__file__).parent / "files"
 LANGFUSE = (str(FILES / "langfuse_api.json"), str(FILES / "langfuse_scores.json"))
 ROWS = "SELECT count(*) FROM "
@@ -161,7 +171,7 @@ async def test_an_erased_session_is_gone_and_does_not_come_back(run_loop: RunLoo
 async def test_imports_are_trained_on_only_where_that_is_said(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         [result] = await posted(loop, one("s"))
-        assert result == {"state": "imported", "calls": 1, "feedback": 0, "field": None, "reason": None}
+        assert result == DONE
         assert (await posted(loop, one("t"), select=True))[0]["state"] == "imported"
         await until(lambda: loop.explorer.chats)
         [plain] = await tasks(loop, session_id="s")
@@ -262,6 +272,48 @@ async def test_only_an_admin_of_the_tenant_imports(run_shared: RunShared) -> Non
             statuses[key] = (await shared.ask(key, "POST", "/imports", json=body)).status_code
         assert set(statuses.values()) == {200, 403}
         assert all(status == 403 for key, status in statuses.items() if "admin" not in key)
+
+
+async def test_an_import_that_was_killed_is_repeated(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    turns = [[{"role": "user", "content": f"question {n}"}, {"role": "assistant", "content": "hi"}] for n in range(250)]
+    file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
+
+    def killed(outcome: Outcome) -> None:
+        raise KeyboardInterrupt
+
+    def begin(url: str) -> None:
+        with open_records(file) as records, open_client(url, None) as client:
+            upload(openai_chat.read([records], Options()), Choices("openai-chat"), client, print, killed)
+
+    async with run_loop() as loop:
+        with pytest.raises(KeyboardInterrupt):
+            await asyncio.to_thread(begin, loop.url)
+        assert await stored_rows(store_url, ROWS + "calls") == [(200,)]
+        code, out, _ = await imported(loop, str(file), "--format", "openai-chat")
+        assert code == 0
+        assert "imported 50 conversations with 50 calls and 0 judgements; 200 were there already" in out
+
+
+def test_a_sidecar_that_is_away_for_a_moment_is_asked_again() -> None:
+    answers = [httpx.Response(503), httpx.ConnectError("refused"), httpx.Response(200, json={"results": [DONE]})]
+    paused: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    call = ImportedCall("", {"messages": [{"role": "user", "content": "q"}]}, {"role": "assistant"}, Place("f", 1))
+    read = [Conversation("c", [ImportedTask("t", [call])], Place("f", 1))]
+    with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://sidecar") as client:
+        outcome = upload(read, Choices("test"), client, print, lambda outcome: None, paused.append)
+        assert outcome.conversations == {"imported": 1}
+        assert paused == [2.0, 4.0]
+        answers += [httpx.Response(502)] * 6
+        with pytest.raises(SidecarAway):
+            upload(read, Choices("test"), client, print, lambda outcome: None, paused.append)
 
 
 async def test_cases_of_an_evaluation_are_written_instead(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What is not imported, and why. `left_out`: only this part of a conversation, which is imported without it."""
+    """A refusal: of a record, of a conversation, or, where it is `left_out`, of a part of one that is imported without
+    it."""
 
     place: Place
     field: str

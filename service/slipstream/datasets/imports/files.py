@@ -175,9 +175,9 @@ def open_records(path: Path) -> Iterator[RecordFile]:
         ImportFileError: it cannot be read.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ImportFileError(f"{path}: expected a file")
         with path.open("rb") as file:
-            if not path.is_file():
-                raise ImportFileError(f"{path}: expected a file")
             if path.stat().st_size == 0:
                 yield RecordFile(path.name, b"")
                 return

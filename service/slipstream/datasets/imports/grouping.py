@@ -73,7 +73,7 @@ class Noted:
         self.calls.setdefault(mention.task, []).append(mention)
 
 
-class Format(Protocol):
+class CallFormat(Protocol):
     """A format whose records are calls, in any order."""
 
     def note(self, record: dict[str, Any], at: tuple[int, Extent], noted: Noted) -> None:
@@ -115,7 +115,7 @@ class _Records:
         return Place(self._files[origin.file].name, origin.extent.line)
 
 
-def conversations(files: Sequence[RecordFile], format: Format) -> Iterator[Conversation | Refused | Skipped]:  # noqa: A002
+def conversations(files: Sequence[RecordFile], format_: CallFormat) -> Iterator[Conversation | Refused | Skipped]:
     """Yield the conversations of files that are read together, in the order of their first calls.
 
     A record that cannot be read is refused alone, because nothing tells whose it is. A call that cannot be imported
@@ -128,7 +128,7 @@ def conversations(files: Sequence[RecordFile], format: Format) -> Iterator[Conve
     for number, file in enumerate(files):
         for extent in file.extents():
             try:
-                format.note(file.read(extent), (number, extent), noted)
+                format_.note(file.read(extent), (number, extent), noted)
             except Unfit as error:
                 yield Refused(Place(file.name, extent.line), error.field, error.reason)
     yield Skipped(noted.skipped)
@@ -138,14 +138,14 @@ def conversations(files: Sequence[RecordFile], format: Format) -> Iterator[Conve
         sessions.setdefault(("trace", task) if named is None else ("session", named), []).append(task)
     records = _Records(files)
     for (kind, name), tasks in sessions.items():
-        read = _tasks(tasks, noted, format, records)
+        read = _tasks(tasks, noted, format_, records)
         if isinstance(read, Refused):
             yield read
         else:
             yield Conversation(name, read, read[0].calls[0].place, name if kind == "session" else None)
 
 
-def _tasks(tasks: Sequence[str], noted: Noted, format: Format, records: _Records) -> list[ImportedTask] | Refused:  # noqa: A002
+def _tasks(tasks: Sequence[str], noted: Noted, format_: CallFormat, records: _Records) -> list[ImportedTask] | Refused:
     read = []
     for task in sorted(tasks, key=lambda task: min(mention.at for mention in noted.calls[task])):
         calls = []
@@ -154,7 +154,7 @@ def _tasks(tasks: Sequence[str], noted: Noted, format: Format, records: _Records
             place = records.place(mention.origin)
             attached = [(records.read(each), each.part) for each in noted.attached.get(mention.name, ())]
             try:
-                call = format.call(records.read(mention.origin), mention, place, attached)
+                call = format_.call(records.read(mention.origin), mention, place, attached)
             except Unfit as error:
                 return Refused(place, error.field, error.reason)
             more = noted.scores.get(mention.name, ())
