@@ -126,6 +126,14 @@ def test_the_page_of_langfuse_exports_scores_in_columns_of_their_names(tmp_path:
     assert [(score.name, score.value) for score in call.scores] == [("correct", 1.0)]
 
 
+def test_an_answer_in_json_is_its_text(tmp_path: Path) -> None:
+    row = {"id": "o", "type": "GENERATION", "input": "hello"}
+    said = [{"city": "Paris"}, '{ "city": "Paris" }', ["Paris"], "[Paris]", {"content": '{"city": 1}'}]
+    path = lines(tmp_path / "json.jsonl", *({**row, "id": f"o{n}", "output": each} for n, each in enumerate(said)))
+    texts = [each.tasks[0].calls[0].answer["content"] for each in whole(read("langfuse", path))]
+    assert texts == ['{"city":"Paris"}', '{ "city": "Paris" }', '["Paris"]', "[Paris]", '{"city": 1}']
+
+
 def test_a_trace_names_the_session_of_observations_that_do_not(tmp_path: Path) -> None:
     trace = {"id": "t", "timestamp": "2026-03-01T12:00:00Z", "name": "chat", "sessionId": "visit-9"}
     generation = {"id": "o", "traceId": "t", "type": "GENERATION", "input": "hello", "output": "hi"}

@@ -104,6 +104,20 @@ async def test_what_grew_since_an_import_is_added_to_its_task(run_loop: RunLoop,
         assert (grown["state"], len(grown["calls"]), grown["selected"]) == ("complete", 2, False)
 
 
+async def test_a_conversation_that_grew_is_stored_as_it_was_said(run_loop: RunLoop) -> None:
+    turns = [[{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"}] for n in range(5)]
+    first = [{"role": "system", "content": "s"}, turns[0][0], turns[0][1], turns[1][0]]
+    tasks_ = [{"id": "0", "calls": [{"request": {"messages": first}, "answer": turns[1][1]}]}]
+    for n in (2, 3, 4):
+        call = {"request": {"messages": [turns[n][0]]}, "answer": turns[n][1], "goes_on": True}
+        tasks_.append({"id": str(n), "calls": [call]})
+    async with run_loop() as loop:
+        grown = [await posted(loop, {"id": "c", "session_id": "s", "tasks": tasks_[:some]}) for some in (2, 4)]
+        assert [result["calls"] for [result] in grown] == [2, 2]
+        longest = max(await tasks(loop, session_id="s"), key=lambda task: len(task["conversation"]))
+        assert longest["conversation"] == [first[0], *(each for turn in turns[:4] for each in turn), turns[4][0]]
+
+
 async def test_each_format_comes_into_the_store(run_loop: RunLoop, tmp_path: Path) -> None:
     chat = tmp_path / "chat.jsonl"
     turns = [{"role": role, "content": f"{role} {n}"} for n in range(30) for role in ("user", "assistant")]

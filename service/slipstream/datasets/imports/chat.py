@@ -21,6 +21,10 @@ _KEPT = ("name", "tool_calls", "tool_call_id", "function_call", "refusal", "reas
 """Fields of a message beside its role and content. Others, such as `weight`, are not of the API."""
 
 
+_SAID = ("role", "content", "parts", "tool_calls", "function_call", "refusal", "choices", "message")
+"""Fields of which a message or a completion has one."""
+
+
 def parsed(value: Any) -> Any:
     """Return the value of a text that is JSON, as attributes of spans hold it; any other value as it is."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[", '"')):
@@ -57,13 +61,16 @@ def message(value: Any, at: str) -> Message:
 
 def answer(value: Any, at: str) -> Message:
     """Return the assistant's message that an answer is: of a completion its first choice, of a list its last, of a text
-    the text.
+    the text. JSON that is none of these is the text of an answer in JSON, which exports show as its value.
 
     Raises:
         Unfit: it is none, or says nothing.
     """
-    if isinstance(value, str):
-        value = {"role": "assistant", "content": value}
+    read = parsed(value)
+    if _is_text(read):
+        text = value if isinstance(value, str) else to_json(value).decode("utf-8", "surrogatepass")
+        return {"role": "assistant", "content": text}
+    value = read
     if isinstance(value, Mapping) and isinstance(value.get("choices"), list) and value["choices"]:
         value, at = value["choices"][0], f"{at}.choices[0]"
     if isinstance(value, Mapping) and isinstance(value.get("message"), Mapping):
@@ -78,6 +85,19 @@ def answer(value: Any, at: str) -> Message:
     if not any(said.get(name) for name in ("content", "tool_calls", "function_call", "refusal")):
         raise Unfit(at, "expected an answer with a text or tool calls, found neither")
     return said
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether an answer is a text, or a value that it said in JSON."""
+    if isinstance(value, list):
+        return bool(value) and not (isinstance(value[-1], Mapping) and _is_said(value[-1]))
+    if isinstance(value, Mapping):
+        return bool(value) and not _is_said(value)
+    return isinstance(value, str) and value != ""
+
+
+def _is_said(value: Mapping[str, Any]) -> bool:
+    return any(name in value for name in _SAID)
 
 
 def tools(value: Any, at: str) -> list[Mapping[str, Any]]:

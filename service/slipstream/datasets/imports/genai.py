@@ -79,9 +79,15 @@ def call(span: Span, more: Sequence[Event], place: Place) -> ImportedCall:
         place=place,
         at=span.start,
         latency=span.latency,
-        finish_reason=reasons[0] if isinstance(reasons, list) and reasons and isinstance(reasons[0], str) else None,
+        finish_reason=_reason(reasons),
         usage=usage_of(asked_tokens, answer_tokens),
     )
+
+
+def _reason(reasons: Any) -> str | None:
+    """Return the first choice's reason in the API's words, of which the conventions have one in the singular."""
+    reason = reasons[0] if isinstance(reasons, list) and reasons else None
+    return ("tool_calls" if reason == "tool_call" else reason) if isinstance(reason, str) else None
 
 
 def _asked(attributes: Mapping[str, Any], tree: Any, events: Sequence[Event]) -> list[Message]:
@@ -111,7 +117,7 @@ def _answered(attributes: Mapping[str, Any], tree: Any, events: Sequence[Event])
         said = next((_body(event) for event in events if event.name == _CHOICE), None)
     if said is None:
         field = "gen_ai.completion"
-        said = chat.parsed(attributes.get(field)) or next(map(_indexed, items(within(tree, "completion"))), None)
+        said = attributes.get(field) or next(map(_indexed, items(within(tree, "completion"))), None)
     if not said:
         raise Unfit("gen_ai.output.messages", "expected the answer of a call, found none: was content captured?")
     return chat.answer(said, field)

@@ -96,7 +96,7 @@ class _Langfuse:
         noted.scores.setdefault(about, []).extend(scores(_text(record, "name"), value, record.get("comment")))
 
     def call(self, record: dict[str, Any], mention: Mention, place: Place, attached: Sequence[Any]) -> ImportedCall:
-        asked, output = chat.parsed(record.get("input")), chat.parsed(record.get("output"))
+        asked = chat.parsed(record.get("input"))
         request: dict[str, Any] = {}
         parameters = chat.parsed(_get(record, "modelParameters"))
         if isinstance(parameters, Mapping):
@@ -118,7 +118,7 @@ class _Langfuse:
         return ImportedCall(
             name=mention.name,
             request=request,
-            answer=chat.answer(output, "output"),
+            answer=chat.answer(record.get("output"), "output"),
             place=place,
             at=began,
             latency=max(0.0, ended - began) if began is not None and ended is not None else 0.0,

@@ -25,7 +25,6 @@ def call(span: Span, place: Place) -> ImportedCall:
     """
     llm = within(nested(span.attributes), "llm")
     asked = chat.parsed(span.attributes.get("input.value"))
-    answered = chat.parsed(span.attributes.get("output.value"))
     parameters = chat.parsed(within(llm, "invocation_parameters"))
     request = (
         {name: value for name, value in parameters.items() if name not in _IN_REQUEST}
@@ -45,7 +44,7 @@ def call(span: Span, place: Place) -> ImportedCall:
     return ImportedCall(
         name=span.name,
         request=request,
-        answer=_answer(items(within(llm, "output_messages")), answered),
+        answer=_answer(items(within(llm, "output_messages")), span.attributes.get("output.value")),
         place=place,
         at=span.start,
         latency=span.latency,
