@@ -341,3 +341,33 @@ async def test_cases_of_an_evaluation_are_written_instead(tmp_path: Path) -> Non
     assert first.request["tools"]
     assert second.metadata["reference"] == "It rains in Paris."
     assert {first.session, second.session} == {"visit-1"}
+
+
+async def test_data_sets_are_made_of_imported_preferences(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps({
+        "input": {"messages": [{"role": "user", "content": f"question {n}"}]},
+        "preferred_output": [{"role": "assistant", "content": f"good {n}"}],
+        "non_preferred_output": [{"role": "assistant", "content": f"bad {n}"}],
+    }) + "\n" for n in range(30)))  # fmt: skip
+    async with run_loop() as loop:
+        assert (await imported(loop, str(file), "--format", "openai-preference"))[0] == 0
+    settings = {"store": {"url": store_url}, "production": {"base_url": "http://127.0.0.1:9/v1"}}
+    (tmp_path / "sidecar.yaml").write_text(json.dumps(settings | {"explorer": {"base_url": "http://127.0.0.1:9"}}))
+
+    async def exported(**dataset: Any) -> list[dict[str, Any]]:
+        (tmp_path / "data.yaml").write_text(json.dumps({"dataset": dataset}))
+        words = ("--config", "sidecar.yaml", "--data", "data.yaml", "--directory", "out")
+        files = [word if word.startswith("--") else str(tmp_path / word) for word in words]
+        code, out, err = await slipstream("dataset", "export", *files)
+        assert code == 0, (out, err)
+        written = sorted((tmp_path / "out" / dataset["name"]).glob("*[nt].jsonl"))
+        return [json.loads(line) for each in written if "provenance" not in each.name for line in each.read_text().splitlines()]
+
+    pairs = await exported(name="pairs", kind="preference", pairs={"from": ["thumbs"]}, held_out={"share": 0})
+    assert sorted((row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in pairs) == sorted(
+        (f"good {n}", f"bad {n}") for n in range(30)
+    )
+    liked = {"production": {"labels": ["imported:openai-preference"], "liked": True}}
+    rows = await exported(name="liked", sources=[liked], held_out={"share": 0})
+    assert {row["completion"][0]["content"] for row in rows} == {f"good {n}" for n in range(30)}
