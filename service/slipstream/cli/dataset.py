@@ -142,7 +142,7 @@ def import_(
         Literal["sessions", "cases"],
         typer.Option("--as", help="Sessions of the store, or a file of cases for an evaluation."),
     ] = "sessions",
-    output: Annotated[Path, typer.Option(help="File of the cases.")] = Path("cases.jsonl"),
+    output: Annotated[Path, typer.Option(help="File of the cases.", dir_okay=False)] = Path("cases.jsonl"),
     score: Annotated[
         str | None,
         typer.Option(
