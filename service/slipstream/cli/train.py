@@ -38,6 +38,9 @@ def train(
     file = load_data_file(config)
     if file.train.engine != "embedded":
         raise ConfigError(f"{config}: train.engine: expected embedded, found {file.train.engine}")
+    for part in ("coreset", "replay"):
+        if getattr(file.dataset, part) is not None:
+            raise ConfigError(f"{config}: dataset.{part}: expected none: slipstream train does not know it yet")
     path = datasets_directory(directory, sidecar) / file.dataset.name
     made = folder.manifest(path)
     if made.kind is not file.dataset.kind:

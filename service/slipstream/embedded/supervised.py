@@ -31,7 +31,7 @@ from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.dataset_metrics import StepMetrics
 from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of, mark_whole
-from slipstream.embedded.dataset_trainers import TrainedRows, dataset_trainer, quiet, steps_of
+from slipstream.embedded.dataset_trainers import TrainedRows, comparable, dataset_trainer, quiet, steps_of
 from slipstream.embedded.device import device
 from slipstream.embedded.engines.loading import ending_ids
 from slipstream.embedded.experiences import ExperienceStore
@@ -202,7 +202,8 @@ class _Training:
         if begun is None:
             shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
         table = table_of(config, dataset, rows, weights, folder_of(config.job_dir) / "rows")
-        taken = order(table.weights, config.buffer.total_epochs, dataset.seed)
+        drawn = order(table.weights, config.buffer.total_epochs, dataset.seed)
+        taken = comparable(config, self._algorithm, drawn, table.longest)
         run = begun or DatasetRun(
             id=uuid.uuid4().hex,
             dataset=dataset.name,
@@ -262,6 +263,7 @@ class _Training:
         steps = trainer.state.global_step
         if steps < run.steps:
             log.info("stopped: --resume goes on", step=steps, of=run.steps)
+            shutil.rmtree(run.rows, ignore_errors=True)  # made anew at the next start, from what is there then
             return Outcome(None, run.parent, steps, len(table.weights), table.left_out)
         summary = metrics.summary()
         self._publish(
