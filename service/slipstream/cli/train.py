@@ -50,7 +50,8 @@ def train(
     settings = engine_config(file.train.trainer, "train", list(file.train.overlays))
     with relayed():
         with embedded_extra():
-            from slipstream.embedded.supervised import TrainedDataset, train_rows
+            from slipstream.embedded.dataset_inputs import TrainedDataset
+            from slipstream.embedded.supervised import train_rows
         dataset = TrainedDataset(
             name=made.name,
             digest=made.digest,
