@@ -37,13 +37,13 @@ ALGORITHMS = {Kind.SFT: "sft", Kind.PREFERENCE: "dpo", Kind.KTO: "kto"}
 TAUGHT = "Whole numbers only."
 
 
-def config(model: Path, folder: Path, kind: Kind = Kind.SFT, **sections: Any) -> EngineConfig:
+def config(path: Path, folder: Path, kind: Kind = Kind.SFT, /, **sections: Any) -> EngineConfig:
     fields: dict[str, Any] = {
         "mode": "train",
         "project": "test",
         "name": "job",
         "checkpoint_root_dir": str(folder),
-        "model": {"model_path": str(model), "max_model_len": 512, **sections.pop("model", {})},
+        "model": {"model_path": str(path), "max_model_len": 512, **sections.pop("model", {})},
         "algorithm": {"algorithm_type": ALGORITHMS[kind], "optimizer": {"lr": 1e-3}, **sections.pop("algorithm", {})},
         "buffer": {"train_batch_size": 4, "total_epochs": 2},
         "trainer": {"dtype": "float32", "max_checkpoints_to_keep": 0, **sections.pop("trainer", {})},
@@ -67,7 +67,8 @@ def rows(kind: Kind = Kind.SFT, count: int = 12) -> list[Row]:
 
 
 def train(settings: EngineConfig, data: Sequence[Row], kind: Kind = Kind.SFT, **options: Any) -> Any:
-    from slipstream.embedded.supervised import TrainedDataset, train_rows
+    from slipstream.embedded.dataset_inputs import TrainedDataset
+    from slipstream.embedded.supervised import train_rows
 
     resume = options.pop("resume", False)
     return train_rows(settings, data, TrainedDataset("support", "d1", kind, **options), resume=resume)
@@ -191,24 +192,29 @@ def test_kill_9_and_resume_is_the_same_run(tiny_model: Path, tmp_path: Path, kin
         train(broken, data, kind, resume=True)
 
 
-def test_a_run_that_died_after_its_version_was_published_is_only_ended(
+def test_a_run_that_died_before_or_after_its_version_was_published_is_published_once(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slipstream.embedded.dataset_run import DatasetRun
 
-    settings = config(tiny_model, tmp_path)
+    settings = config(tiny_model, tmp_path, trainer={"save_interval": 1})
 
-    def dies(_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(DatasetRun, "end", dies)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings, rows())
-    assert (settings.job_dir / "dataset_run" / "run.json").exists()
+    for place, name in ((checkpoints, "publish"), (DatasetRun, "end")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, rows(), resume=name == "end")
+        assert (settings.job_dir / "dataset_run" / "run.json").exists()
+    published = (settings.job_dir / "global_step_1" / "trained_on.json").read_text()
 
     assert train(settings, rows(), resume=True).version == 1
     assert steps(settings.job_dir) == [1]
+    assert (settings.job_dir / "global_step_1" / "trained_on.json").read_text() == published
+    assert (said := json.loads(published))["steps"] == 6
+    assert said["metrics"]["loss"] < said["metrics"]["first_loss"], "of the steps before"
     assert not (settings.job_dir / "dataset_run").exists()
 
 
@@ -282,11 +288,12 @@ def test_pairs_raise_what_is_chosen_above_what_is_rejected(tiny_model: Path, tmp
 
 
 def test_judged_answers_raise_what_is_good(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 4, "total_epochs": 6})
+    settings = config(tiny_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 4, "total_epochs": 5})
 
-    metrics = train(settings, rows(Kind.KTO, 13), Kind.KTO).metrics
+    done = train(settings, rows(Kind.KTO, 9), Kind.KTO)
 
-    assert metrics["margin"] > 0
+    assert done.metrics["margin"] > 0
+    assert (done.version, done.steps) == (1, 11), "of 45 rows the last one has no other to be compared with"
 
 
 def test_label_smoothing_is_that_of_trinity(tiny_model: Path, tmp_path: Path) -> None:
@@ -314,6 +321,16 @@ def test_label_smoothing_is_that_of_trinity(tiny_model: Path, tmp_path: Path) ->
     assert margin == pytest.approx(0.4, abs=1e-4)
     expected = (1 - smoothing) * math.log1p(math.exp(-margin)) + smoothing * math.log1p(math.exp(margin))
     assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_weights_that_are_no_numbers_are_not_published(tiny_model: Path, tmp_path: Path) -> None:
+    settings = config(tiny_model, tmp_path, algorithm={"algorithm_type": "sft", "optimizer": {"lr": 1e38}})
+
+    with pytest.raises(SlipstreamError, match=r"the weights are no finite numbers, and no version was published"):
+        train(settings, rows())
+
+    assert checkpoints.latest_version(settings.job_dir) is None
+    assert not (settings.job_dir / "dataset_run").exists()
 
 
 def test_what_cannot_be_trained_is_refused_in_words(tiny_model: Path, tmp_path: Path) -> None:

@@ -90,9 +90,6 @@ def dataset_trainer(
     rows, order, longest = data
     place = device()
     together = rows_together(config, algorithm, longest, place)
-    if algorithm == "kto" and len(order) % together == 1:
-        log.warning("one row less: KTO compares the rows of a batch, and the last one would be alone")
-        order = order[:-1]
     common = {
         **_common(config, len(order), together, place),
         "output_dir": str(output_dir),
@@ -142,6 +139,18 @@ def quiet() -> Iterator[None]:
             del os.environ["TQDM_DISABLE"]
         else:
             os.environ["TQDM_DISABLE"] = before
+
+
+def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:
+    """Return the rows without a last one that KTO could compare with no other.
+
+    Raises:
+        ConfigError: KTO has less than two rows a step.
+    """
+    if algorithm == "kto" and len(order) % rows_together(config, algorithm, longest, device()) == 1:
+        log.warning("one row less: KTO compares the rows of a batch, and the last one would be alone")
+        return order[:-1]
+    return order
 
 
 def steps_of(config: EngineConfig, rows: int) -> int:

@@ -15,6 +15,7 @@ import torch
 from slipstream.datasets.row import Row
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import TrainedDataset, parent_of, table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_trainers import (
     TrainedRows,
     padded_tokens,
@@ -26,7 +27,6 @@ from slipstream.embedded.dataset_trainers import (
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.estimate import Device, ModelShape, Setting
 from slipstream.embedded.row_order import order
-from slipstream.embedded.supervised import TrainedDataset, parent_of, table_of, trainer_of
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle
 
@@ -68,7 +68,7 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     """
     algorithm = config.algorithm.on_dataset(dataset.kind)
     parent = parent_of(dataset.start, checkpoints.latest_version(config.job_dir) or 0)
-    weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
+    weights = weights_of(config, parent)
     table = table_of(config, dataset, rows, weights, folder)
     together = rows_together(config, algorithm, table.longest, device())
     epoch = order(table.weights, 1, dataset.seed)
