@@ -111,7 +111,7 @@ def _lines(folder: Path, category: str) -> list[dict[str, Any]]:
     Raises:
         ReportError: there is no such file, or it is not what was expected.
     """
-    files = sorted(folder.glob(f"BFCL_v*_{category}.json"))
+    files = sorted(path for path in folder.iterdir() if re.fullmatch(rf"BFCL_v\d+_{category}\.json", path.name))
     if not files:
         raise ReportError(f"--benchmark bfcl: expected a file BFCL_v4_{category}.json in {folder}, found none")
     try:
