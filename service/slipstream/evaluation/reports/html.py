@@ -13,6 +13,9 @@ from slipstream.evaluation.reports.summary import ranges_of
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser loads and runs nothing, whatever a text of the report is."""
 
+_LONG = 80
+"""Characters of a cell's HTML from which on its lines may be broken."""
+
 _STYLE = """
 :root{color-scheme:light dark;--back:#fff;--text:#1d2129;--soft:#5c6470;--line:#dfe3e8;--panel:#f6f7f9;--good:#1a7f4b;
 --bad:#c0362c;--even:#5c6470;--m0:#2a6fdb;--m1:#c2570c;--m2:#1a7f4b;--m3:#8a3ffc;--m4:#b0156a;--m5:#0f7a8a}
@@ -21,10 +24,13 @@ _STYLE = """
 --m5:#4fd0e0}}
 *{box-sizing:border-box}body{margin:0;background:var(--back);color:var(--text);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1000px;margin:0 auto;padding:28px 20px 60px}h1{font-size:26px;margin:0 0 4px}
-h2{font-size:19px;margin:36px 0 10px}h2,td,th,li,p{overflow-wrap:anywhere}p{margin:6px 0}.soft{color:var(--soft)}
+h2{font-size:19px;margin:36px 0 10px}h1,h2,li,p{overflow-wrap:anywhere}p{margin:6px 0}.soft{color:var(--soft)}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:6px 10px;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
-th:first-child,td:first-child{text-align:left}th{font-weight:600;color:var(--soft)}td.text{text-align:left}
+th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere;min-width:150px}
+td:not(:first-child){white-space:nowrap}th{font-weight:600;color:var(--soft)}
+td.long{white-space:normal;overflow-wrap:anywhere;min-width:180px}
+summary{cursor:pointer;color:var(--soft);margin:8px 0}
 .good{color:var(--good)}.bad{color:var(--bad)}.card{background:var(--panel);border:1px solid var(--line);
 border-radius:8px;padding:12px 16px;margin:12px 0}.picture{width:100%;height:auto;display:block}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 6px;padding:0;list-style:none}
@@ -70,8 +76,12 @@ def _text(text: str) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def _cell(cell: str) -> str:
+    return f"<td{' class=long' if len(cell) > _LONG else ''}>{cell}</td>"
 
 
 def _conditions(report: Report) -> str:
@@ -138,4 +148,5 @@ def _differing(report: Report, pair: PairPart) -> str:
         for case, one, other in cases
     ]
     told = f"The cases that differ most in {escape(measure.title.lower())}"
-    return f'<p class="soft">{told}:</p>{_table(("case", _text(pair.one), _text(pair.other)), rows)}'
+    table = _table(("case", _text(pair.one), _text(pair.other)), rows)
+    return f"<details><summary>{told}</summary>{table}</details>"

@@ -38,8 +38,8 @@ MEASURES: Mapping[str, Measure] = {
     Metric.TIMING_PRECISION.value: Measure("Timing precision"),
     "format": Measure("Format"),
     "latency": Measure("Latency", "lower", "s"),
-    "tokens": Measure("Tokens of the answer", "lower", "tokens"),
-    "prompt_tokens": Measure("Tokens of the prompt", "lower", "tokens"),
+    "tokens": Measure("Answer", "lower", "tokens"),
+    "prompt_tokens": Measure("Prompt", "lower", "tokens"),
 }
 """All of them, in the order in which they are shown."""
 

@@ -5,6 +5,7 @@ Colours are the page's variables, so that a picture follows its light and dark. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -59,8 +60,8 @@ def differences(pair: PairPart, ranges: Mapping[str, tuple[float, float]]) -> st
     ]
     if not rows:
         return ""
-    reach = max(abs(end) for _, found in rows for end in found.interval or ())
-    axis = _Axis(-(reach or 1.0), reach or 1.0)
+    reach = _round(max(abs(end) for _, found in rows for end in found.interval or ()))
+    axis = _Axis(-reach, reach)
     parts, y = [""], float(_TOP)
     for name, found in rows:
         assert found.difference is not None, "those without are left out"
@@ -77,6 +78,14 @@ def differences(pair: PairPart, ranges: Mapping[str, tuple[float, float]]) -> st
     zero = axis.at(0)
     parts[0] = f'<line class="zero" x1="{zero:.1f}" x2="{zero:.1f}" y1="{_TOP}" y2="{y:.1f}"/>'
     return _picture(axis, parts, y, "Difference of two models by each measure, with its interval")
+
+
+def _round(value: float) -> float:
+    """Return a number from the value on whose half is short to write; 1 for 0."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value * 0.999)
 
 
 def mark(place: int) -> str:
