@@ -112,7 +112,7 @@ def theirs(checker: Any, case: ReportCase, calls: list[ToolCall]) -> bool | None
         found = checker.ast_checker(
             about["functions"], made, about["possible"], checker.Language.PYTHON, about["category"], "m"
         )
-    except Exception:
+    except (AttributeError, IndexError, KeyError, TypeError):
         return None
     return bool(found["valid"])
 

@@ -36,7 +36,7 @@ async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
     room = settings.limits.parse_memory
     try:
         async with database.snapshot() as connection, AsyncSession(connection) as session:
-            for call in await heldout.newest(session, _SUITE, sessions):
+            for call in await heldout.newest(session, _SUITE, sessions, settings.datasets.held_out):
                 size = (await read_models.sizes(session, [call.task_id])).get(call.task_id, 0)
                 room -= size
                 if room < 0:
@@ -50,7 +50,7 @@ async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
         await database.close()
     if not found:
         raise ReportError(
-            "--held-out live: no stored session was left out of training; a selection.sampling.rate below 1 leaves some"
+            "--held-out live: no stored session was left out of training; datasets.held_out above 0 leaves some out"
         )
     return CaseSet("held-out sessions of the store", found)
 
