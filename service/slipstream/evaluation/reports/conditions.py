@@ -12,7 +12,7 @@ from slipstream.evaluation.reports.names import ReportError
 
 
 class Wanted(NamedTuple):
-    """What has to hold.
+    """Conditions that have to hold.
 
     Attributes:
         least: the least mean of some measures.

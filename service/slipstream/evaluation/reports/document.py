@@ -102,7 +102,7 @@ class CasePart(_Part):
 
 
 class SettingsPart(_Part):
-    """How the report was made.
+    """Settings with which the report was made.
 
     Attributes:
         end_to_end: how answers were scored; `digest` names that, and `range` is that of the values.

@@ -31,7 +31,7 @@ from slipstream.settings.sidecar import Settings
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a report is to be made of.
+    """Plan of a report: who is asked what.
 
     Attributes:
         models: that are asked, in the order in which they are shown.

@@ -136,4 +136,4 @@ NOTES = (
     "A case that gives no basis for a measure is left out of it, for all models. A model that was away has no value. "
     "An answer that a model refused to give has the lowest one.",
 )
-"""What a reader has to know of the numbers."""
+"""Notes on the numbers for their reader."""
