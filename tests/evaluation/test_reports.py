@@ -14,10 +14,14 @@ from commands import slipstream
 from evaluated import Knowing, write_cases
 from scripted import completion, production_app, tool_call
 from serving import serving
+from sqlalchemy import text
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from slipstream.store import versions
+from slipstream.store.database import Database
 
 TOOLS = [
     {
@@ -111,6 +115,11 @@ def read(folder: Path) -> dict[str, Any]:
     return found
 
 
+def written(folder: Path) -> list[str]:
+    """The texts of a report's files."""
+    return [(folder / f"report.{form}").read_text(encoding="utf-8") for form in ("html", "md", "json")]
+
+
 def means(report: dict[str, Any], name: str) -> dict[str, float]:
     [model] = [model for model in report["models"] if model["name"] == name]
     return {measure: found["mean"] for measure, found in model["measures"].items()}
@@ -151,9 +160,9 @@ async def test_two_models_are_measured_and_compared_case_by_case(tmp_path: Path,
     assert whole["interval"][0] > 0
     assert pair["measures"]["tokens"]["verdict"] is None
     for name in ("report.md", "report.html"):
-        text = (tmp_path / "report" / name).read_text(encoding="utf-8")
-        assert "Argument accuracy" in text
-        assert "two-1" in text, "the cases that differ most are named"
+        shown = (tmp_path / "report" / name).read_text(encoding="utf-8")
+        assert "Argument accuracy" in shown
+        assert "two-1" in shown, "the cases that differ most are named"
     assert "Argument accuracy" in out
     assert "good less" in out
 
@@ -239,6 +248,27 @@ async def test_production_and_the_served_version_are_asked_as_suites_ask_them(tm
         assert "--max-requests: expected 19 calls at most, and 20 cases for 1 models need 20" in err
 
 
+async def test_a_number_that_another_training_has_by_now_is_not_the_version(
+    tmp_path: Path, database: Database, store_url: str
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", 2)
+    explorer = Knowing()
+    explorer.version = 8
+    async with database.write() as session:
+        await versions.record_version(session, 8, 1.0)
+    async with serving(explorer.app()) as policy:
+        path = tmp_path / "sidecar.yaml"
+        path.write_text(f"store: {{url: '{store_url}'}}\nexplorer: {{base_url: {policy}}}\n")
+        words = ("evaluate", "--config", str(path), "--cases", str(cases), *FEW, "--model", "version:8")
+        assert (await slipstream(*words))[0] == 0
+        async with database.write() as session:
+            await session.execute(text("UPDATE versions SET replaced_at = 2"))
+        code, _, err = await slipstream(*words)
+        assert code == 2
+        assert "version:8: expected version 8 to be served" in err
+        assert (await slipstream(*words[:-1], "policy"))[0] == 0, "what the Explorer serves, whatever it is"
+
+
 async def test_a_version_that_changes_meanwhile_ends_the_report(tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 20)
 
@@ -298,15 +328,15 @@ async def test_texts_of_others_are_inert_in_each_form(tmp_path: Path, sidecar_fi
         )  # fmt: skip
     assert code == 0, out + err
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    for written in (page, text, out):
-        assert not {"\x1b", "\u202e"} & set(written)
+    plain = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for each in (page, plain, out):
+        assert not {"\x1b", "\u202e"} & set(each)
     assert "<script" not in page
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "default-src 'none'" in page
-    assert "\\<script\\>alert\\(1\\)" in text
-    assert "<img" not in text.replace("\\<img", "")
+    assert "\\<script\\>alert\\(1\\)" in plain
+    assert "<img" not in plain.replace("\\<img", "")
     assert hostile == read(tmp_path)["cases"][0]["case"]
 
 
@@ -360,3 +390,40 @@ async def test_a_key_is_sent_to_models_of_a_url_alone(
         await slipstream(*words, "--model-key-from", "MY_KEY")
         await slipstream(*words)
     assert provider.keys == ["Bearer abc"] * 3 + [None] * 3
+
+
+async def test_answers_that_are_hardly_any_are_measured_and_break_nothing(tmp_path: Path, sidecar_file: Path) -> None:
+    cases = tool_cases(tmp_path / "cases.jsonl", 3)
+    odd: list[Any] = [{"tool_calls": 7}, {"tool_calls": ["x", None]}, {"content": 3, "tool_calls": [{"function": []}]}]
+    remaining = iter(odd)
+
+    async def chat(request: Request) -> Response:
+        message = {"role": "assistant", **next(remaining)}
+        return JSONResponse({"id": "a", "choices": [{"message": message}], "usage": ["many"]})
+
+    async with serving(Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])) as url:
+        code, out, err = await slipstream(
+            "evaluate", "--config", str(sidecar_file), "--cases", str(cases), "--model", f"{url}/v1#odd",
+            "--metrics", "recall,tool_accuracy,tokens", "--report", str(tmp_path),
+        )  # fmt: skip
+    assert code == 0, out + err
+    assert means(read(tmp_path), f"{url}/v1#odd")["recall"] == 0
+
+
+async def test_what_a_server_says_of_a_key_is_not_in_the_report(tmp_path: Path, sidecar_file: Path) -> None:
+    cases = tool_cases(tmp_path / "cases.jsonl", 3)
+    key = "sk-" + "a1B2" * 10
+
+    async def chat(request: Request) -> Response:
+        body = {"error": {"message": f"Incorrect API key: {key} \ud800\x1b"}}
+        return Response(json.dumps(body), 401, media_type="application/json")
+
+    async with serving(Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])) as url:
+        code, out, _ = await slipstream(
+            "evaluate", "--config", str(sidecar_file), "--cases", str(cases), *FEW, "--model", f"{url}/v1#m",
+            "--report", str(tmp_path),
+        )  # fmt: skip
+    assert code == 1
+    assert "HTTP 401: Incorrect API key" in out
+    for each in (out, *written(tmp_path)):
+        assert key not in each

@@ -7,17 +7,28 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from slipstream.config.problems import describe
 from slipstream.evaluation.reports.names import Kind, ReportError
 from slipstream.evaluation.statistics import Judgement
 
 FILE = "report.json"
-_LARGEST = 256 * 1024**2
-"""Bytes of a report that is read: 10,000 cases of 8 models have 50 MB."""
+_LARGEST = 128 * 1024**2
+"""Bytes of a report that is read: 10,000 cases of 8 models have some 50 MB."""
+
+_MOST_MODELS = 16
+"""Models of a report that is read: two reports of eight. Each is compared with each."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _range(ends: tuple[float, float]) -> tuple[float, float]:
+    if not ends[0] < ends[1]:
+        raise ValueError("two numbers, the lower one first")
+    return ends
+
+
 Text = Annotated[str, Field(max_length=4096)]
 
 
@@ -116,7 +127,7 @@ class SettingsPart(_Part):
     parameters: dict[str, Any]
     end_to_end: Text
     digest: Text
-    range: tuple[Number, Number]
+    range: Annotated[tuple[Number, Number], AfterValidator(_range)]
     level: Annotated[float, Field(gt=0, lt=1)]
     margin: Annotated[float, Field(gt=0, lt=1)]
     against: Text | None
@@ -129,7 +140,7 @@ class Report(_Part):
     slipstream: Text
     made_at: Text
     settings: SettingsPart
-    models: list[ModelPart]
+    models: Annotated[list[ModelPart], Field(max_length=_MOST_MODELS)]
     pairs: list[PairPart]
     conditions: list[Condition]
     cases: list[CasePart]

@@ -26,7 +26,12 @@ from slipstream.evaluation.reports.summary import mean_of, pairs_of, ranges_of
 from slipstream.isolation import Isolation
 from slipstream.memory.parsing import ParseMemory
 from slipstream.metrics import Metrics
+from slipstream.redaction.kinds import without_secrets
 from slipstream.settings.sidecar import Settings
+from slipstream.terminal.inert import inert
+
+_LONGEST_REASON = 1000
+"""Characters of what a server said of an answer that it did not give; it may quote keys, which are taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ async def make(plan: Plan, cases: CaseSet, settings: Settings) -> Report:
         await models.aclose()
         await asyncio.to_thread(isolation.close)
     section = SettingsPart(
-        source=cases.source,
+        source=inert(cases.source, _LONGEST_REASON),
         cases_digest=cases.digest,
         repeat=plan.repeat,
         parameters=dict(plan.parameters),
@@ -121,14 +126,15 @@ def _affordable(plan: Plan, cases: CaseSet, asked: Sequence[AskedModel], judges:
 
 def _model(model: AskedModel, answers: Answers) -> ModelPart:
     name = model.name
-    away = (answers.reason or "it gave no answer") if answers.is_away else None
+    reason = None if answers.reason is None else inert(without_secrets(answers.reason), _LONGEST_REASON)
+    away = (reason or "it gave no answer") if answers.is_away else None
     return ModelPart(
         name=name.text,
         kind=name.kind,
         model=name.model,
         version=name.version,
-        away=None if away is None else away[:1000],
-        reason=None if answers.reason is None else answers.reason[:1000],
+        away=away,
+        reason=reason,
         answers={outcome.value: count for outcome, count in sorted(answers.outcomes.items())},
         measures={},
     )

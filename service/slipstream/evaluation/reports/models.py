@@ -15,6 +15,7 @@ from slipstream.errors import ExplorerAway, ExplorerError, ExplorerUnavailable
 from slipstream.evaluation.completions import CompletionsAsker, ModelAway, production_asker
 from slipstream.evaluation.reports.cases import ReportCase
 from slipstream.evaluation.reports.names import Kind, ModelName, ReportError
+from slipstream.evaluation.reports.stored import is_replaced
 from slipstream.evaluation.servers import NAMES, PolicyServers, Server, VersionChanged, VersionUnsure, answer_of, serves
 from slipstream.explorer.client import ExplorerClient, shadow_request
 from slipstream.memory.parsing import ParseMemory
@@ -153,6 +154,7 @@ class Models:
 
         Raises:
             ReportError: no server serves this version, or production's model is not named.
+            ConfigError, StoreAway: the store, which knows the versions, cannot be read.
         """
         model: AskedModel
         if name.kind is Kind.URL:
@@ -186,7 +188,8 @@ class Models:
                 raise ReportError(f"policy: the Explorer does not say which version it serves ({error})") from error
             if version is None:
                 raise ReportError("policy: the Explorer's engines serve several versions")
-        served = await servers.served(version)
+        replaced = name.kind is Kind.VERSION and await is_replaced(self._settings, version)
+        served = await servers.served(version, only_lane=replaced)
         if served.server is None:
             raise ReportError(
                 f"{name.text}: expected version {version} to be served, so that it can be asked; {served.told}"

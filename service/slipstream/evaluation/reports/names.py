@@ -53,6 +53,8 @@ def model_named(text: str) -> ModelName:
     Raises:
         ReportError: it is none.
     """
+    if not text.isprintable():  # it would stand in the report, which is UTF-8
+        raise ReportError(f"--model: expected printable text, found {text[:_LONGEST]!a}")
     head, colon, rest = text.partition(":")
     if text == "policy":
         return ModelName(text, Kind.POLICY)

@@ -143,6 +143,7 @@ def _parameters(text: str | None) -> Mapping[str, Any]:
         return {}
     try:
         read = json.loads(text)
+        json.dumps(read, ensure_ascii=False, allow_nan=False).encode()  # what it holds stands in the report
     except (ValueError, RecursionError) as error:
         raise ReportError(f"--parameters: expected a JSON object; {error}") from error
     if not isinstance(read, dict):

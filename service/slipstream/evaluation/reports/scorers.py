@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from slipstream.evaluation.scoring import CaseScorer, calculators_for, digest_of
 from slipstream.isolation import Isolation, NotFinished, Raised
 from slipstream.metrics import Metrics
 from slipstream.rewards import RewardsSettings
-from slipstream.rewards.tool_use import parsed
+from slipstream.rewards.tool_use import ToolCall, parsed
 from slipstream.store.evaluations import Answer, Outcome
 from slipstream.trajectory import PolicyCall
 
@@ -80,7 +80,7 @@ class ByReference:
         if case.expected is None or found.outcome is Outcome.UNSCORED:
             return found
         right = None if found.value is None else found.value == 1
-        value = metrics.end_to_end(case.expected, [parsed(raw) for raw in answered.tool_calls], right)
+        value = metrics.end_to_end(case.expected, calls_of(answered), right)
         return found._replace(outcome=Outcome.NO_BASIS if value is None else Outcome.SCORED, value=value)
 
     async def aclose(self) -> None:
@@ -96,7 +96,7 @@ class ByBfcl:
     judges = 0
 
     async def score(self, case: ReportCase, answered: PolicyCall) -> Answer:
-        made, about = [parsed(raw) for raw in answered.tool_calls], case.case.metadata[BFCL]
+        made, about = calls_of(answered), case.case.metadata[BFCL]
         if about["possible"] is None:
             right = bool(made) == case.due
         else:
@@ -186,7 +186,7 @@ class Measurer:
         whole = await self.end_to_end.score(case, answered)
         run = run_of(0, case.case, case.task, answered)
         form = None if self._format is None else (await self._format.score(run)).value
-        usage = answered.usage
+        usage = answered.usage if isinstance(answered.usage, Mapping) else {}
         values: dict[str, float | None] = {
             **self._of_tools(case, answered),
             Metric.END_TO_END.value: whole.value,
@@ -204,7 +204,7 @@ class Measurer:
         return {**lowest, Metric.END_TO_END.value: self.end_to_end.range[0], "format": 0.0}
 
     def _of_tools(self, case: ReportCase, answered: PolicyCall) -> dict[str, float | None]:
-        made = [parsed(raw) for raw in answered.tool_calls]
+        made = calls_of(answered)
         if case.expected is None:
             timing = None if case.due is None else metrics.timing_precision([case.due], [bool(made)])
             return {Metric.TIMING_PRECISION.value: timing}
@@ -213,6 +213,13 @@ class Measurer:
         except ScoringError:  # more calls than anybody makes
             found = dict.fromkeys(Metric, 0.0)
         return {name.value: value for name, value in found.items() if name is not Metric.END_TO_END}
+
+
+def calls_of(answered: PolicyCall) -> list[ToolCall]:
+    """Return the tool calls of an answer; what is none, of a server that goes its own way, is a call of no tool."""
+    raw = answered.tool_calls
+    found = raw if isinstance(raw, list | tuple) else ()
+    return [parsed(each) if isinstance(each, Mapping) else ToolCall("", None) for each in found]
 
 
 def _count(value: Any) -> float | None:

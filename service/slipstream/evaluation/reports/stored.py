@@ -1,9 +1,10 @@
-"""Held-out sessions of the store as cases, with the answers that their users got."""
+"""The store as reports read it: held-out sessions as cases, with the answers that their users got, and versions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.evaluation.cases import AskedCase
@@ -11,8 +12,9 @@ from slipstream.evaluation.reports.cases import CaseSet, ReportCase
 from slipstream.evaluation.reports.names import ReportError
 from slipstream.evaluation.scoring import message_call
 from slipstream.settings.sidecar import Settings
-from slipstream.store import heldout, read_models
+from slipstream.store import heldout, read_models, versions
 from slipstream.store.cipher import Cipher
+from slipstream.store.claim import sqlite_file
 from slipstream.store.database import Database
 from slipstream.store.heldout import HeldOutCall
 
@@ -53,6 +55,25 @@ async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
             "--held-out live: no stored session was left out of training; datasets.held_out above 0 leaves some out"
         )
     return CaseSet("held-out sessions of the store", found)
+
+
+async def is_replaced(settings: Settings, version: int) -> bool:
+    """Return whether the Explorer's version of this number is another training's than the one that the store knows; not
+    where there is no store yet.
+
+    Raises:
+        ConfigError, StoreAway: the store cannot be read.
+    """
+    path = sqlite_file(make_url(settings.store.url))
+    if path is not None and not path.is_file():
+        return False
+    keys = settings.store.keys
+    database = Database(settings.store.url, Cipher(keys) if keys else None)
+    try:
+        async with database.snapshot() as connection, AsyncSession(connection) as session:
+            return await versions.replaced(session, version)
+    finally:
+        await database.close()
 
 
 async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
