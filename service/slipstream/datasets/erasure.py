@@ -127,7 +127,7 @@ def remove(path: Path, deleted: Sequence[Deletion]) -> int:
 
     def kept(provenance: Mapping[str, Any]) -> bool:
         named = (("session_id", provenance.get("session_hash")), ("task_id", provenance.get("task_hash")))
-        return not any(by_name[name].means(provenance) for name in named if name in by_name)  # type: ignore[index]
+        return not any(by_name[name].means(provenance) for name in named if name in by_name)
 
     return folder.remove_rows(path, kept)
 
