@@ -1,4 +1,4 @@
-"""What a run on a data set starts from: its rows, its weights, and the trainer over both."""
+"""Inputs of a run on a data set: its rows, its weights, and the trainer over both."""
 
 from __future__ import annotations
 

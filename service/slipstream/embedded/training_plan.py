@@ -114,7 +114,7 @@ def this_device(config: EngineConfig) -> Device:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What two real steps took: `seconds` of a step, and `memory` in bytes at the peak of both."""
+    """Costs of two real steps: `seconds` of a step, and `memory` in bytes at the peak of both."""
 
     seconds: float
     memory: int
