@@ -9,7 +9,7 @@ import pytest
 from slipstream.datasets.dialog_measures import lexical_diversity, processed
 from slipstream.datasets.dialogs import Dialog, DialogError, Turn, messages_of, messages_of_text, tagged
 from slipstream.datasets.row import Provenance, Source
-from slipstream.datasets.task_weights import row_weights
+from slipstream.datasets.task_weights import weights_of_shares
 
 ORIGIN = Provenance(task="t", session="s", tenant="default", source=Source.PRODUCTION)
 TURNS = (
@@ -103,14 +103,13 @@ def test_lexical_diversity_does_not_fall_with_the_length() -> None:
 
 
 def test_tasks_have_their_shares_in_training() -> None:
-    weights = {"planning": 0.6, "timing": 0.2}
+    shares = {"planning": 0.6, "timing": 0.2, "unseen": 0.2}
     labels = [("planning",)] * 10 + [("x", "timing")] * 70 + [()] * 20
-    found = row_weights(labels, weights)
+    found = weights_of_shares(labels, shares)
 
-    assert sum(found) == pytest.approx(100)
-    assert [sum(found[:10]), sum(found[10:80]), sum(found[80:])] == pytest.approx([60, 20, 20])
-    assert row_weights([("timing",)] * 3, weights) == [1, 1, 1]  # a task without rows takes nothing
-    assert row_weights([()], weights) == [1]
-    assert row_weights([], weights) == []
-    with pytest.raises(ValueError, match="a weight above 0 for one of timing"):
-        row_weights([("timing",)], {"timing": 0.0})
+    assert found == pytest.approx({"planning": 6, "timing": 20 / 70})
+    assert found["planning"] * 10 == pytest.approx(found["timing"] * 70 * 3)  # 0.6 to 0.2, and the others keep theirs
+    assert weights_of_shares([("timing",)] * 3, shares) == {"timing": 1}
+    assert weights_of_shares([()], shares) == {}
+    with pytest.raises(ValueError, match="above 0 among those of timing"):
+        weights_of_shares([("timing",)], {"timing": 0.0})

@@ -1,49 +1,34 @@
-"""Weights of rows, from the shares that tasks have in training as `dataset.task_weights` says them."""
+"""Weights of tasks, from the shares that they are to have in training.
+
+`dataset.task_weights` multiplies how often the rows of a task are taken, so that a task with more rows still has more of
+training. The agent-training articles say shares instead: a third of training is tool selection, whatever there is of it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
-def task_of(labels: Sequence[str], weights: Mapping[str, float]) -> str | None:
-    """Return the first label that has a weight; None if none has."""
-    return next((label for label in labels if label in weights), None)
+def weights_of_shares(labels: Iterable[Sequence[str]], shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the weights by which each task has its share, with rows of no such task at weight 1.
 
-
-def shares(tasks: Sequence[str | None], weights: Mapping[str, float]) -> dict[str | None, float]:
-    """Return the share of each task that has rows; they add up to 1.
-
-    Rows without a weight keep the share that they have by their number. The others divide the rest in proportion to
-    their weights. A task without rows takes nothing from the others.
+    Rows of no such task keep the share that they have by their number. The tasks divide the rest in proportion to their
+    shares. A task without rows takes nothing from the others; its weight is not returned.
 
     Args:
-        tasks: of each row, as `task_of` says.
+        labels: of each row's task. A row counts for the first of its labels that has a share.
+        shares: of tasks, by their labels; they need not add up to 1.
 
     Raises:
-        ValueError: no task that has rows has a weight above 0.
+        ValueError: no task that has rows has a share above 0.
     """
-    counts = Counter(tasks)
-    total = sum(weights[task] for task in counts if task is not None)
-    other = counts[None] / len(tasks) if tasks else 0.0
-    if tasks and not total and other < 1:
-        raise ValueError(f"task_weights: expected a weight above 0 for one of {', '.join(sorted(map(str, counts)))}")
-    found: dict[str | None, float] = {}
-    for task in counts:
-        found[task] = other if task is None else (1 - other) * weights[task] / total
-    return found
-
-
-def row_weights(labels: Sequence[Sequence[str]], weights: Mapping[str, float]) -> list[float]:
-    """Return the weight of each row, so that each task has its share; their mean is 1.
-
-    Args:
-        labels: of each row's task.
-        weights: of tasks, by their labels.
-
-    Raises:
-        ValueError: no task that has rows has a weight above 0.
-    """
-    tasks = [task_of(each, weights) for each in labels]
-    counts, parts = Counter(tasks), shares(tasks, weights)
-    return [parts[task] * len(tasks) / counts[task] for task in tasks]
+    counts = Counter(next((label for label in each if label in shares), None) for each in labels)
+    of_tasks = {task: count for task, count in counts.items() if task is not None}
+    if not of_tasks:
+        return {}
+    total = sum(shares[task] for task in of_tasks)
+    if not total:
+        raise ValueError(f"shares: expected one above 0 among those of {', '.join(sorted(of_tasks))}")
+    rows = sum(of_tasks.values())
+    return {task: shares[task] / total * rows / count for task, count in of_tasks.items()}
