@@ -1,7 +1,7 @@
 """Weights of tasks, from the shares that they are to have in training.
 
-`dataset.task_weights` multiplies how often the rows of a task are taken, so that a task with more rows still has more of
-training. The agent-training articles say shares instead: a third of training is tool selection, whatever there is of it.
+`dataset.task_weights` multiplies how often the rows of a task are taken, so that a task with more rows still has more
+of training. The agent-training articles say shares instead: a third of training is tool selection, whatever there is.
 """
 
 from __future__ import annotations

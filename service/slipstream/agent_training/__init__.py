@@ -1,0 +1,1 @@
+"""Training of agents by the names of the agent-training articles."""
