@@ -22,6 +22,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.trajectory import message_text, message_tool_calls
 
 _TAG = re.compile(r"<(/?)(think|tool_call|tool_result)>")
+_THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -135,6 +136,16 @@ def tagged(messages: Sequence[Message]) -> str:
                 body = json.dumps({"name": function["name"], "arguments": arguments}, ensure_ascii=False)
                 parts.append(f"<tool_call>{body}</tool_call>")
     return "\n".join(parts)
+
+
+def thoughts_of(text: str) -> list[str]:
+    """Return the thoughts in a text, without their tags."""
+    return [thought.strip() for thought in _THOUGHT.findall(text)]
+
+
+def without_thoughts(text: str) -> str:
+    """Return what a text says beside its thoughts."""
+    return _THOUGHT.sub("", text).strip()
 
 
 def rows_of(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], provenance: Provenance) -> list[Row]:
