@@ -14,6 +14,7 @@ from slipstream.embedded.row_scores import pooled, row_scores
 pytestmark = pytest.mark.slow
 
 
+@torch.no_grad()
 def test_losses_and_embeddings_are_the_model_s_own(tiny_model: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).train()
     rows = [([5, 6, 7], [8, 9]), ([5], [300]), (list(range(3, 40)), list(range(40, 700)))]

@@ -1,0 +1,187 @@
+"""Retrieval of the right tools among a thousand: which descriptions a request is nearest to.
+
+Request and description become vectors, by the policy's pooled hidden states (`row_scores.pooled`) or without a model by
+their words (`word_vectors`). A linear map over them is learned contrastively (InfoNCE: A. van den Oord et al., arXiv
+1807.03748) against every other tool of the training set, so that the hardest negatives are among them at each step. A
+map begins as whitening (J. Su et al., arXiv 2103.15316): the vectors of a language model point all in nearly one
+direction, and their bare cosine finds little.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from slipstream.datasets.coreset import Floats
+
+_WORD = re.compile(r"[^\W_]+")
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Settings of the learning.
+
+    Attributes:
+        epochs: times that all requests are gone through, 64 at a time.
+        learning_rate: of Adam, in parts of the standard deviation of the map's numbers.
+        temperature: that similarities are divided by.
+    """
+
+    epochs: int = 20
+    learning_rate: float = 0.03
+    temperature: float = 0.05
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A map of vectors into the space in which requests and tools are compared.
+
+    Attributes:
+        mean: of what is mapped, shape (d,).
+        weights: shape (d, k).
+    """
+
+    mean: Floats
+    weights: Floats
+
+    def __call__(self, vectors: Floats) -> Floats:
+        """Map vectors of shape (n, d) to (n, k), in length 1."""
+        mapped = (vectors - self.mean) @ self.weights
+        return np.asarray(mapped / (np.linalg.norm(mapped, axis=1, keepdims=True) + _EPSILON), dtype=np.float32)
+
+
+class ToolIndex:
+    """Tools that can be searched.
+
+    Args:
+        tools: in OpenAI's form, at least one.
+        embed: makes vectors of texts, shape (n, d).
+        projection: None for the cosine of the vectors as they are.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        embed: Callable[[Sequence[str]], Floats],
+        projection: Projection | None = None,
+    ) -> None:
+        self.tools = tools
+        self._embed = embed
+        self._projection = projection
+        self._vectors = self._mapped([description(tool) for tool in tools])
+
+    def search(self, request: str, count: int = 5) -> list[Mapping[str, Any]]:
+        """Return the tools that are nearest to a request, the nearest first."""
+        similar = self._vectors @ self._mapped([request])[0]
+        return [self.tools[place] for place in np.argsort(-similar, kind="stable")[:count]]
+
+    def _mapped(self, texts: Sequence[str]) -> Floats:
+        vectors = self._embed(texts)
+        return _units(vectors) if self._projection is None else self._projection(vectors)
+
+
+def description(tool: Mapping[str, Any]) -> str:
+    """Return what is known of a tool as one text: its name, its description, and its parameters with theirs."""
+    function = tool.get("function") or tool
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    told = [f"{name} {each.get('description') or ''}" for name, each in properties.items() if isinstance(each, Mapping)]
+    return "\n".join([str(function.get("name")), str(function.get("description") or ""), *told])
+
+
+def word_vectors(texts: Sequence[str], size: int = 4096) -> Floats:
+    """Return the words of texts and their parts of three letters as vectors, each in a place by its hash (K. Weinberger
+    et al., arXiv 0902.2206), its count by its logarithm. How rare a word is is for the whitening to find.
+
+    Returns:
+        Shape (n, size), in length 1.
+    """
+    found = np.zeros((len(texts), size), dtype=np.float32)
+    for row, text in enumerate(texts):
+        words = _WORD.findall(re.sub(r"([a-z])([A-Z])", r"\1 \2", text.replace("_", " ")).lower())
+        for word in words:
+            padded = f"<{word}>"
+            for part in (padded, *(padded[at : at + 3] for at in range(len(padded) - 2))):
+                found[row, zlib.crc32(part.encode()) % size] += 1
+    return _units(np.log1p(found))
+
+
+def whitening(vectors: Floats, size: int) -> Projection:
+    """Return the map to the directions of greatest variance, each with variance 1.
+
+    Args:
+        vectors: shape (n, d).
+        size: directions at most.
+    """
+    mean = vectors.mean(axis=0)
+    _, values, directions = np.linalg.svd(vectors - mean, full_matrices=False)
+    kept = min(size, int((values > values[0] * _EPSILON).sum()))
+    scales = np.sqrt(len(vectors)) / (values[:kept] + _EPSILON)
+    return Projection(mean.astype(np.float32), (directions[:kept].T * scales).astype(np.float32))
+
+
+def fit(
+    start: Projection, requests: Floats, tools: Floats, right: Sequence[int], settings: Fit | None = None
+) -> Projection:
+    """Learn a map that brings each request near its tool.
+
+    Args:
+        start: the map to begin with: the `whitening` of all tools that are to be searched, since their descriptions are
+            known though no request of them may be.
+        requests: shape (m, d).
+        tools: shape (n, d); all of them are candidates. Tools of held-out requests are left out, or they would be
+            learned as wrong ones.
+        right: of each request, the place of its tool.
+
+    Raises:
+        ValueError: the shapes do not fit, or there are fewer than two tools.
+    """
+    if requests.shape[1:] != tools.shape[1:] or len(right) != len(requests) or len(tools) < 2:
+        raise ValueError(
+            f"expected requests and at least two tools of one size, found {requests.shape}, {tools.shape} and "
+            f"{len(right)} places"
+        )
+    settings = settings or Fit()
+    weights = torch.from_numpy(start.weights).clone().requires_grad_()
+    asked, offered = (torch.from_numpy(each - start.mean) for each in (requests, tools))
+    places = torch.tensor(right)
+    optimizer = torch.optim.Adam([weights], lr=settings.learning_rate * float(start.weights.std()))
+    chance = torch.Generator().manual_seed(settings.seed)
+    for _ in range(settings.epochs):
+        for rows in torch.randperm(len(asked), generator=chance).split(64):
+            similar = _mapped(asked[rows], weights) @ _mapped(offered, weights).T / settings.temperature
+            loss = cross_entropy(similar, places[rows])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return Projection(start.mean, weights.detach().numpy())
+
+
+def recall_at(requests: Floats, tools: Floats, right: Sequence[int], counts: Sequence[int]) -> dict[int, float]:
+    """Return the share of requests whose tool is among so many nearest ones, for each count.
+
+    Args:
+        requests, tools: as they are compared: shapes (m, k) and (n, k), in length 1. Of tools that are equally near,
+            those that are not right go first.
+    """
+    similar = requests @ tools.T
+    own = similar[np.arange(len(right)), list(right)][:, None]
+    before = (similar >= own).sum(axis=1) - 1
+    return {count: float((before < count).mean()) for count in counts}
+
+
+def _mapped(vectors: Tensor, weights: Tensor) -> Tensor:
+    return normalize(vectors @ weights, dim=1)
+
+
+def _units(vectors: Floats) -> Floats:
+    return np.asarray(vectors / (np.linalg.norm(vectors, axis=1, keepdims=True) + _EPSILON), dtype=np.float32)
