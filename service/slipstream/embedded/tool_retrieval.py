@@ -2,13 +2,15 @@
 
 Request and description become vectors, by the policy's pooled hidden states (`row_scores.pooled`) or without a model by
 their words (`word_vectors`). A linear map over them is learned contrastively (InfoNCE: A. van den Oord et al., arXiv
-1807.03748) against every other tool of the training set, so that the hardest negatives are among them at each step. A
-map begins as whitening (J. Su et al., arXiv 2103.15316): the vectors of a language model point all in nearly one
-direction, and their bare cosine finds little.
+1807.03748) against every other tool of the training set, so that the hardest negatives are among them at each step. It
+begins as whitening (J. Su et al., arXiv 2103.15316): the vectors of a language model point all in nearly one direction.
+What is compared is the mapped vector beside the vector itself, in a proportion that is learned: a map of a few hundred
+directions alone forgets rare words.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from slipstream.datasets.coreset import Floats
@@ -33,7 +34,7 @@ class Fit:
     Attributes:
         epochs: times that all requests are gone through, 64 at a time.
         learning_rate: of Adam, in parts of the standard deviation of the map's numbers.
-        temperature: that similarities are divided by.
+        temperature: that similarities are divided by in the beginning; it is learned.
     """
 
     epochs: int = 20
@@ -49,15 +50,18 @@ class Projection:
     Attributes:
         mean: of what is mapped, shape (d,).
         weights: shape (d, k).
+        share: of the mapped vector in the cosine of two results; the rest is that of the vectors less their mean.
     """
 
     mean: Floats
     weights: Floats
+    share: float = 1.0
 
     def __call__(self, vectors: Floats) -> Floats:
-        """Map vectors of shape (n, d) to (n, k), in length 1."""
-        mapped = (vectors - self.mean) @ self.weights
-        return np.asarray(mapped / (np.linalg.norm(mapped, axis=1, keepdims=True) + _EPSILON), dtype=np.float32)
+        """Map vectors of shape (n, d) to (n, k + d), in length 1."""
+        moved = vectors - self.mean
+        parts = [_units(moved @ self.weights) * self.share**0.5, _units(moved) * (1 - self.share) ** 0.5]
+        return np.concatenate(parts, axis=1)
 
 
 class ToolIndex:
@@ -152,18 +156,28 @@ def fit(
         )
     settings = settings or Fit()
     weights = torch.from_numpy(start.weights).clone().requires_grad_()
+    scales = torch.full((2,), -math.log(2 * settings.temperature)).requires_grad_()  # of the map, and of the vectors
     asked, offered = (torch.from_numpy(each - start.mean) for each in (requests, tools))
+    plain = normalize(asked, dim=1) @ normalize(offered, dim=1).T
     places = torch.tensor(right)
-    optimizer = torch.optim.Adam([weights], lr=settings.learning_rate * float(start.weights.std()))
+    deviation = float(start.weights.std())
+    optimizer = torch.optim.Adam(
+        [
+            {"params": [weights], "lr": settings.learning_rate * deviation},
+            {"params": [scales], "lr": settings.learning_rate},
+        ]
+    )
     chance = torch.Generator().manual_seed(settings.seed)
     for _ in range(settings.epochs):
         for rows in torch.randperm(len(asked), generator=chance).split(64):
-            similar = _mapped(asked[rows], weights) @ _mapped(offered, weights).T / settings.temperature
-            loss = cross_entropy(similar, places[rows])
+            mapped = normalize(asked[rows] @ weights, dim=1) @ normalize(offered @ weights, dim=1).T
+            of_map, of_vectors = scales.exp()
+            loss = cross_entropy(of_map * mapped + of_vectors * plain[rows], places[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    return Projection(start.mean, weights.detach().numpy())
+    share = float(torch.softmax(scales.detach(), dim=0)[0])
+    return Projection(start.mean, weights.detach().numpy(), share)
 
 
 def recall_at(requests: Floats, tools: Floats, right: Sequence[int], counts: Sequence[int]) -> dict[int, float]:
@@ -177,10 +191,6 @@ def recall_at(requests: Floats, tools: Floats, right: Sequence[int], counts: Seq
     own = similar[np.arange(len(right)), list(right)][:, None]
     before = (similar >= own).sum(axis=1) - 1
     return {count: float((before < count).mean()) for count in counts}
-
-
-def _mapped(vectors: Tensor, weights: Tensor) -> Tensor:
-    return normalize(vectors @ weights, dim=1)
 
 
 def _units(vectors: Floats) -> Floats:
