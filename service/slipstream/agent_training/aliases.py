@@ -90,7 +90,7 @@ def _shares(text: str) -> dict[str, float]:
         raise ConfigError(f"--task-weights: expected a JSON object, found {error}") from error
     if not isinstance(read, dict) or not all(_is_share(value) for value in read.values()):
         raise ConfigError(f"--task-weights: expected a JSON object of numbers from 0, found {text[:200]}")
-    return {TASK_ALIASES.get(task, task): float(share) for task, share in read.items()}
+    return {TASK_ALIASES.get(str(task), str(task)): float(share) for task, share in read.items()}
 
 
 def _is_share(value: object) -> bool:

@@ -150,10 +150,8 @@ class CoresetSelector:
                     f"loss: expected one of each dialog for {self._coreset.strategy}, found none of dialog "
                     f"{lacking[0]}: measure them (embedded/row_scores.py) or say them in their metadata"
                 )
-            if embed is None:
-                from slipstream.embedded.tool_retrieval import word_vectors as embed
             losses = np.array([dialog.loss or 0.0 for dialog in dialogs], dtype=np.float32)
-            scores = RowScores(losses, embed([dialog.text for dialog in dialogs]))
+            scores = RowScores(losses, (embed or _word_vectors)([dialog.text for dialog in dialogs]))
         rewards = [dialog.metadata.get("reward") for dialog in dialogs]
         return [dialogs[place] for place in choose(self._coreset, rewards, scores)]
 
@@ -179,6 +177,12 @@ class OnlineContinualLearner:
         for item in new:
             self.buffer.add(item)
         return both
+
+
+def _word_vectors(texts: Sequence[str]) -> Any:
+    from slipstream.embedded.tool_retrieval import word_vectors  # imports torch
+
+    return word_vectors(texts)
 
 
 def _described(tool: Mapping[str, Any]) -> str:

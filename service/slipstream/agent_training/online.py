@@ -123,7 +123,7 @@ class DataCollector:
             )
         found = dict(rewards or {})
         if user_feedback is not None:
-            rating = user_feedback.get("rating")
+            rating: Any = user_feedback.get("rating")
             feedback(task_id=task_id, rating=rating, comment=user_feedback.get("comment"), source="user")
             found["user_satisfaction"] = (rating - 1) / 4  # as the sidecar reads a rating
         return trajectory(task_id, _messages(user_input, answer), found, user_feedback, self._fields)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from slipstream.agent_training.configs import PROFILES, AgentSFTConfig, RLTrainingConfig, profile
+from slipstream.agent_training.configs import AgentSFTConfig, RLTrainingConfig, profile
 from slipstream.agent_training.jobs import Job, rl_job, sft_job, slipstream
 from slipstream.config.problems import describe
 from slipstream.config.yaml_text import read_yaml
@@ -122,7 +122,7 @@ class Stages(_Part):
         """
         fields = {"train_data": f"{self.data}:train", "dev_data": f"{self.data}:dev", **(self.sft or {})}
         try:
-            return profile(self.profile, **fields) if self.profile in PROFILES else AgentSFTConfig(**fields)
+            return AgentSFTConfig(**fields) if self.profile is None else profile(self.profile, **fields)
         except ValidationError as error:
             raise ConfigError(*(f"sft.{line}" for line in describe(error, AgentSFTConfig, {}))) from error
 

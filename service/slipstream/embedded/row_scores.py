@@ -93,7 +93,7 @@ class _Watched:
     def score(self, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, Floats]:
         logits = self._logits([*prompt, *answer], len(answer) + 1)[:-1]
         wanted = torch.tensor(answer, device=logits.device)
-        parts = zip(logits.split(_SCORED_AT_ONCE), wanted.split(_SCORED_AT_ONCE), strict=True)
+        parts = zip(torch.split(logits, _SCORED_AT_ONCE), torch.split(wanted, _SCORED_AT_ONCE), strict=True)
         total = sum(float(cross_entropy(each.float(), ids, reduction="sum")) for each, ids in parts)
         return total / len(answer), self._pooled()
 

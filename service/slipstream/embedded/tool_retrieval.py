@@ -169,7 +169,7 @@ def fit(
     )
     chance = torch.Generator().manual_seed(settings.seed)
     for _ in range(settings.epochs):
-        for rows in torch.randperm(len(asked), generator=chance).split(64):
+        for rows in torch.split(torch.randperm(len(asked), generator=chance), 64):
             mapped = normalize(asked[rows] @ weights, dim=1) @ normalize(offered @ weights, dim=1).T
             of_map, of_vectors = scales.exp()
             loss = cross_entropy(of_map * mapped + of_vectors * plain[rows], places[rows])
@@ -193,5 +193,5 @@ def recall_at(requests: Floats, tools: Floats, right: Sequence[int], counts: Seq
     return {count: float((before < count).mean()) for count in counts}
 
 
-def _units(vectors: Floats) -> Floats:
+def _units(vectors: Any) -> Floats:
     return np.asarray(vectors / (np.linalg.norm(vectors, axis=1, keepdims=True) + _EPSILON), dtype=np.float32)
