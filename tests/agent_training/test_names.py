@@ -270,7 +270,8 @@ def test_games_are_played_and_their_winner_counted() -> None:
 
     assert [said for _, said in first.turns["wolf_1"]] == ["howl"]
     assert trajectory["turns"][0]["messages"][-1] == {"role": "assistant", "content": "howl"}
-    assert trajectory["rewards"]["worth"] == 15
+    assert trajectory["rewards"]["worth"] == trajectory["total_reward"] == 15
+    assert 0 <= trajectory["reward"] <= 1
     json.dumps(trajectory)
     rate = evaluate_win_rate(game, "wolf", episodes=100)
     assert (rate.rate, rate.episodes) == (0.5, 100)

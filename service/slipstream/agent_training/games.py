@@ -129,7 +129,8 @@ class GameTrainer:
                     for prompt, said in episode.turns.get(name, ())
                 ],
                 "rewards": dict(reward.breakdown),
-                "total_reward": reward.value,
+                "total_reward": reward.breakdown["worth"],
+                "reward": reward.value,
             }
             for name in self.agents
         ]

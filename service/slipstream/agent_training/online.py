@@ -137,6 +137,7 @@ class OnlineTrainer:
         framework: for the Trainer's files; `job()` of it.
         min_samples: trajectories between two training steps.
         check_after_updates: versions that must have come before there is one to update to.
+        clip: range of rewards, as `rewards.clip` of the sidecar, which refuses others.
 
     Attributes:
         buffer: trajectories since the last training step.
@@ -149,6 +150,7 @@ class OnlineTrainer:
         framework: TrinityRFT | None = None,
         min_samples: int = 16,
         check_after_updates: int = 1,
+        clip: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         from slipstream_client import HotUpdater
 
@@ -158,11 +160,12 @@ class OnlineTrainer:
         self.min_samples = min_samples
         self.buffer: deque[Mapping[str, Any]] = deque(maxlen=_MOST_KEPT)
         self.steps = 0
+        self._clip = clip
         self._updater = HotUpdater(agent, {"check_after_updates": check_after_updates})
 
     def add_trajectory(self, trajectory: Mapping[str, Any]) -> None:
-        """Add a trajectory, and post its `total_reward` as feedback: on the answers in `msg_ids` if it has them, else
-        on the task of its `conversation_id`. The sidecar cuts it to `rewards.clip`.
+        """Add a trajectory, and post its `reward`, or else its `total_reward`, as feedback: on the answers in `msg_ids`
+        if it has them, else on the task of its `conversation_id`. It is cut to `clip`.
 
         Feedback on an answer of production is kept for data sets; what the policy is trained on are its own answers.
 
@@ -171,8 +174,9 @@ class OnlineTrainer:
         """
         from slipstream_client import feedback
 
-        reward = trajectory.get("total_reward")
+        reward = trajectory.get("reward", trajectory.get("total_reward"))
         if reward is not None:
+            reward = min(max(reward, self._clip[0]), self._clip[1])
             if trajectory.get("msg_ids"):
                 feedback(msg_ids=trajectory["msg_ids"], reward=reward, source="trainer")
             else:

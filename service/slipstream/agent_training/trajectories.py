@@ -32,8 +32,8 @@ def trajectory(
 
     Args:
         messages: in OpenAI's form; thoughts stand in `<think>` or `reasoning_content`.
-        rewards: by component; `total_reward` is the sum of those that are known. For training it is not taken as it is,
-            but cut to `rewards.clip`.
+        rewards: by component. Of those that are known `total_reward` is the sum, as in the articles, and `reward` the
+            mean: the sidecar refuses rewards beyond `rewards.clip`, and a sum soon is.
         fields: that are wanted, of `FIELDS`.
     """
     found: dict[str, Any] = {
@@ -43,9 +43,11 @@ def trajectory(
         "rewards": dict(rewards),
         "user_feedback": None if user_feedback is None else dict(user_feedback),
     }
-    total = sum(value for value in rewards.values() if value is not None)
-    kept = {name: value for name, value in found.items() if name in fields}
-    return {"conversation_id": conversation_id, **kept, **({"total_reward": total} if "rewards" in fields else {})}
+    kept: dict[str, Any] = {name: value for name, value in found.items() if name in fields}
+    known = [value for value in rewards.values() if value is not None]
+    if known and "rewards" in fields:
+        kept |= {"total_reward": sum(known), "reward": sum(known) / len(known)}
+    return {"conversation_id": conversation_id, **kept}
 
 
 def tool_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
