@@ -163,7 +163,7 @@ class Sidecar:
         isolation.user.prepare(logs.configure, settings.log.level, settings.log.format)
         self.redactor = Redactor(settings.capture.redact, isolation)
         self._prompts = self.redactor if settings.explorer.redact else Redactor([])
-        self.selector = Selector(settings.selection, time.monotonic, isolation)
+        self.selector = Selector(settings.selection, time.monotonic, isolation, settings.datasets.held_out)
         self.capture = Capture(context, self.redactor, self.selector)
         self.planner = Planner(context, self.selector)
         self.chats = Chats(settings.explorer, settings.facade, self.watch, context.parsing, tracer)

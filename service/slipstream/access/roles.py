@@ -31,6 +31,12 @@ _EVERY: tuple[Role, ...] = ("proxy", "feedback", "runs", "annotator", "metrics",
 _READERS: tuple[Role, ...] = ("metrics", "viewer", "operator", "admin")
 
 
+_READ = (
+    "/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning", "/datasets",
+)  # fmt: skip
+"""Paths that readers may get, and, but for the first two, what is below them."""
+
+
 def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     """The roles that may send this request, `admin` last: it may send any."""
     if path.startswith("/v1/") or path == "/v1":
@@ -50,8 +56,7 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
     if path in ("/metrics", "/status", "/events", "/serving", "/preferences") and method in (b"GET", b"HEAD"):
         return _READERS
     if method == b"GET" and (
-        path in ("/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning")
-        or path.startswith(("/rollouts/", "/experiments/", "/versions/", "/aliases/", "/evaluations/", "/learning/"))
+        path in _READ or path.startswith(tuple(f"{each}/" for each in _READ if each not in ("/tasks", "/costs")))
     ):
         return _READERS
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):

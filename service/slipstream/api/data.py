@@ -13,8 +13,10 @@ from fastapi import APIRouter, Query, Request
 from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.capture.redacted import is_of
+from slipstream.datasets import erasure as dataset_erasure
 from slipstream.errors import RequestError
-from slipstream.store import audit, erasure, quarantine
+from slipstream.sidecar import Sidecar
+from slipstream.store import audit, dataset_versions, erasure, quarantine
 from slipstream.store.audit import Action, Write
 from slipstream.store.erasure import Kind
 from slipstream.store.lengths import ID_LENGTH
@@ -38,8 +40,9 @@ _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 async def delete_data(
     request: Request, sidecar: SidecarDep, scope: ScopeDep, session_id: _Name = None, task_id: _Name = None
 ) -> dict[str, Any]:
-    """Delete everything about a session or a task. Says what that was, what is still pending, and what the Explorer had
-    been given before, which cannot be taken back. What is not known, or deleted already, is no error."""
+    """Delete everything about a session or a task. Says what that was, what is still pending, what the Explorer had
+    been given before, which cannot be taken back, and which data sets had rows of it. What is not known, or deleted
+    already, is no error."""
     # What is named twice is not two sessions, and what is misspelt names nothing: neither may pass as deleted.
     given = [name for name, _ in request.query_params.multi_items()]
     if given not in (["session_id"], ["task_id"]):
@@ -68,8 +71,10 @@ async def delete_data(
             undelivered += found.undelivered
             rows.update(found.rows)
     await sidecar.database.scrub()
+    removed = await _from_datasets(sidecar, kind, ref, at)
     async with sidecar.database.read() as session:
         told = await erasure.told(session, kind, ref)
+        versions = await dataset_versions.trained_on(session, removed)
     sidecar.metrics.groups.labels("erased").inc(undelivered)
     pending = {"groups": found.pending_groups, "exchanges": unread}
     _log.warning(
@@ -79,4 +84,13 @@ async def delete_data(
         pending=pending,
         delivered=told["delivered"]["experiences"],
     )
-    return {"erased_at": at, "deleted": dict(rows), "pending": pending, "explorer": told}
+    datasets = [{"name": name, "rows": count, "versions": versions[name]} for name, count in removed.items()]
+    return {"erased_at": at, "deleted": dict(rows), "pending": pending, "explorer": told, "datasets": datasets}
+
+
+async def _from_datasets(sidecar: Sidecar, kind: Kind, ref: str, at: float) -> dict[str, int]:
+    """Delete the rows that data sets have of it. Returns how many, by the names of the data sets."""
+    directory = sidecar.settings.datasets.directory
+    if directory is None:
+        return {}
+    return await asyncio.to_thread(dataset_erasure.erase, directory, dataset_erasure.deletion(kind, ref, at))

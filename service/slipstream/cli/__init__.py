@@ -12,6 +12,7 @@ import typer
 
 from slipstream import __version__, logs
 from slipstream.cli import (
+    dataset,
     deployment,
     evaluation,
     experiment,
@@ -46,6 +47,7 @@ app.add_typer(quarantine.commands, name="quarantine")
 app.add_typer(rollout.commands, name="rollout")
 app.add_typer(experiment.commands, name="experiment")
 app.add_typer(versions.commands, name="versions")
+app.add_typer(dataset.commands, name="dataset")
 
 
 def main() -> NoReturn:

@@ -1,7 +1,6 @@
 """From chat messages to prompt tokens, and from response text to an answer with tool calls.
 
-Tools follow the Hermes convention (github.com/NousResearch/Hermes-Function-Calling): the model writes
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. A model whose chat template knows tools renders them
+Tools follow the Hermes convention (`slipstream/hermes.py`). A model whose chat template knows tools renders them
 itself; for the others, as SmolLM2, the same convention is written into the system message.
 """
 
@@ -17,18 +16,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from transformers import PreTrainedTokenizerBase
 
-TOOL_CALL = "<tool_call>"
+from slipstream import hermes
+
 RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) | {"messages"}
 """Names that no `chat_template_kwargs` may have: they say how, and from what, the prompt is made."""
 _CALLS = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
-_TOOLS_TEXT = """You can call functions. Their signatures are JSON within <tools></tools>:
-<tools>
-{tools}
-</tools>
-To call a function, answer with its name and arguments as JSON within <tool_call></tool_call>:
-<tool_call>
-{{"name": <function name>, "arguments": <object>}}
-</tool_call>"""
 
 
 class TextPart(BaseModel):
@@ -90,8 +82,9 @@ def prompt_ids(
         jinja2.TemplateError: the template refuses these messages (roles that do not alternate, say).
     """
     signatures: list[Any] = [tool.model_dump() for tool in tools]
+    native = _native(messages)
     ids: Any = tokenizer.apply_chat_template(
-        _native(messages) if _knows_tools(tokenizer) else _hermes(messages, signatures),
+        native if _knows_tools(tokenizer) else hermes.rendered(native, signatures),
         tools=signatures or None,
         add_generation_prompt=True,
         return_dict=False,
@@ -120,7 +113,7 @@ def parse_tool_calls(text: str) -> tuple[str | None, list[ToolCall]]:
         calls.append(
             ToolCall(function=FunctionCall(name=call["name"], arguments=json.dumps(arguments, ensure_ascii=False)))
         )
-    return (text.partition(TOOL_CALL)[0].strip() or None, calls) if calls else (text, [])
+    return (text.partition(hermes.TOOL_CALL)[0].strip() or None, calls) if calls else (text, [])
 
 
 def _knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -139,27 +132,6 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if message.tool_call_id:
             fields["tool_call_id"] = message.tool_call_id
         rendered.append(fields)
-    return rendered
-
-
-def _hermes(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For a template that knows only system, user and assistant with text."""
-    rendered = []
-    for message in messages:
-        if message.role == "tool":
-            rendered.append({"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"})
-            continue
-        calls = [
-            f"<tool_call>\n{json.dumps(_call(call), ensure_ascii=False)}\n</tool_call>"
-            for call in message.tool_calls or []
-        ]
-        rendered.append({"role": _role(message), "content": "\n".join(filter(None, [message.text, *calls]))})
-    if tools:
-        text = _TOOLS_TEXT.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
-        if rendered and rendered[0]["role"] == "system":
-            rendered[0] = {"role": "system", "content": f"{rendered[0]['content']}\n\n{text}"}
-        else:
-            rendered.insert(0, {"role": "system", "content": text})
     return rendered
 
 

@@ -47,7 +47,8 @@ async def ask(context: Context, stage: Evaluations, version: int | None, suite: 
             code="not_served",
         )
     try:
-        plans.rewards_of(context.settings.rewards, await plans.cases_of(chosen, context.database))
+        cases = await plans.cases_of(chosen, context.database, context.settings.datasets.held_out)
+        plans.rewards_of(context.settings.rewards, cases)
     except SlipstreamError as error:
         raise RequestError(f"suite {chosen.name}: {error}", param="suite", code="cannot_evaluate") from error
     now = context.clock()

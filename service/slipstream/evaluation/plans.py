@@ -22,8 +22,11 @@ class NothingToEvaluate(SlipstreamError):
     """The suite has no cases, or no calculator can judge answers to them; says which and why."""
 
 
-async def cases_of(suite: Suite, database: Database) -> list[AskedCase]:
+async def cases_of(suite: Suite, database: Database, share: float = 0.0) -> list[AskedCase]:
     """The cases of a suite now.
+
+    Args:
+        share: `datasets.held_out`.
 
     Raises:
         CasesError: its file cannot be read.
@@ -33,10 +36,10 @@ async def cases_of(suite: Suite, database: Database) -> list[AskedCase]:
         return await asyncio.to_thread(read_cases, suite.cases)
     assert suite.heldout is not None, "a suite has cases or holds sessions out"
     async with database.read() as session:
-        calls = await heldout.newest(session, suite.name, suite.heldout.sessions)
+        calls = await heldout.newest(session, suite.name, suite.heldout.sessions, share)
     if not calls:
         raise NothingToEvaluate(
-            f"heldout: no stored session was left out of training; a selection.sampling.rate below 1 leaves some "
+            "heldout: no stored session was left out of training; datasets.held_out above 0 leaves some out "
             f"(suite {suite.name})"
         )
     return [_held_out(call.id, call.session) for call in calls]

@@ -11,7 +11,9 @@ from slipstream.isolation import Isolation, Pool
 from slipstream.selection import strategies
 from slipstream.selection.custom import CustomStrategy
 from slipstream.selection.decision import Decision
+from slipstream.selection.held_out import is_held_out
 from slipstream.selection.settings import SelectionSettings
+from slipstream.tenants import qualified
 from slipstream.trajectory import Task
 
 
@@ -32,6 +34,7 @@ class Selector:
     Args:
         clock: seconds, never going back. Budgets go by it, and start anew with the process.
         isolation: the processes of the user's own code; without it, some that end with this process.
+        held_out: share of the sessions that nothing is trained on.
 
     Raises:
         ConfigError: a custom strategy cannot be made.
@@ -45,7 +48,9 @@ class Selector:
         settings: SelectionSettings,
         clock: strategies.Clock = time.monotonic,
         isolation: Isolation | None = None,
+        held_out: float = 0.0,
     ) -> None:
+        self._held_out = held_out
         self._root = _node(settings, _Made(clock, (isolation or Isolation()).user), "selection")
         self._deciding = threading.Lock()
         self.quick = not any(node.python for node in settings.walk())
@@ -54,13 +59,16 @@ class Selector:
         """The decision on a task. A task decided on twice spends budgets twice.
 
         One that the policy cannot be asked is never selected: what it is asked must be what production was asked. Nor
-        is one that a version of the policy answered: its answers would pass for production's.
+        is one that a version of the policy answered: its answers would pass for production's. Nor is one of a session
+        that is held out for evaluation, whoever marked it.
         """
         problem = next((call.problem for call in task.calls if call.problem is not None), None)
         if problem is not None:
             return Decision(False, f"ineligible:{problem}")
         if any(call.by_policy for call in task.calls):
             return Decision(False, "answered_by_version")
+        if is_held_out(qualified(task.tenant, task.session_id), self._held_out):
+            return Decision(False, "held_out")
         with self._deciding:
             verdict = self._root(task)
             if verdict.decision.selected:

@@ -25,6 +25,7 @@ from slipstream.rewards import RewardsSettings
 from slipstream.rewards.endpoint import HttpUrl
 from slipstream.selection import SelectionSettings
 from slipstream.settings.costs import Costs
+from slipstream.settings.datasets import Datasets
 from slipstream.settings.evaluation import Evaluation
 from slipstream.settings.feedback import Feedback
 from slipstream.settings.listen import Listen
@@ -255,6 +256,7 @@ class Settings(BaseSettings):
     serving: Serving = Serving()
     rollouts: Rollouts = Rollouts()
     evaluation: Evaluation = Evaluation()
+    datasets: Datasets = Datasets()
     webhooks: Webhooks = Webhooks()
     costs: Costs = Costs()
     otel: Otel = Otel()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.selection.held_out import is_held_out
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
 from slipstream.store.tables.runs import GroupRow
@@ -25,11 +26,15 @@ class HeldOutCall(NamedTuple):
     session: str
 
 
-async def newest(session: AsyncSession, suite: str, sessions: int) -> list[HeldOutCall]:
+async def newest(session: AsyncSession, suite: str, sessions: int, share: float = 0.0) -> list[HeldOutCall]:
     """Held-out calls of so many sessions at most.
 
     Those of the suite's last evaluation come first, as far as they are still held out, so that versions are compared
     on the same cases for as long as these are stored.
+
+    Args:
+        share: `datasets.held_out`. If it is not 0, only sessions that it holds out: a data set may have been made of
+            the others, though no task of theirs has a run.
     """
     last = select(func.max(EvaluationRow.id)).where(EvaluationRow.suite == suite, EvaluationRow.begun_at.is_not(None))
     before = select(EvaluationCaseRow.call_id).where(
@@ -55,6 +60,8 @@ async def newest(session: AsyncSession, suite: str, sessions: int) -> list[HeldO
             names = {row.session_id for row in rows}
             spoiled = set(await session.scalars(trained.where(TaskRow.session_id.in_(names)))) if names else set()
             for call, task_id, of in rows:
+                if share and not is_held_out(of, share):
+                    continue
                 if of in spoiled or (of not in found and len(found) >= sessions):
                     continue
                 calls = found.setdefault(of, [])

@@ -106,7 +106,7 @@ async def tasks(session: AsyncSession, task_ids: Collection[str]) -> dict[str, T
     rows = (await session.scalars(query)).all()
     calls: dict[str, list[Call]] = {}
     requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
-    made = await asyncio.to_thread(lambda: list(map(_production_call, rows, requests)))
+    made = await asyncio.to_thread(lambda: list(map(production_call, rows, requests)))
     for row, call in zip(rows, made, strict=True):
         calls.setdefault(row.task_id, []).append(call)
     found = await session.scalars(select(TaskRow).where(TaskRow.id.in_(task_ids)))
@@ -137,14 +137,14 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
     read_models = await tasks(session, {task_id for _, task_id, _, _ in rows})
     about_runs = await feedback_views.about_runs(session, {run.id for run, *_ in rows})
     about_calls = await feedback_views.about_calls(session, {call for _, _, call, _ in rows if call is not None})
-    replayed = await _replayed(session, {run.id for run, _, call, _ in rows if call is None})
+    made_by_agents = await replayed(session, {run.id for run, _, call, _ in rows if call is None})
 
     def made(run: RunRow, task_id: str, position: int | None) -> tuple[PolicyCall, ...]:
         if position is None:
-            return tuple(_policy_call(row, request.read()) for row, request in replayed.get(run.id, ()))
+            return tuple(policy_call(row, request.read()) for row, request in made_by_agents.get(run.id, ()))
         assert run.request is not None, "an answered run was sent"
         call = read_models[task_id].calls[position].request
-        return (_policy_call(run, shadow_requests.completed(unpack(run.request), call)),)
+        return (policy_call(run, shadow_requests.completed(unpack(run.request), call)),)
 
     calls_of = await asyncio.to_thread(lambda: [made(run, task_id, position) for run, task_id, _, position in rows])
     due = []
@@ -167,7 +167,7 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
     return due
 
 
-async def _replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[tuple[RunCallRow, StoredRequest]]]:
+async def replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[tuple[RunCallRow, StoredRequest]]]:
     """The calls of these agent replays, in the order in which they began."""
     query = select(RunCallRow).where(RunCallRow.run_pk.in_(pks)).order_by(RunCallRow.started_at, RunCallRow.id)
     rows = (await session.scalars(query)).all()
@@ -178,7 +178,8 @@ async def _replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, li
     return found
 
 
-def _policy_call(row: RunRow | RunCallRow, request: Mapping[str, Any]) -> PolicyCall:
+def policy_call(row: RunRow | RunCallRow, request: Mapping[str, Any]) -> PolicyCall:
+    """An answer of the policy to this request."""
     assert row.answer is not None, "an answered run has an answer"
     return PolicyCall(
         request=request,
@@ -189,7 +190,8 @@ def _policy_call(row: RunRow | RunCallRow, request: Mapping[str, Any]) -> Policy
     )
 
 
-def _production_call(row: CallRow, request: StoredRequest) -> Call:
+def production_call(row: CallRow, request: StoredRequest) -> Call:
+    """A captured call with its request."""
     return Call(
         task_id=name_of(row.task_id),
         position=row.position,

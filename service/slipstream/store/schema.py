@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
 from slipstream import __version__
-from slipstream.errors import StoreAway
+from slipstream.errors import ConfigError, StoreAway
 
 
 def newest() -> str:
@@ -41,6 +41,23 @@ def current(connection: Connection) -> str | None:
             "have this one restore a backup from before the upgrade into an empty store (slipstream restore FILE)"
         )
     return found
+
+
+def check_newest(connection: Connection) -> None:
+    """Make sure that a store can be read by this release as it is.
+
+    Raises:
+        ConfigError: it has no tables, or those of an earlier release.
+        StoreAway: a later release has changed it.
+    """
+    found = current(connection)
+    if found is None:
+        raise ConfigError("store.url: expected a store with tables, found an empty database")
+    if found != newest():
+        raise ConfigError(
+            f"store.url: expected a store of this release, with a schema of revision {newest()}, found {found}; a "
+            "sidecar of this release brings it there when it starts"
+        )
 
 
 def upgrade(connection: Connection, to: str = "head") -> None:

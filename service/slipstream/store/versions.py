@@ -40,6 +40,7 @@ class Found:
     parent: int | None
     experiences: int | None = None
     metrics: Mapping[str, float] | None = None
+    dataset: Mapping[str, Any] | None = None
 
 
 async def record_version(session: AsyncSession, version: int, now: float) -> int | None:
@@ -80,10 +81,10 @@ async def record_found(session: AsyncSession, found: Found, now: float) -> bool:
         row = VersionRow(version=found.version, found_at=now, last_commit_id=await _last_commit(session))
         row.parent = await _below(session, found.version) if found.parent is None else found.parent
         session.add(row)
-        row.trained_on = await _trained_on(session, row, found.experiences)
+        row.trained_on = await _trained_on(session, row, found)
     elif row.made_at is None:  # served before its files were seen
         row.parent = row.parent if found.parent is None else found.parent
-        row.trained_on = await _trained_on(session, row, found.experiences)
+        row.trained_on = await _trained_on(session, row, found)
     elif row.made_at == found.made_at:
         row.checkpoint = found.checkpoint
         return False
@@ -94,7 +95,7 @@ async def record_found(session: AsyncSession, found: Found, now: float) -> bool:
         return True
     else:
         row.last_commit_id, row.parent = await _last_commit(session), found.parent
-        await _train_anew(session, row, found.experiences, now)
+        await _train_anew(session, row, found, now)
     row.checkpoint, row.made_at = found.checkpoint, found.made_at
     row.metrics = None if found.metrics is None else dict(found.metrics)
     return True
@@ -200,17 +201,23 @@ async def _last_commit(session: AsyncSession) -> int | None:
     return await session.scalar(newest.limit(1))
 
 
-async def _train_anew(session: AsyncSession, row: VersionRow, experiences: int | None, now: float) -> None:
+async def _train_anew(session: AsyncSession, row: VersionRow, found: Found | None, now: float) -> None:
     row.state, row.state_at = move(row.state, VersionState.SEEN), now
     row.reward_count, row.reward_sum, row.reward_squares = 0, 0.0, 0.0
     row.metrics = row.weights = None
     await evaluations.supersede(session, row.version)
-    row.trained_on = await _trained_on(session, row, experiences)
+    row.trained_on = await _trained_on(session, row, found)
 
 
-async def _trained_on(session: AsyncSession, row: VersionRow, experiences: int | None) -> dict[str, Any] | None:
+async def _trained_on(session: AsyncSession, row: VersionRow, found: Found | None) -> dict[str, Any] | None:
     """Sum up the commits between the parent of a version and itself, and the rewards that they delivered; None where
-    no parent is known. The number of experiences is the Trainer's, where it says so."""
+    no parent is known. The number of experiences is the Trainer's, where it says so.
+
+    A version of a data set was trained on that, and on no commit.
+    """
+    experiences = None if found is None else found.experiences
+    if found is not None and found.dataset is not None:
+        return {**_sums(experiences=0, commits=0, groups=0), "dataset": dict(found.dataset)}
     parent = None if row.parent is None else await session.get(VersionRow, row.parent)
     if parent is None and row.parent != 0:  # version 0 is the model that was given: nothing was delivered before it
         return None if experiences is None else _sums(experiences=experiences)

@@ -93,7 +93,16 @@ def describe(checkpoint: Checkpoint, below: int | None) -> Found:
         parent=parent if _is_count(parent) else below,
         experiences=experiences if _is_count(experiences) else None,
         metrics=_numbers(metrics) if isinstance(metrics, dict) else None,
+        dataset=_dataset(said.get("dataset")),
     )
+
+
+def _dataset(said: Any) -> dict[str, Any] | None:
+    """The data set that a version was trained on, as far as what is said of it is well formed."""
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        return None
+    texts = {name: value for name in ("name", "digest", "kind") if isinstance(value := said.get(name), str)}
+    return {**texts, **{name: value for name in ("rows",) if _is_count(value := said.get(name))}}
 
 
 def _files(step: Path) -> dict[str, FileState]:

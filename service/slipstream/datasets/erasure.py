@@ -1,0 +1,150 @@
+"""Deletions of sessions and tasks, carried on to the data sets that hold rows of them.
+
+Each deletion is noted in `erased.jsonl` beside the data sets, by hashes, for as long as the folder lives: longer than
+the store remembers it. An export that was reading meanwhile applies what was noted before it shows its data set, and
+whoever has copies of data sets elsewhere applies the file there (`slipstream dataset erase`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from slipstream.datasets import folder
+from slipstream.datasets.row import hashed
+from slipstream.errors import SlipstreamError
+
+NOTES = "erased.jsonl"
+_LOCK = ".lock"
+
+Kind = Literal["session_id", "task_id"]
+
+
+class NotesError(SlipstreamError):
+    """The notes of deletions cannot be read; names file, line and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A session or a task that was deleted.
+
+    Attributes:
+        hash: of its reference, as in `provenance`.
+        at: Unix seconds; what began later stays.
+    """
+
+    kind: Kind
+    hash: str
+    at: float
+
+    def means(self, provenance: Mapping[str, Any]) -> bool:
+        """Return whether a row with this provenance is to be deleted."""
+        name = "session_hash" if self.kind == "session_id" else "task_hash"
+        return provenance.get(name) == self.hash and float(provenance.get("created_at") or 0.0) <= self.at
+
+
+def deletion(kind: Kind, ref: str, at: float) -> Deletion:
+    """A deletion of what has this reference, with its tenant."""
+    return Deletion(kind, hashed(ref), at)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep others from showing a data set, or deleting in one, meanwhile. The folder is made if it is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / _LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def erase(directory: Path, deleted: Deletion) -> dict[str, int]:
+    """Note a deletion, and delete its rows in all data sets of a folder; nothing happens if there is no folder.
+
+    Returns:
+        The rows that were deleted, by the names of the data sets that had any.
+    """
+    if not directory.is_dir():
+        return {}
+    with locked(directory):
+        _note(directory / NOTES, deleted)
+        return _apply(directory)
+
+
+def apply_notes(directory: Path, notes: Path | None = None) -> dict[str, int]:
+    """Delete the rows of all noted deletions in all data sets of a folder.
+
+    Args:
+        notes: a file of deletions that was brought from elsewhere; None for the folder's own.
+
+    Raises:
+        NotesError: the file cannot be read.
+
+    Returns:
+        As of `erase`.
+    """
+    with locked(directory):
+        for each in () if notes is None else read_notes(notes):
+            _note(directory / NOTES, each)
+        return _apply(directory)
+
+
+def read_notes(path: Path, since: float = 0.0) -> list[Deletion]:
+    """The deletions in a file that were made since then; none if there is no file.
+
+    Raises:
+        NotesError: a line is none.
+    """
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+            each = Deletion(fields["kind"], fields["hash"], float(fields["at"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise NotesError(
+                f"{path}, line {number}: expected a deletion as slipstream writes it, with kind, hash and at; found "
+                f"{line[:80]!r}"
+            ) from error
+        if each.at >= since:
+            found.append(each)
+    return found
+
+
+def remove(path: Path, deleted: Sequence[Deletion]) -> int:
+    """Delete the rows of these deletions in one data set; the folder's lock is held. Returns how many."""
+    if not deleted:
+        return 0
+    by_name = {(each.kind, each.hash): each for each in deleted}
+
+    def kept(provenance: Mapping[str, Any]) -> bool:
+        named = (("session_id", provenance.get("session_hash")), ("task_id", provenance.get("task_hash")))
+        return not any(by_name[name].means(provenance) for name in named if name in by_name)
+
+    return folder.remove_rows(path, kept)
+
+
+def _apply(directory: Path) -> dict[str, int]:
+    """Apply all notes: an earlier deletion may have met a data set that was being replaced, by an export that died."""
+    deleted = read_notes(directory / NOTES)
+    removed: dict[str, int] = {}
+    for path in folder.list_folders(directory):
+        with suppress(folder.DatasetExists):  # it is being replaced, and the export applies the notes at its end
+            removed[path.name] = remove(path, deleted)
+    return {name: rows for name, rows in removed.items() if rows}
+
+
+def _note(path: Path, deleted: Deletion) -> None:
+    line = json.dumps({"kind": deleted.kind, "hash": deleted.hash, "at": deleted.at})
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())

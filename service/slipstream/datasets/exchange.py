@@ -1,0 +1,111 @@
+"""One exchange with a model as the part of a row: the prompt, the tools, and the answer that is taught."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.trajectory import answer_message
+
+_WHOLE = ("stop", "tool_calls", "function_call", None)
+"""Reasons for which an answer ends when it is whole. None: its server gives none."""
+
+_PARTS = ("content", "tool_calls", "name", "tool_call_id", "role")
+"""Fields of a message that are taught. Reasoning is left out: its text is not the answer, and is often signed or a
+summary."""
+
+
+class Unfit(Exception):
+    """An exchange cannot be taught. The argument is a reason in a few stable words, which are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt of at least one message, and an assistant message with text or tool calls."""
+
+    prompt: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...]
+    answer: Mapping[str, Any]
+
+
+def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
+    """The exchange of a request and its answer, both in the chat form.
+
+    Raises:
+        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty or has something else than text; the
+            answer had to have a form that only its server knows (a JSON schema is one that a model can be taught).
+    """
+    messages = request.get("messages") or ()
+    if not messages:
+        raise Unfit("no messages")
+    choices: Sequence[Mapping[str, Any]] = answer.get("choices") or ({},)
+    if choices[0].get("finish_reason") not in _WHOLE:
+        raise Unfit("answer not whole")
+    message = answer_message(answer)
+    if message.get("refusal"):
+        raise Unfit("refusal")
+    return Exchange(
+        tuple(_plain(each) for each in messages),
+        tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"),
+        answered(message),
+    )
+
+
+def answered(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of an assistant message that are taught. Its calls get names by their places: those that a server
+    draws by lot would make two equal answers different.
+
+    Raises:
+        Unfit: there are none.
+    """
+    plain = _plain({**message, "role": "assistant"})
+    plain.pop("name", None)
+    if not plain.get("tool_calls") and not plain.get("content"):
+        raise Unfit("empty answer")
+    plain.setdefault("content", "")
+    for place, call in enumerate(plain.get("tool_calls", ())):
+        call["id"] = f"call_{place}"
+    return plain
+
+
+def says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two assistant messages have the same text and the same calls."""
+    try:
+        return answered(one) == answered(other)
+    except Unfit:
+        return dict(one) == dict(other)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {name: message[name] for name in _PARTS if message.get(name) is not None}
+    if plain.get("role") == "function" or "role" not in plain:
+        raise Unfit("message of an unknown role")
+    if "content" in plain:
+        plain["content"] = _text(plain["content"])
+    if calls := plain.get("tool_calls"):
+        plain["tool_calls"] = [_tool_call(call) for call in calls]
+    return plain
+
+
+def _tool_call(call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise Unfit("call of something else than a function")
+    arguments = function.get("arguments")
+    called = {"name": function["name"], "arguments": arguments if isinstance(arguments, str) else "{}"}
+    return {"id": str(call.get("id") or ""), "type": "function", "function": called}
+
+
+def _text(content: Any) -> str:
+    """The text of a message; several parts are joined by line ends, as the engines join them."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise Unfit("content that is not text")
+    texts = []
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise Unfit("content that is not text")
+        texts.append(part["text"])
+    return "\n".join(texts)

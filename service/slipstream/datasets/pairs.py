@@ -1,0 +1,256 @@
+"""Rows of preference data sets: pairs of answers to one prompt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from slipstream.datasets.config import Dataset, Pairs
+from slipstream.datasets.exchange import Unfit, exchange, says_the_same
+from slipstream.datasets.row import Kind, Provenance, Row, Source
+from slipstream.datasets.scoring import AnswerScorer
+from slipstream.datasets.sources import Block, Dropped, said, version_name
+from slipstream.store import training_answers as stored
+from slipstream.store.database import Database
+from slipstream.store.preference_verdicts import Verdict, verdicts
+from slipstream.store.training_answers import GroupOfRuns, OfTask, ProductionAnswer, ScoredRun
+from slipstream.trajectory import PolicyCall
+
+_PAGE = 50
+"""Groups that are in memory at once."""
+
+_BLOCK = 500
+"""Groups of a block."""
+
+_GROUPS, _JUDGED = 0, 1
+"""The two sources of pairs, as blocks name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer that a pair can be made of."""
+
+    request: Mapping[str, Any]
+    answer: Mapping[str, Any]
+    model: str
+    msg_id: str
+    reward: float | None
+    breakdown: Mapping[str, float | None]
+    feedback: float | None
+    at: float
+
+
+class PairSources:
+    """Reads the pairs of a data set.
+
+    Args:
+        scorer: judges production's answers and the policy's alike; None if there is nothing to judge them by.
+        middle: of the range of rewards; feedback above it is liking.
+    """
+
+    def __init__(self, database: Database, dataset: Dataset, scorer: AnswerScorer | None, middle: float) -> None:
+        assert dataset.pairs is not None, "of a preference data set"
+        self._database = database
+        self._dataset = dataset
+        self._pairs: Pairs = dataset.pairs
+        self._scorer = scorer
+        self._middle = middle
+
+    async def blocks(self) -> list[Block]:
+        """All that is to be read: the groups, then what people judged, which is one block."""
+        found: list[Block] = []
+        if {"runs", "production_vs_policy", "thumbs"} & set(self._pairs.from_):
+            async with self._database.read() as session:
+                found += [Block(_GROUPS, *span) for span in await stored.spans_of_groups(session, _BLOCK)]
+        if "preferences" in self._pairs.from_:
+            found.append(Block(_JUDGED, None, None))
+        return found
+
+    async def rows(self, block: Block) -> AsyncIterator[Row | Dropped]:
+        """Read a block."""
+        async for row in self._judged() if block.source == _JUDGED else self._of_groups(block):
+            yield row
+
+    async def _of_groups(self, block: Block) -> AsyncIterator[Row | Dropped]:
+        after = block.after
+        while True:
+            async with self._database.read() as session:
+                page = await stored.groups(session, after, block.up_to, _PAGE, self._dataset.tenants)
+            for group in page:
+                if "runs" in self._pairs.from_:
+                    for row in self._of_runs(group):
+                        yield row
+                if group.production is not None and {"production_vs_policy", "thumbs"} & set(self._pairs.from_):
+                    for row in await self._with_production(group, group.production):
+                        yield row
+            if len(page) < _PAGE:
+                return
+            after = page[-1].id
+
+    def _of_runs(self, group: GroupOfRuns) -> list[Row | Dropped]:
+        """Pairs of runs, those with the largest margins first; each run is in one pair at most, as the first or the
+        second answer, so that `per_group` pairs are of different answers."""
+        found: list[tuple[_Answer, _Answer]] = []
+        by_margin = sorted(
+            combinations(group.runs, 2), key=lambda pair: (-abs(pair[0].reward - pair[1].reward), pair[0].run_id)
+        )
+        taken: set[int] = set()
+        for one, other in by_margin:
+            better, worse = (one, other) if one.reward >= other.reward else (other, one)
+            if better.reward - worse.reward < self._pairs.min_margin or better.reward == worse.reward:
+                break
+            if {better.pk, worse.pk} & taken or len(found) >= self._pairs.per_group:
+                continue
+            at = _first_difference(better.calls, worse.calls)
+            if at is None:
+                continue
+            taken |= {better.pk, worse.pk}
+            found.append((_of_run(better, at), _of_run(worse, at)))
+        if not found:
+            return [Dropped("group without two runs of different rewards")]
+        return [self._row(group.task, Source.RUNS, group.id, *pair) for pair in found]
+
+    async def _with_production(self, group: GroupOfRuns, production: ProductionAnswer) -> list[Row | Dropped]:
+        """Pairs of production's answer and a run's. By rewards, both are scored by the same calculators; by thumbs,
+        production's answer was liked and the run's reward is low, or the other way round."""
+        found: list[Row | Dropped] = []
+        call = production.call
+        score = await self._scorer.score(group.task, call.request, call.answer) if self._scorer is not None else None
+        given = _Answer(
+            call.request,
+            call.answer,
+            call.model or "unknown",
+            call.msg_id or "",
+            None if score is None else score.reward,
+            {} if score is None else score.breakdown,
+            said(production.feedback),
+            call.started_at,
+        )
+        answers = []
+        for run in group.runs:
+            of_run = _of_run(run, 0)
+            again = await self._scorer.score(group.task, of_run.request, of_run.answer) if self._scorer else None
+            answers.append((of_run, None if again is None else again.reward))
+        scored = [(answer, value) for answer, value in answers if value is not None]
+        if "production_vs_policy" in self._pairs.from_:
+            found += self._against(group, given, scored)
+        if "thumbs" in self._pairs.from_:
+            found += self._by_thumbs(group, given, scored)
+        return found
+
+    def _against(
+        self, group: GroupOfRuns, given: _Answer, scored: Sequence[tuple[_Answer, float]]
+    ) -> list[Row | Dropped]:
+        if given.reward is None or not scored:
+            return [Dropped("production's answer has no reward")]
+        reward = given.reward
+        ranked = sorted(scored, key=lambda pair: -abs(pair[1] - reward))[: self._pairs.per_group]
+        rows: list[Row | Dropped] = []
+        for answer, value in ranked:
+            if abs(value - reward) < self._pairs.min_margin or value == reward:
+                continue
+            better = (answer, given) if value > reward else (given, answer)
+            rows.append(self._row(group.task, Source.PRODUCTION_VS_POLICY, group.id, *better))
+        return rows or [Dropped("margin below min_margin")]
+
+    def _by_thumbs(
+        self, group: GroupOfRuns, given: _Answer, scored: Sequence[tuple[_Answer, float]]
+    ) -> list[Row | Dropped]:
+        if given.feedback is None or given.feedback == self._middle or not scored:
+            return [Dropped("no user liked or disliked production's answer")]
+        liked = given.feedback > self._middle
+        # the other answer has to be on the other side by its reward: two good answers teach nothing
+        answer, value = min(scored, key=lambda pair: pair[1]) if liked else max(scored, key=lambda pair: pair[1])
+        if (value > self._middle) is liked or value == self._middle:
+            return [Dropped("no run on the other side of the user's judgement")]
+        better = (given, answer) if liked else (answer, given)
+        return [self._row(group.task, Source.THUMBS, group.id, *better)]
+
+    async def _judged(self) -> AsyncIterator[Row | Dropped]:
+        after: tuple[float, str] | None = (0.0, "")
+        while after is not None:
+            async with self._database.read() as session:
+                found, after = await verdicts(session, None, _PAGE, after)
+                calls = await stored.calls_by_row(session, {each.call_id for each in found})
+                of = {
+                    run: calls[each.call_id]
+                    for each in found
+                    if each.call_id in calls
+                    for run in (each.left_run, each.right_run)
+                    if run is not None
+                }
+                runs = await stored.runs_by_row(session, of, of)
+            for verdict in found:
+                yield self._of_verdict(verdict, calls.get(verdict.call_id), runs)
+
+    def _of_verdict(
+        self, verdict: Verdict, production: ProductionAnswer | None, runs: Mapping[int, PolicyCall]
+    ) -> Row | Dropped:
+        right = runs.get(verdict.right_run)
+        left = None if verdict.left_run is None else runs.get(verdict.left_run)
+        if production is None or right is None or (verdict.left_run is not None and left is None):
+            return Dropped("an answer of the pair was deleted")
+        if self._dataset.tenants and production.task.tenant not in self._dataset.tenants:
+            return Dropped("another tenant")
+        call = production.call
+        sides = (
+            _Answer(call.request, call.answer, verdict.left_variant, call.msg_id or "", None, {}, None, call.started_at)
+            if left is None
+            else _judged_run(left, verdict.left_variant, call.started_at),
+            _judged_run(right, verdict.right_variant, call.started_at),
+        )
+        chosen, rejected = sides if verdict.left_chosen else (sides[1], sides[0])
+        return self._row(production.task, Source.PREFERENCES, None, chosen, rejected)
+
+    def _row(
+        self, task: OfTask, source: Source, group: str | None, chosen: _Answer, rejected: _Answer
+    ) -> Row | Dropped:
+        try:
+            better = exchange(chosen.request, chosen.answer)
+            worse = exchange(rejected.request, rejected.answer)
+        except Unfit as unfit:
+            return Dropped(str(unfit))
+        if better.answer == worse.answer:
+            return Dropped("both answers are equal")
+        provenance = Provenance(
+            task=task.ref,
+            session=task.session_ref,
+            tenant=task.tenant,
+            source=source,
+            group=group,
+            msg_ids=(chosen.msg_id, rejected.msg_id),
+            models=(chosen.model, rejected.model),
+            rewards=(chosen.reward, rejected.reward),
+            breakdown=chosen.breakdown,
+            feedback=(chosen.feedback, rejected.feedback),
+            labels=task.labels,
+            created_at=chosen.at,
+        )
+        return Row(Kind.PREFERENCE, better.prompt, better.answer, provenance, better.tools, rejected=worse.answer)
+
+
+def _of_run(run: ScoredRun, at: int) -> _Answer:
+    call = run.calls[at]
+    version = version_name(call.policy_version)
+    return _Answer(
+        call.request, call.answer, version, call.msg_id, run.reward, run.breakdown, said(run.feedback), run.updated_at
+    )
+
+
+def _judged_run(call: PolicyCall, variant: str, at: float) -> _Answer:
+    return _Answer(call.request, call.answer, variant, call.msg_id, None, {}, None, at)
+
+
+def _first_difference(one: Sequence[PolicyCall], other: Sequence[PolicyCall]) -> int | None:
+    """The first step at which two runs answered differently, to the same prompt; None if there is none.
+
+    Behind it their prompts differ too: a pair of whole replays would train what tools returned.
+    """
+    for at, (mine, its) in enumerate(zip(one, other, strict=False)):
+        if mine.request.get("messages") != its.request.get("messages"):
+            return None
+        if not says_the_same(mine.message, its.message):
+            return at
+    return None

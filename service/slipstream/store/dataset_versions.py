@@ -1,0 +1,24 @@
+"""Versions that were trained on data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.store.tables.versions import VersionRow
+
+
+async def trained_on(session: AsyncSession, names: Collection[str]) -> dict[str, list[int]]:
+    """The versions that were trained on data sets of these names, and those that went on from them."""
+    if not names:
+        return {}
+    query = select(VersionRow.version, VersionRow.parent, VersionRow.trained_on).order_by(VersionRow.version)
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for version, parent, on in await session.execute(query):
+        own = ((on or {}).get("dataset") or {}).get("name")
+        for name, versions in found.items():
+            if own == name or parent in versions:
+                versions.append(version)
+    return found

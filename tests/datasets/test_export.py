@@ -1,0 +1,163 @@
+"""Data sets made from a store: which answers become rows, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_store import NOW, Stored, stored
+from scripted import completion, tool_call
+
+from slipstream.datasets import erasure, folder
+from slipstream.datasets.config import Dataset
+from slipstream.datasets.export import export
+from slipstream.datasets.folder import Manifest
+from slipstream.datasets.row import Row
+from slipstream.errors import ConfigError
+from slipstream.settings.sidecar import Settings
+
+EXACT = {"calculators": [{"exact_match": {"optional": True}}]}
+"""Rewards by a reference that some tasks have."""
+
+
+async def _exported(
+    made: Stored, directory: Path, dataset: Mapping[str, Any], **sections: Any
+) -> tuple[Manifest, dict[str, list[Row]]]:
+    settings = Settings.model_validate({"store": {"url": made.url}, "rewards": EXACT, **sections})
+    wanted = Dataset.model_validate({"name": "data", **dataset})
+    manifest = await export(settings, wanted, directory, replace=True)
+    rows = {split: list(folder.read_rows(directory / "data", split)) for split in ("train", "held_out")}
+    return manifest, rows
+
+
+def _texts(rows: list[Row]) -> list[Any]:
+    return [row.answer.get("content", "") for row in rows]
+
+
+async def test_answers_of_production_become_rows_and_what_cannot_be_taught_is_counted(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("plain")
+        await made.task("cut", finish_reason="length")
+        await made.task("lane", variant="version:3")
+        await made.task("empty", "")
+        await made.task("other model", request={"model": "another"})
+        await made.task("same", "production's", request={"messages": [{"role": "user", "content": "about plain"}]})
+        call = completion("c", "", [tool_call("look", {"for": "it"}, "drawn by lot")])
+        await made.task("called", call, request={"tools": [{"type": "function", "function": {"name": "look"}}]})
+        manifest, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {"models": ["prod"]}}]})
+    assert _texts(rows["train"]) == ["production's", ""]
+    [function] = rows["train"][1].answer["tool_calls"]
+    assert function["function"] == {"name": "look", "arguments": '{"for": "it"}'}
+    assert rows["train"][1].tools == [{"type": "function", "function": {"name": "look"}}]
+    assert manifest.dropped == {"answer not whole": 1, "empty answer": 1, "another model": 1, "duplicate": 1}
+    assert manifest.counts.rows == {"train": 2, "held_out": 0}
+
+
+async def test_filters_by_reward_feedback_label_time_and_tenant(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("right", "42", metadata={"reference": "42"}, labels=["vip"])
+        await made.task("wrong", "41", metadata={"reference": "42"}, thumbs=1.0)
+        await made.task("disliked", "x", thumbs=0.0)
+        await made.task("theirs", "y", tenant="acme")
+
+        async def texts(wanted: Mapping[str, Any], **more: Any) -> list[Any]:
+            _, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": wanted}], **more})
+            return _texts(rows["train"])
+
+        assert await texts({"min_reward": 1.0}) == ["42"]
+        assert await texts({"max_reward": 0.5}) == ["41"]
+        assert await texts({"liked": True}) == ["41"]
+        assert await texts({"liked": False}) == ["x"]
+        assert await texts({"labels": ["vip"]}) == ["42"]
+        assert await texts({"since": "1970-01-12T13:46:43Z"}) == ["x", "y"]  # the third second behind NOW
+        assert await texts({}, tenants=["acme"]) == ["y"]
+        kto = {"kind": "kto", "sources": [{"production": {}}]}
+        _, rows = await _exported(made, tmp_path / "sets", kto)
+        judged = [(row.answer["content"], row.good) for row in rows["train"]]
+    assert judged == [("42", True), ("41", True), ("x", False)]
+
+
+async def test_the_best_runs_of_each_group_are_taught(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("one", runs=[("bad", 0.1), ("best", 0.9), ("good", 0.8)])
+        await made.task("two", runs=[("weak", 0.2), ("weaker", 0.1)])
+        await made.replay("agent", [(["first", "second"], 1.0), (["first", "third"], 0.0)])
+        wanted = {"sources": [{"policy": {"best_of_group": 1, "min_reward": 0.5}}]}
+        manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+    assert sorted(_texts(rows["train"])) == ["best", "first", "second"]
+    by_text = {row.answer["content"]: row for row in rows["train"]}
+    assert len(by_text["second"].prompt) == 3, "the conversation up to the second answer"
+    best = by_text["best"].provenance
+    assert (best.models, best.rewards, best.msg_ids) == (("version:3",), (0.9,), ("policy-one-1",))
+    assert manifest.dropped == {"not the best of its group": 4, "reward below min_reward": 1}
+
+
+async def test_pairs_of_runs_of_production_and_of_what_users_said(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        known = {"reference": "42"}
+        await made.task("a", "41", [("42", 1.0), ("40", 0.0), ("42", 1.0)], metadata=known)
+        await made.task("liked", "42", [("39", 0.0)], metadata=known, thumbs=1.0)
+        await made.task("close", "1", [("2", 0.5), ("3", 0.45)])
+        await made.replay("agent", [(["same", "good"], 1.0), (["same", "bad"], 0.0)])
+
+        async def pairs(*origins: str) -> list[tuple[Any, Any]]:
+            wanted = {"kind": "preference", "pairs": {"from": list(origins), "min_margin": 0.2}}
+            _, rows = await _exported(made, tmp_path / "sets", wanted)
+            return sorted((row.answer["content"], (row.rejected or {})["content"]) for row in rows["train"])
+
+        assert await pairs("runs") == [("42", "40"), ("good", "bad")]
+        assert await pairs("production_vs_policy") == [("42", "39"), ("42", "41")]
+        assert await pairs("thumbs") == [("42", "39")]
+
+
+async def test_held_out_sessions_are_the_same_ones_each_time_and_stay_whole(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        for number in range(60):
+            await made.task(f"task {number}", f"answer {number}", session=f"session {number // 3}")
+        wanted = {"sources": [{"production": {}}], "held_out": {"share": 0.3}}
+        manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+        held = {row.provenance.session for row in rows["held_out"]}
+        assert 0 < len(held) < 20
+        assert not held & {row.provenance.session for row in rows["train"]}
+        assert manifest.about["held_out"]["kept_from_reinforcement_learning"] is False
+        again, _ = await _exported(made, tmp_path / "sets", wanted)
+        assert again.digest == manifest.digest
+        by_sidecar = {"sources": [{"production": {}}]}
+        same, _ = await _exported(made, tmp_path / "sets", by_sidecar, datasets={"held_out": 0.3})
+        assert same.counts.rows == manifest.counts.rows
+        assert same.about["held_out"]["kept_from_reinforcement_learning"] is True
+
+
+async def test_a_deletion_reaches_data_sets_and_an_export_that_was_reading(tmp_path: Path) -> None:
+    directory = tmp_path / "sets"
+    async with stored(tmp_path) as made:
+        await made.task("one", "first", session="s")
+        await made.task("two", "second", session="t")
+        _, rows = await _exported(made, directory, {"sources": [{"production": {}}]})
+        assert _texts(rows["train"]) == ["first", "second"]
+        assert erasure.erase(directory, erasure.deletion("session_id", "s", NOW + 100)) == {"data": 1}
+        assert _texts(list(folder.read_rows(directory / "data", "train"))) == ["second"]
+        later = erasure.deletion("session_id", "t", NOW - 100)
+        assert erasure.erase(directory, later) == {}, "its task began after the deletion"
+        # here the store still has both, as an export has that read them before they were deleted
+        erasure.erase(directory, erasure.deletion("task_id", "two", NOW + 100))
+        manifest, rows = await _exported(made, directory, {"sources": [{"production": {}}]})
+        assert rows == {"train": [], "held_out": []}
+        assert manifest.counts.rows["train"] == 0
+    elsewhere = tmp_path / "copy"
+    async with stored(tmp_path) as made:
+        await _exported(made, elsewhere, {"sources": [{"production": {}}]})
+    assert erasure.apply_notes(elsewhere, directory / erasure.NOTES) == {"data": 2}
+    (directory / erasure.NOTES).write_text('{"kind": "task_id"}\n')
+    with pytest.raises(erasure.NotesError, match=r"erased.jsonl, line 1: expected a deletion"):
+        erasure.apply_notes(directory)
+
+
+async def test_a_store_that_is_not_there_or_of_another_release_is_refused(tmp_path: Path) -> None:
+    nothing = Stored(f"sqlite+aiosqlite:///{tmp_path / 'none.db'}")
+    with pytest.raises(ConfigError, match=r"store.url: expected a store, found no file"):
+        await _exported(nothing, tmp_path / "sets", {"sources": [{"production": {}}]})
+    assert folder.list_folders(tmp_path / "sets") == []
+    assert not (tmp_path / "none.db").exists()
