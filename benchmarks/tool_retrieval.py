@@ -28,7 +28,7 @@ from slipstream.embedded.tool_retrieval import Fit, description, fit, recall_at,
 
 _CATEGORIES = ("simple_python", "simple_java", "simple_javascript", "multiple", "live_simple", "live_multiple")
 _COUNTS = (1, 5, 10)
-_LONGEST = 256  # tokens of a text for the policy; its own are what costs time
+_LONGEST = 64  # tokens of a text for the policy: each costs a CPU time, and the first say what it is about
 
 
 def read(wheel: Path) -> tuple[list[dict[str, Any]], list[tuple[str, int]]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from slipstream.datasets.config import Replay
+from slipstream.datasets.config import Coreset, Dataset, Replay
 from slipstream.datasets.replay import Reservoir, mixed, with_replay
 from slipstream.datasets.row import Kind, Provenance, Row, Source
+from slipstream.datasets.selection import selected
 
 
 def row(text: str, session: str = "s", kind: Kind = Kind.SFT) -> Row:
@@ -51,3 +53,27 @@ def test_earlier_rows_are_mixed_in_but_for_those_that_would_falsify() -> None:
 @pytest.mark.parametrize("ratio", [0.1, 0.9])
 def test_without_new_rows_nothing_is_trained(ratio: float) -> None:
     assert with_replay([], [row("old")], Replay(datasets=("before",), ratio=ratio)) == []
+
+
+def test_a_coreset_is_chosen_and_earlier_rows_mixed_in() -> None:
+    np = pytest.importorskip("numpy")
+    from slipstream.datasets.coreset import RowScores
+
+    scored: list[int] = []
+
+    def score(rows: Sequence[Row]) -> RowScores:
+        scored.append(len(rows))
+        return RowScores(np.arange(len(rows), dtype=np.float32), np.eye(len(rows), dtype=np.float32))
+
+    fields = {"name": "now", "sources": [{"policy": {}}], "replay": {"datasets": ["a", "b"], "ratio": 0.5}}
+    dataset = Dataset.model_validate({**fields, "coreset": {"strategy": "loss_topk", "size": 2}})
+    rows = [row(f"new {number}") for number in range(5)]
+    found = selected(dataset, rows, lambda name: [row(f"old {name}")], score)
+
+    assert sorted(each.prompt[0]["content"] for each in found.rows) == ["new 3", "new 4", "old a", "old b"]
+    assert scored == [5]
+    assert found.report["replayed"] == 2
+    assert found.report["coreset"]["chosen"]["mean_loss"] == 3.5
+    drawn = dataset.model_copy(update={"coreset": Coreset(strategy="random", size=2), "replay": None})
+    assert len(selected(drawn, rows, lambda name: [], score).rows) == 2
+    assert scored == [5], "a random choice needs no forward pass"

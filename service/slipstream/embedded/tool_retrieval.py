@@ -50,7 +50,7 @@ class Projection:
     Attributes:
         mean: of what is mapped, shape (d,).
         weights: shape (d, k).
-        share: of the mapped vector in the cosine of two results; the rest is that of the vectors less their mean.
+        share: of the mapped vector in the cosine of two results; the rest is that of the vectors as they are.
     """
 
     mean: Floats
@@ -59,8 +59,8 @@ class Projection:
 
     def __call__(self, vectors: Floats) -> Floats:
         """Map vectors of shape (n, d) to (n, k + d), in length 1."""
-        moved = vectors - self.mean
-        parts = [_units(moved @ self.weights) * self.share**0.5, _units(moved) * (1 - self.share) ** 0.5]
+        mapped = _units((vectors - self.mean) @ self.weights)
+        parts = [mapped * self.share**0.5, _units(vectors) * (1 - self.share) ** 0.5]
         return np.concatenate(parts, axis=1)
 
 
@@ -158,7 +158,7 @@ def fit(
     weights = torch.from_numpy(start.weights).clone().requires_grad_()
     scales = torch.full((2,), -math.log(2 * settings.temperature)).requires_grad_()  # of the map, and of the vectors
     asked, offered = (torch.from_numpy(each - start.mean) for each in (requests, tools))
-    plain = normalize(asked, dim=1) @ normalize(offered, dim=1).T
+    plain = torch.from_numpy(_units(requests) @ _units(tools).T)
     places = torch.tensor(right)
     deviation = float(start.weights.std())
     optimizer = torch.optim.Adam(
