@@ -79,7 +79,7 @@ def test_learning_from_traffic_is_an_overlay_and_a_note(tmp_path: Path) -> None:
     assert job.overlay["algorithm"]["repeat_times"] == 4
     assert job.notes == ["group_size: set runs.repeat_time: 4 in sidecar.yaml"]
     with pytest.raises(SlipstreamError, match="learn from the sidecar's traffic"):
-        job.run(tmp_path)
+        job.run(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,39 @@ def test_stages_go_on_where_they_were_interrupted(tmp_path: Path) -> None:
 
     with pytest.raises(SlipstreamError, match="away"):
         run_stages(stages, tmp_path / "out", run=fails_at("evaluate"))
-    assert [Path(command[2]).parent.name for command in commands] == ["warmup", "sft", "rl"]
+    assert [command[:1] for command in commands] == [("dataset",), ("train",)] * 3
+    assert [Path(command[2]).parent.name for command in commands[1::2]] == ["warmup", "sft", "rl"]
     commands.clear()
     run_stages(stages, tmp_path / "out", run=fails_at(None))
     report = str(tmp_path / "out" / "report")
     assert commands == [
-        ("evaluate", "--model", "policy", "--model", "production", "--metrics", "tool_accuracy", "--report", report),
+        (
+            "evaluate",
+            "--model",
+            "policy",
+            "--model",
+            "production",
+            "--held-out",
+            "live",
+            "--metrics",
+            "tool_accuracy",
+            "--report",
+            report,
+        ),
         ("rollout", "start", "3"),
     ]
+
+
+def test_a_data_set_that_is_there_is_not_exported_again(tmp_path: Path) -> None:
+    job = sft_job(AgentSFTConfig())
+    folder = ("--directory", str(tmp_path))
+    commands = list(job.commands(Path("data.yaml"), tmp_path))
+    assert commands == [
+        ("dataset", "export", "--data", "data.yaml", *folder),
+        ("train", "--config", "data.yaml", *folder),
+    ]
+    (tmp_path / "agent_sft").mkdir()
+    assert list(job.commands(Path("data.yaml"), tmp_path)) == commands[1:]
 
 
 def test_each_stage_begins_where_the_one_before_it_ended(tmp_path: Path) -> None:
@@ -159,6 +184,7 @@ def test_each_stage_begins_where_the_one_before_it_ended(tmp_path: Path) -> None
     assert [data.train.start for data in (warmup, sft, rl)] == ["base", "latest", "latest"]
     assert warmup.dataset.coreset is not None
     assert (warmup.dataset.coreset.strategy, warmup.dataset.coreset.size) == ("random", 50)
+    assert warmup.dataset.name == "agent_sft_warmup"
     assert warmup.dataset.sources[0].policy is not None
     assert warmup.dataset.sources[0].policy.labels == ("tool_format_understanding",)
     assert len({str(job.overlay["model"]) for job in jobs}) == 1

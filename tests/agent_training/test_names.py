@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from slipstream.agent_training.games import GameTrainer, MultiAgentGame, evaluat
 from slipstream.agent_training.reward_model import AgentRewardModel
 from slipstream.agent_training.trainers import AgentRLTrainer, model_directory
 from slipstream.agent_training.usage import AgentTrainingUsage
+from slipstream.datasets.config import Dataset
 from slipstream.datasets.dialogs import Dialog, Turn
+from slipstream.datasets.folder import new_folder
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.errors import ConfigError
 
@@ -34,6 +37,7 @@ TURNS = (
     Turn("tool", tool_id="weather", arguments={"city": "Rome"}, result="rain"),
     Turn("assistant", "Yes."),
 )
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 NEEDS = {"ToolRetriever": "torch"}
 
 
@@ -197,8 +201,12 @@ def test_the_articles_commands(tmp_path: Path) -> None:
     assert dpo.overlay["algorithm"]["policy_loss_fn_args"]["beta"] == 0.2
     assert "set it to 8" in dpo.notes[-1]
     assert evaluate_alias("policy", "agent_benchmark:test", "tool_accuracy,efficiency") == [
-        "evaluate", "--model", "policy", "--benchmark", "agent_benchmark", "--metrics", "tool_accuracy,step_efficiency",
+        "evaluate", "--model", "policy", "--held-out", "datasets/agent_benchmark",
+        "--metrics", "tool_accuracy,step_efficiency",
     ]  # fmt: skip
+    assert evaluate_alias("version:3", "bfcl:multiple")[3:] == ["--benchmark", "bfcl:multiple"]
+    with pytest.raises(ConfigError, match=r"--model: expected policy, .* found the folder"):
+        evaluate_alias(str(tmp_path), "agent_benchmark:test")
 
 
 @pytest.mark.parametrize(
@@ -215,29 +223,35 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path, options: dict[str
         sft_alias(output=tmp_path, **options)
 
 
-def test_data_by_what_it_is_for() -> None:
-    origin = Provenance(task="t", session="s", tenant="default", source=Source.POLICY)
+def test_data_by_what_it_is_for(tmp_path: Path) -> None:
+    origin = Provenance(
+        task="t", session="s", tenant="default", source=Source.POLICY, models=("version:1",), rewards=(1.0,)
+    )
     prompt = [{"role": "user", "content": "Rain?"}]
     calls = [{"id": "call_0", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]
-    rows = {
-        ("agent_sft", "train"): [Row(Kind.SFT, prompt, {"role": "assistant", "content": "Yes."}, origin)],
-        ("agent_sft", "held_out"): [
-            Row(Kind.SFT, prompt, {"role": "assistant", "content": "", "tool_calls": calls}, origin)
-        ],
-        ("agent_pairs", "train"): [
-            Row(Kind.PREFERENCE, prompt, {"content": "Yes."}, origin, rejected={"content": "No."})
-        ],
-    }
-    usage = AgentTrainingUsage(lambda name, split: rows[name, split])
+    with new_folder(tmp_path, dataset("agent_sft", sources=[{"policy": {}}])) as folder:
+        folder.add("train", Row(Kind.SFT, prompt, {"role": "assistant", "content": "Yes."}, origin))
+        called = {"role": "assistant", "content": "", "tool_calls": calls}
+        folder.add("held_out", Row(Kind.SFT, prompt, called, origin, tools=[WEATHER]))
+        folder.publish({})
+    with new_folder(tmp_path, dataset("agent_pairs", kind="preference", pairs={})) as folder:
+        better, worse = ({"role": "assistant", "content": text} for text in ("Yes.", "No."))
+        folder.add("train", Row(Kind.PREFERENCE, prompt, better, replace(origin, rewards=(1.0, 0.0)), rejected=worse))
+        folder.publish({})
+    usage = AgentTrainingUsage(tmp_path)
 
     assert [row["completion"][0]["content"] for row in usage.get_sft_data()] == ["Yes."]
     assert [row["rejected"][0]["content"] for row in usage.get_preference_data()] == ["No."]
     (case,) = usage.iter_samples("test")
-    assert (case.instruction, case.target_tools, case.session) == ("Rain?", calls, "s")
+    assert (case.instruction, case.target_tools) == ("Rain?", calls)
     with pytest.raises(ValueError, match="split: expected train, dev, test, found 'all'"):
         next(usage.get_sft_data("all"))
     with pytest.raises(ValueError, match="agent_pairs: expected a data set of kind sft, found preference"):
-        next(AgentTrainingUsage(lambda *_: rows["agent_pairs", "train"], {"sft": "agent_pairs"}).get_sft_data())
+        next(AgentTrainingUsage(tmp_path, {"sft": "agent_pairs"}).get_sft_data())
+
+
+def dataset(name: str, **fields: Any) -> Dataset:
+    return Dataset.model_validate({"name": name, **fields})
 
 
 class Draw:

@@ -13,6 +13,9 @@ from slipstream.datasets.dialog_measures import TASK_ALIASES
 from slipstream.errors import ConfigError
 from slipstream.evaluation.metrics import metric_named
 
+_BENCHMARKS = ("bfcl", "reasoning-gym")
+"""Benchmarks that `slipstream evaluate` has, and that are no data sets."""
+
 
 def sft_alias(
     data: str, output: Path, base_model: str | None = None, epochs: int | None = None, task_weights: str | None = None
@@ -65,22 +68,33 @@ def dpo_alias(data: str, output: Path, sft_model: Path, beta: float = 0.1, num_s
     return Job(job.data, job.overlay, [*job.notes, note])
 
 
-def evaluate_alias(model: str, benchmark: str, metrics: str | None = None) -> list[str]:
+def evaluate_alias(
+    model: str, benchmark: str, metrics: str | None = None, datasets: Path = Path("datasets")
+) -> list[str]:
     """Return the arguments of `slipstream evaluate` for `evaluate --model --benchmark --metrics`.
 
     Args:
-        benchmark: `NAME:test`.
+        model: as `slipstream evaluate` names models.
+        benchmark: `NAME:test` of a data set, or what `slipstream evaluate --benchmark` takes, such as `bfcl`.
         metrics: names with commas.
+        datasets: the folder of data sets.
 
     Raises:
         ConfigError: an option cannot be used; names it.
     """
-    name = dataset_name("--benchmark", benchmark, "test")
+    if Path(model).exists():
+        raise ConfigError(
+            f"--model: expected policy, version:NUMBER, production or a URL, found the folder {model}; "
+            "`slipstream explorer` serves it"
+        )
+    cases = ["--benchmark", benchmark]
+    if benchmark.partition(":")[0] not in _BENCHMARKS:
+        cases = ["--held-out", str(datasets / dataset_name("--benchmark", benchmark, "test"))]
     try:
         named = [metric_named(each.strip()).value for each in metrics.split(",")] if metrics else []
     except ValueError as error:
         raise ConfigError(f"--metrics: {error}") from error
-    return ["evaluate", "--model", model, "--benchmark", name, *(["--metrics", ",".join(named)] if named else [])]
+    return ["evaluate", "--model", model, *cases, *(["--metrics", ",".join(named)] if named else [])]
 
 
 def _shares(text: str) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -61,11 +61,27 @@ class Job:
         path.write_text(yaml.safe_dump(said, sort_keys=False), encoding="utf-8")
         return path
 
-    def run(self, directory: Path) -> None:
-        """Write the files and run `slipstream train --config` on them.
+    def commands(self, path: Path, datasets: Path) -> Iterator[tuple[str, ...]]:
+        """Yield the commands of `slipstream` that carry it out: an export, unless there is a data set of its name, and
+        the training.
+
+        Args:
+            path: of `data.yaml`.
+            datasets: the folder of data sets.
+        """
+        folder = ("--directory", str(datasets))
+        if self.data is not None and not (datasets / self.data.dataset.name).exists():
+            yield "dataset", "export", "--data", str(path), *folder
+        yield "train", "--config", str(path), *folder
+
+    def run(self, directory: Path, datasets: Path) -> None:
+        """Write the files and carry it out.
+
+        Args:
+            datasets: the folder of data sets.
 
         Raises:
-            SlipstreamError: the algorithm learns from traffic, or the command failed; its own words are on stderr.
+            SlipstreamError: the algorithm learns from traffic, or a command failed; its own words are on stderr.
         """
         path = self.write(directory)
         if self.data is None:
@@ -73,7 +89,8 @@ class Job:
                 "ppo and grpo learn from the sidecar's traffic: start it with `slipstream up --overlay "
                 f"{path}`, or name it in `slipstream tune`"
             )
-        slipstream("train", "--config", str(path))
+        for command in self.commands(path, datasets):
+            slipstream(*command)
 
 
 def slipstream(*arguments: str) -> None:

@@ -56,10 +56,12 @@ class Evaluate(_Part):
 
     Attributes:
         models: that are compared.
+        held_out: the folder of a data set, or `live` for sessions that no version was trained on.
         metrics: by their names or the articles' names; empty for all.
     """
 
     models: Annotated[tuple[str, ...], Field(min_length=1)] = ("policy", "production")
+    held_out: Annotated[str, Field(min_length=1)] = "live"
     metrics: tuple[str, ...] = ()
 
     @field_validator("metrics")
@@ -86,12 +88,14 @@ class Stages(_Part):
     Attributes:
         profile: whose fields `sft` is laid over.
         data: name of the data set of `sft`.
+        datasets: the folder of data sets.
         cpt: continued pre-training, which there is none of here.
         rl: `dpo` or `rft`; `ppo` and `grpo` go on for as long as there is traffic, and end no stage.
     """
 
     profile: Literal["development", "production"] | None = None
     data: Annotated[str, Field(min_length=1)] = "agent_sft"
+    datasets: Path = Path("datasets")
     warmup: Warmup = Warmup()
     sft: Mapping[str, Any] | None = None
     cpt: Any = None
@@ -176,7 +180,8 @@ def planned(stages: Stages, directory: Path) -> Iterator[Stage]:
     if stages.evaluate is not None:
         models = [part for model in stages.evaluate.models for part in ("--model", model)]
         metrics = ["--metrics", ",".join(stages.evaluate.metrics)] if stages.evaluate.metrics else []
-        yield Stage("evaluate", command=("evaluate", *models, *metrics, "--report", str(directory / "report")))
+        about = ("--held-out", stages.evaluate.held_out, *metrics, "--report", str(directory / "report"))
+        yield Stage("evaluate", command=("evaluate", *models, *about))
     if stages.promote is not None:
         replace = ("--replace",) if stages.promote.replace else ()
         yield Stage("promote", command=("rollout", "start", str(stages.promote.version), *replace))
@@ -205,7 +210,8 @@ def run_stages(
         if stage.job is not None:
             for note in stage.job.notes:
                 say(f"{stage.name}: {note}")
-            run("train", "--config", str(stage.job.write(directory / stage.name)))
+            for command in stage.job.commands(stage.job.write(directory / stage.name), stages.datasets):
+                run(*command)
         else:
             run(*stage.command)
         done.append(stage.name)
@@ -245,5 +251,6 @@ def _warmup(warmup: Warmup, config: AgentSFTConfig) -> Job:
     source = job.data.dataset.sources[0]
     assert source.policy is not None
     focused = source.model_copy(update={"policy": source.policy.model_copy(update={"labels": warmup.focus})})
-    dataset = job.data.dataset.model_copy(update={"sources": (focused,)})
+    name = f"{warmup.data_source}_warmup"  # other rows than those of its name
+    dataset = job.data.dataset.model_copy(update={"name": name, "sources": (focused,)})
     return Job(job.data.model_copy(update={"dataset": dataset}), job.overlay, job.notes)

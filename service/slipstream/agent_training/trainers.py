@@ -53,15 +53,17 @@ class _Trainer:
     Args:
         directory: of the job's files.
         trainer: the Trainer's file, whose job gets the new version.
+        datasets: the folder of data sets.
     """
 
-    def __init__(self, job: Job, directory: Path, trainer: Path) -> None:
+    def __init__(self, job: Job, directory: Path, trainer: Path, datasets: Path) -> None:
         if job.data is not None:
             train = job.data.train.model_copy(update={"trainer": trainer.absolute()})
             job = Job(job.data.model_copy(update={"train": train}), job.overlay, job.notes)
         self.job = job
         self._directory = directory
         self._trainer = trainer
+        self._datasets = datasets
 
     def train(self) -> None:
         """Train, and make a new version of the policy.
@@ -71,7 +73,7 @@ class _Trainer:
         """
         for note in self.job.notes:
             _log.info("training_note", note=note)
-        self.job.run(self._directory)
+        self.job.run(self._directory, self._datasets)
 
     def save_model(self, path: str | Path) -> Path:
         """Copy the newest version of the job as a Hugging Face model directory.
@@ -104,10 +106,11 @@ class AgentSFTTrainer(_Trainer):
         config: AgentSFTConfig | None = None,
         directory: str | Path = "agent-training",
         trainer: str | Path = "trainer.yaml",
+        datasets: str | Path = "datasets",
         labels: Iterable[Sequence[str]] | None = None,
     ) -> None:
         self.config = config or AgentSFTConfig()
-        super().__init__(sft_job(self.config, labels=labels), Path(directory), Path(trainer))
+        super().__init__(sft_job(self.config, labels=labels), Path(directory), Path(trainer), Path(datasets))
 
     def prepare_datasets(self) -> Path:
         """Write the files, and return the path of `data.yaml`. Coreset and replay are parts of it: `slipstream train`
@@ -142,13 +145,14 @@ class AgentRLTrainer(_Trainer):
         sample: Sample | None = None,
         directory: str | Path = "agent-training",
         trainer: str | Path = "trainer.yaml",
+        datasets: str | Path = "datasets",
     ) -> None:
         del base_model_path
         self.config = config
         self.reward_model = reward_model
         self._sample = sample
         job = rl_job(config, model=str(model_directory(Path(sft_model_path))))
-        super().__init__(job, Path(directory), Path(trainer))
+        super().__init__(job, Path(directory), Path(trainer), Path(datasets))
 
     def generate_preference_pairs(
         self,

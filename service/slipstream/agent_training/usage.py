@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from slipstream.agent_training.evaluators import BenchmarkSample
+from slipstream.datasets.folder import read_rows
 from slipstream.datasets.row import Kind, Row
 from slipstream.trajectory import message_text, message_tool_calls
 
 SPLITS = {"train": "train", "dev": "held_out", "test": "held_out"}
 """Splits of a data set by the articles' names. There is one held-out split, which no training sees."""
 
-Read = Callable[[str, str], Iterable[Row]]
-"""Reads the rows of a data set, by its name and a split, `train` or `held_out`."""
-
 
 class AgentTrainingUsage:
     """Rows of data sets.
 
     Args:
-        read: reads them.
+        directory: the folder of data sets.
         sources: names of the data sets for `sft` and `preference`, and of the one that `benchmark` cases are made of.
     """
 
     SOURCES: Mapping[str, str] = {"sft": "agent_sft", "preference": "agent_pairs", "benchmark": "agent_sft"}
 
-    def __init__(self, read: Read, sources: Mapping[str, str] | None = None) -> None:
-        self._read = read
+    def __init__(self, directory: str | Path = "datasets", sources: Mapping[str, str] | None = None) -> None:
+        self._directory = Path(directory)
         self._sources = {**self.SOURCES, **(sources or {})}
 
     def get_sft_data(self, split: str = "train") -> Iterator[dict[str, Any]]:
@@ -35,6 +34,7 @@ class AgentTrainingUsage:
 
         Raises:
             ValueError: the split is unknown, or the data set is of another kind.
+            DatasetError: it cannot be read.
         """
         for row in self._rows("sft", split, Kind.SFT):
             yield {"prompt": list(row.prompt), "completion": [row.answer], "tools": list(row.tools)}
@@ -44,6 +44,7 @@ class AgentTrainingUsage:
 
         Raises:
             ValueError: the split is unknown, or the data set is of another kind.
+            DatasetError: it cannot be read.
         """
         for row in self._rows("preference", split, Kind.PREFERENCE):
             pair = {"prompt": list(row.prompt), "chosen": [row.answer], "rejected": [row.rejected]}
@@ -55,6 +56,7 @@ class AgentTrainingUsage:
 
         Raises:
             ValueError: the split is unknown, or the data set is of another kind.
+            DatasetError: it cannot be read.
         """
         for row in self._rows("benchmark", split, Kind.SFT):
             asked = [message_text(message) for message in row.prompt if message.get("role") == "user"]
@@ -74,7 +76,7 @@ class AgentTrainingUsage:
         if split not in SPLITS:
             raise ValueError(f"split: expected {', '.join(SPLITS)}, found {split!r}")
         name = self._sources[use]
-        for row in self._read(name, SPLITS[split]):
+        for row in read_rows(self._directory / name, SPLITS[split]):
             if row.kind is not kind:
                 raise ValueError(f"{name}: expected a data set of kind {kind}, found {row.kind}")
             yield row

@@ -65,7 +65,8 @@ def with_replay(
 
     Args:
         earlier: training rows of `replay.datasets`; read once, and never all in memory.
-        held_out: references of the sessions that are held out, as in `Provenance.session`.
+        held_out: sessions that are held out, as `Provenance.session` of the earlier rows has them: of rows that were
+            read from files, their hashes.
     """
     if not new:
         return []
