@@ -54,5 +54,5 @@ def test_tools_that_are_equally_near_do_not_count_as_found() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"found \(2, 3\), \(1, 3\) and 2 places"):
+    with pytest.raises(ValueError, match=r"found \(2, 3\), \(1, 3\) and places of 1 tools"):
         fit(Projection(np.zeros(3), np.eye(3)), np.ones((2, 3), np.float32), np.ones((1, 3), np.float32), [0, 0])

@@ -3,7 +3,8 @@
 Losses and embeddings are the policy's own (`embedded/row_scores.py`). A high loss is a row that the policy does not
 know yet, or a wrong answer. So rows whose reward is below the median of those that have one are never chosen for their
 loss. Diversity is farthest-point traversal (T. Gonzalez, "Clustering to minimize the maximum intercluster distance",
-1985; for training sets: O. Sener and S. Savarese, arXiv 1708.00489) by the cosine distance of embeddings.
+1985; for training sets: O. Sener and S. Savarese, arXiv 1708.00489) by the cosine distance of embeddings less their
+mean: the hidden states of a language model point all in nearly one direction.
 
 A random choice of the same size is hard to beat (arXiv 2410.09335): `compared` measures each choice beside one.
 """
@@ -104,7 +105,7 @@ def highest_loss(losses: Floats, rewards: Sequence[float | None], size: int) -> 
 def farthest(embeddings: Floats, size: int, chosen: Places | None = None) -> Places:
     """Add rows to those that are chosen, each time the one whose nearest chosen row is the farthest.
 
-    Without any it begins with the row nearest to the mean direction, since an outlier would say the least.
+    Without any it begins with the row nearest to the mean, since an outlier would say the least.
 
     Args:
         embeddings: shape (n, d).
@@ -119,7 +120,7 @@ def farthest(embeddings: Floats, size: int, chosen: Places | None = None) -> Pla
     if size <= len(found):
         return np.asarray(found[:size], dtype=np.intp)
     if not found:
-        found = [int(np.argmax(units @ units.mean(axis=0)))]
+        found = [int(np.argmin(np.linalg.norm(embeddings - embeddings.mean(axis=0), axis=1)))]
     similar = _most_similar(units, units[found])
     similar[found] = np.inf  # never again, even where all rows are alike
     while len(found) < size:
@@ -167,9 +168,10 @@ def _may_be_hard(rewards: Sequence[float | None]) -> NDArray[np.bool_]:
 
 
 def _units(embeddings: Floats) -> Floats:
-    """Each row in length 1, so that a product is a cosine; a row of zeros stays one."""
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return np.asarray(embeddings / np.maximum(lengths, 1e-12), dtype=np.float32)
+    """Each row less their mean, in length 1, so that a product is a cosine; a row of zeros stays one."""
+    moved = embeddings - embeddings.mean(axis=0)
+    lengths = np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.asarray(moved / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
 def _most_similar(units: Floats, chosen: Floats) -> Floats:

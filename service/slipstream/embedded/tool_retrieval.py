@@ -4,13 +4,15 @@ Request and description become vectors, by the policy's pooled hidden states (`r
 their words (`word_vectors`). A linear map over them is learned contrastively (InfoNCE: A. van den Oord et al., arXiv
 1807.03748) against every other tool of the training set, so that the hardest negatives are among them at each step. It
 begins as whitening (J. Su et al., arXiv 2103.15316): the vectors of a language model point all in nearly one direction.
-What is compared is the mapped vector beside the vector itself, in a proportion that is learned: a map of a few hundred
-directions alone forgets rare words.
+What is compared is the mapped vector beside the vector itself. Requests of tools that the map has not learned from
+decide in which proportion, and after how many epochs: a few hundred requests teach a map more about themselves than
+about others.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +21,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from slipstream.datasets.coreset import Floats
 
 _WORD = re.compile(r"[^\W_]+")
 _EPSILON = 1e-6
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Proportions of the mapped vectors that are tried; with 0 they are as they were, and nothing is lost by learning."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,16 @@ class Fit:
     """Settings of the learning.
 
     Attributes:
-        epochs: times that all requests are gone through, 64 at a time.
+        epochs: times that all requests are gone through at most, 64 at a time.
         learning_rate: of Adam, in parts of the standard deviation of the map's numbers.
         temperature: that similarities are divided by in the beginning; it is learned.
+        held_out: share of the requests' tools that only decide.
     """
 
     epochs: int = 20
     learning_rate: float = 0.03
     temperature: float = 0.05
+    held_out: float = 0.2
     seed: int = 0
 
 
@@ -147,14 +154,15 @@ def fit(
         right: of each request, the place of its tool.
 
     Raises:
-        ValueError: the shapes do not fit, or there are fewer than two tools.
+        ValueError: the shapes do not fit, or the requests are of fewer than five tools.
     """
-    if requests.shape[1:] != tools.shape[1:] or len(right) != len(requests) or len(tools) < 2:
+    if requests.shape[1:] != tools.shape[1:] or len(right) != len(requests) or len(set(right)) < 5:
         raise ValueError(
-            f"expected requests and at least two tools of one size, found {requests.shape}, {tools.shape} and "
-            f"{len(right)} places"
+            f"expected requests of at least five tools, and vectors of one size, found {requests.shape}, {tools.shape} "
+            f"and places of {len(set(right))} tools"
         )
     settings = settings or Fit()
+    learned, deciding = _parted(right, settings)
     weights = torch.from_numpy(start.weights).clone().requires_grad_()
     scales = torch.full((2,), -math.log(2 * settings.temperature)).requires_grad_()  # of the map, and of the vectors
     asked, offered = (torch.from_numpy(each - start.mean) for each in (requests, tools))
@@ -168,16 +176,43 @@ def fit(
         ]
     )
     chance = torch.Generator().manual_seed(settings.seed)
+    best = _decided(start.mean, weights, asked, offered, plain, places, deciding)
     for _ in range(settings.epochs):
-        for rows in torch.split(torch.randperm(len(asked), generator=chance), 64):
+        for rows in torch.split(learned[torch.randperm(len(learned), generator=chance)], 64):
             mapped = normalize(asked[rows] @ weights, dim=1) @ normalize(offered @ weights, dim=1).T
             of_map, of_vectors = scales.exp()
             loss = cross_entropy(of_map * mapped + of_vectors * plain[rows], places[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    share = float(torch.softmax(scales.detach(), dim=0)[0])
-    return Projection(start.mean, weights.detach().numpy(), share)
+        best = max(
+            best, _decided(start.mean, weights, asked, offered, plain, places, deciding), key=lambda each: each[0]
+        )
+    return best[1]
+
+
+def _parted(right: Sequence[int], settings: Fit) -> tuple[Tensor, Tensor]:
+    """Places of the requests that are learned from, and of those that decide; no tool has both."""
+    tools = sorted(set(right))
+    count = max(1, round(len(tools) * settings.held_out))
+    held = set(random.Random(settings.seed).sample(tools, count))  # noqa: S311 - a sample, no secret
+    decides = torch.tensor([tool in held for tool in right])
+    return torch.nonzero(~decides)[:, 0], torch.nonzero(decides)[:, 0]
+
+
+@torch.no_grad()
+def _decided(
+    mean: Floats, weights: Tensor, asked: Tensor, offered: Tensor, plain: Tensor, places: Tensor, rows: Tensor
+) -> tuple[float, Projection]:
+    """The best proportion for a map, with its mean reciprocal rank of the right tools."""
+    mapped = normalize(asked[rows] @ weights, dim=1) @ normalize(offered @ weights, dim=1).T
+    found = []
+    for share in _SHARES:
+        similar = share * mapped + (1 - share) * plain[rows]
+        ranks = (similar >= similar.gather(1, places[rows, None])).sum(dim=1)
+        found.append((float((1 / ranks).mean()), share))
+    value, share = max(found, key=lambda each: each[0])
+    return value, Projection(mean, weights.detach().numpy().copy(), share)
 
 
 def recall_at(requests: Floats, tools: Floats, right: Sequence[int], counts: Sequence[int]) -> dict[int, float]:
