@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from slipstream.datasets.dialog_measures import lexical_diversity, processed
-from slipstream.datasets.dialogs import Dialog, DialogError, Turn, messages_of, messages_of_text, tagged
+from slipstream.datasets.dialogs import (
+    Dialog,
+    DialogError,
+    Turn,
+    messages_of,
+    messages_of_text,
+    tagged,
+    thoughts_of,
+    without_thoughts,
+)
 from slipstream.datasets.row import Provenance, Source
 from slipstream.datasets.task_weights import weights_of_shares
 
@@ -46,6 +55,14 @@ def test_a_text_with_tags_is_read_and_written_again() -> None:
     assert [message["role"] for message in found] == ["assistant", "tool", "tool", "assistant"]
     assert [message.get("tool_call_id") for message in found[1:3]] == ["call_0", "call_1"]
     assert messages_of_text(tagged(found)) == found
+
+
+def test_thoughts_are_told_from_what_is_said() -> None:
+    text = "a<think> one </think>b<think>two</think>c<think>never closed"
+
+    assert thoughts_of(text) == ["one", "two"]
+    assert without_thoughts(text) == "abc<think>never closed"
+    assert without_thoughts("<think>" * 200_000) == "<think>" * 200_000, "in a time in proportion to the text"
 
 
 def test_calls_one_after_the_other_are_answers_one_after_the_other() -> None:

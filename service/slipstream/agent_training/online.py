@@ -264,6 +264,7 @@ class RLRuntime:
         )
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
         self._ended = True
         self._calls = 0
         observed = self._runner.agent(agent)
@@ -284,20 +285,23 @@ class RLRuntime:
 
     def start(self) -> None:
         """Begin to run calls again, to train and to update, in the background."""
-        self._ended = False
         self._runner.start()
+        self._ended = False
         self._thread = threading.Thread(target=self._work, name="rl-runtime", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Select no more calls, wait for the runs there are, and deliver them.
+        """Select no more calls, wait for the runs there are, and deliver them. Does nothing if it is not started.
 
         Args:
             timeout: seconds.
         """
+        if self._thread is None:
+            return
         self._ended = True
         self._wake.set()
         self._thread.join(timeout)
+        self._thread = None
         self._runner.stop(timeout)
 
     def _called(self) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _TRAINING = {"learning_rate": 5e-6, "batch_size": 32, "epochs": 1, "group_size": 8, "max_length": 4096}
 _MODEL = {"base_model": None, "lora_rank": None}
 
-_STEP = re.compile(r"^\s*(?:step|步骤)\s*\d+|^\s*\d+[.)]\s", re.IGNORECASE | re.MULTILINE)
-_ANSWER = re.compile(r"(?:answer|答案)\s*[:：]|\\boxed\{", re.IGNORECASE)
+_STEP = re.compile(r"^[ \t]*(?:(?:step|步骤)[ \t]*\d|\d+[.)][ \t])", re.IGNORECASE | re.MULTILINE)
+_ANSWER = re.compile(r"(?:answer|答案)[ \t]*[:：]|\\boxed\{", re.IGNORECASE)
 
 
 class _ScenarioTrainer(ABC):

@@ -28,6 +28,7 @@ from slipstream.config.problems import describe
 from slipstream.config.yaml_text import read_yaml
 from slipstream.errors import ConfigError
 from slipstream.evaluation.metrics import metric_named
+from slipstream.trinity.checkpoint_files import replace_text
 
 _DONE = "stages.json"
 
@@ -215,7 +216,7 @@ def run_stages(
         else:
             run(*stage.command)
         done.append(stage.name)
-        noted.write_text(json.dumps(done), encoding="utf-8")
+        replace_text(noted, json.dumps(done))
 
 
 def _trainings(stages: Stages) -> Iterator[tuple[str, Job]]:

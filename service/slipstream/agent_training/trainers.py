@@ -199,6 +199,9 @@ def chat_sampler(url: str, model: str, temperature: float = 1.0, timeout: float 
 
     Args:
         timeout: seconds for one answer.
+
+    Returns:
+        A function that raises httpx.HTTPError if the server does not answer.
     """
 
     def sample(prompt: str, count: int) -> list[str]:

@@ -69,7 +69,8 @@ def size_of(coreset: Coreset, rows: int) -> int:
 
 
 def choose(coreset: Coreset, rewards: Sequence[float | None], scores: RowScores | None = None) -> Places:
-    """Choose rows.
+    """Choose rows. If too few may be chosen for their loss, the others are chosen for their difference. That may choose
+    wrong answers too: `min_reward` of a source leaves them out beforehand.
 
     Args:
         rewards: of each row's answer; None where it was not scored.
