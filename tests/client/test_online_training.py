@@ -11,7 +11,9 @@ from loops import Loop, RunLoop
 from serving import until
 
 import slipstream_client as slipstream
-from slipstream.agent_training.online import DataCollector, OnlineTrainer, RLRuntime, TrinityRFT
+from slipstream.agent_training.collecting import DataCollector
+from slipstream.agent_training.online import OnlineTrainer, TrinityRFT
+from slipstream.agent_training.runtime import RLRuntime
 
 NOT_SHADOWED: dict[str, Any] = {"selection": {"sampling": {"rate": 0.0}}}
 
