@@ -118,13 +118,18 @@ class RLRuntime:
         """Train and update beside the calls, which wait for neither."""
         from slipstream_client import SlipstreamError
 
-        while not self._ended:
+        ended = False
+        while not ended:
             self._wake.wait()
             self._wake.clear()
+            ended = self._ended  # what was due before the end is done
             try:
-                if self.trainer.train_step() is None or self.trainer.steps % self._update_interval:
-                    continue
-                if self.trainer.should_update():
-                    self.trainer.update_agent_model()
+                self._train()
             except SlipstreamError as error:  # the next interval tries again
                 _log.warning("online_training_failed", reason=str(error))
+
+    def _train(self) -> None:
+        if self.trainer.train_step() is None or self.trainer.steps % self._update_interval:
+            return
+        if self.trainer.should_update():
+            self.trainer.update_agent_model()
