@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from slipstream.agent_training.configs import AgentSFTConfig, RLTrainingConfig, profile
-from slipstream.agent_training.jobs import rl_job, sft_job
+from slipstream.agent_training.configs import AgentSFTConfig, GrpoConfig, RLTrainingConfig, profile
+from slipstream.agent_training.jobs import Job, rl_job, sft_job
 from slipstream.agent_training.stages import load_stages, planned, run_stages
 from slipstream.datasets.config import load_data_file
+from slipstream.embedded.config import load_config
 from slipstream.errors import ConfigError, SlipstreamError
+
+ROOT = Path(__file__).parents[2]
+NO_PPO_EXTRAS = {"algorithm": "ppo", "ppo_config": {"vf_coef": 0, "kl_coef": 0}}
 
 
 def test_supervised_training_is_a_data_file_and_an_overlay(tmp_path: Path) -> None:
@@ -204,3 +208,23 @@ def test_stages_that_there_are_none_of_are_refused(tmp_path: Path, text: str, sa
     with pytest.raises(ConfigError, match=said) as refused:
         load_stages(tmp_path / "stages.yaml")
     assert str(refused.value).startswith(f"{tmp_path}/stages.yaml: ")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(sft_job(profile("development", load_in_4bit=False)), id="sft"),
+        pytest.param(rl_job(RLTrainingConfig(algorithm="dpo")), id="dpo"),
+        pytest.param(rl_job(RLTrainingConfig(algorithm="rft")), id="rft"),
+        pytest.param(rl_job(RLTrainingConfig.model_validate(NO_PPO_EXTRAS)), id="ppo"),
+        pytest.param(rl_job(RLTrainingConfig(algorithm="grpo", grpo_config=GrpoConfig(beta=0))), id="grpo"),
+    ],
+)
+def test_the_engine_takes_the_overlay(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHECKPOINT_ROOT_DIR", str(tmp_path))
+    monkeypatch.setenv("MODEL_PATH", "models/smollm2")
+    job.write(tmp_path)
+    config = load_config(ROOT / "trainer.yaml", "train", [tmp_path / "overlay.yaml"])
+
+    assert config.algorithm.algorithm_type == job.overlay["algorithm"]["algorithm_type"]
+    assert [name for name in config.unknown() if name.startswith(("algorithm.", "model."))] == []

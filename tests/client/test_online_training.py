@@ -20,7 +20,7 @@ NOT_SHADOWED: dict[str, Any] = {"selection": {"sampling": {"rate": 0.0}}}
 
 async def test_a_trajectory_is_collected_and_its_feedback_posted(run_loop: RunLoop) -> None:
     async with run_loop(**NOT_SHADOWED) as loop:
-        slipstream.configure(loop.url)
+        slipstream.configure(loop.url, timeout=30)
 
         def agent(question: str) -> str:
             with slipstream.openai() as client:
@@ -46,7 +46,7 @@ async def test_a_trajectory_is_collected_and_its_feedback_posted(run_loop: RunLo
 
 async def test_the_trainer_waits_for_enough_and_then_commits(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}, rewards={"calculators": [{"feedback": {"default": 0.0}}]}) as loop:
-        slipstream.configure(loop.url)
+        slipstream.configure(loop.url, timeout=30)
         await loop.chat(headers={"x-slipstream-task-id": "order-17"})
         await until(lambda: loop.ready(2))
         task = await loop.task("order-17")
@@ -72,7 +72,7 @@ async def test_the_runtime_runs_calls_again_and_commits_after_each_interval(run_
     async with run_loop(**NOT_SHADOWED) as loop:
 
         def program() -> list[str]:
-            slipstream.configure(loop.url)
+            slipstream.configure(loop.url, timeout=30)
             with slipstream.openai() as client:
 
                 def agent(question: str) -> str:
