@@ -186,8 +186,7 @@ def test_each_stage_begins_where_the_one_before_it_ended(tmp_path: Path) -> None
     warmup, sft, rl = (job.data for job in jobs if job.data)
 
     assert [data.train.start for data in (warmup, sft, rl)] == ["base", "latest", "latest"]
-    assert warmup.dataset.coreset is not None
-    assert (warmup.dataset.coreset.strategy, warmup.dataset.coreset.size) == ("random", 50)
+    assert [job.overlay["trainer"].get("total_steps") for job in jobs[:2]] == [4, None]  # 50 rows, 16 a step
     assert warmup.dataset.name == "agent_sft_warmup"
     assert warmup.dataset.sources[0].policy is not None
     assert warmup.dataset.sources[0].policy.labels == ("tool_format_understanding",)

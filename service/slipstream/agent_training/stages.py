@@ -15,6 +15,7 @@ A stage that is done is noted, so that a run that was interrupted goes on with t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ class Warmup(_Part):
 
     Attributes:
         data_source: name of the data set.
-        samples: rows that are drawn from it at random.
+        samples: rows that are trained on, in whole steps; an epoch at most. Their order is drawn.
         focus: labels of tasks; empty for all.
     """
 
@@ -239,19 +240,19 @@ def _warmup(warmup: Warmup, config: AgentSFTConfig) -> Job:
                 "dev_data": f"{warmup.data_source}:dev",
                 "num_epochs": 1,
                 "task_weights": dict.fromkeys(warmup.focus, 1.0),
-                "use_coreset_selection": True,
-                "coreset_strategy": "random",
-                "coreset_target_size": warmup.samples,
+                "use_coreset_selection": False,
                 "use_online_continual": False,
             }
         )
     )
     assert job.data is not None
+    steps = math.ceil(warmup.samples / job.overlay["buffer"]["train_batch_size"])
+    overlay = {**job.overlay, "trainer": {**job.overlay["trainer"], "total_steps": steps}}
     if not warmup.focus:
-        return job
+        return Job(job.data, overlay, job.notes)
     source = job.data.dataset.sources[0]
     assert source.policy is not None
     focused = source.model_copy(update={"policy": source.policy.model_copy(update={"labels": warmup.focus})})
     name = f"{warmup.data_source}_warmup"  # other rows than those of its name
     dataset = job.data.dataset.model_copy(update={"name": name, "sources": (focused,)})
-    return Job(job.data.model_copy(update={"dataset": dataset}), job.overlay, job.notes)
+    return Job(job.data.model_copy(update={"dataset": dataset}), overlay, job.notes)
