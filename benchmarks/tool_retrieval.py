@@ -1,6 +1,6 @@
 """Tool retrieval: is the right tool among the nearest ones, before and after a map is learned contrastively?
 
-    .venv/bin/python benchmarks/tool_retrieval.py
+    PYTHONPATH=benchmarks .venv/bin/python benchmarks/tool_retrieval.py
 
 The tools are all that the Berkeley Function Calling Leaderboard (bfcl-eval) has in its cases of one function to call.
 No tool that a held-out request needs is needed by one that is learned from. Vectors are those of words, and those of
