@@ -161,11 +161,9 @@ class _Training:
                 "the rows or the settings are others than those of the half-done run: put them back, or delete "
                 f"{run.folder} and train again"
             )
+        data = TrainedRows(table.dataset, taken, table.longest, table.shared)
         with quiet():
-            trainer = trainer_of(
-                config, self._algorithm, weights, TrainedRows(table.dataset, taken, table.longest), run.steps_folder,
-                dataset.seed,
-            )  # fmt: skip
+            trainer = trainer_of(config, self._algorithm, weights, data, run.steps_folder, dataset.seed)
             run.save()  # from here on it is half done
             log.info(
                 "training on a data set",

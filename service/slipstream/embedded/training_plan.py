@@ -70,20 +70,20 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     parent = parent_of(dataset.start, checkpoints.latest_version(config.job_dir) or 0)
     weights = weights_of(config, parent)
     table = table_of(config, dataset, rows, weights, folder)
-    together = rows_together(config, algorithm, table.longest, device())
+    together = rows_together(config, algorithm, table.longest, device(), table.shared)
     epoch = order(table.weights, 1, dataset.seed)
     lora = config.model.lora_configs[0] if config.model.lora_configs else None
     return TrainingPlan(
         model=ModelShape.read(weights),
         setting=Setting(
             algorithm=algorithm,
-            tokens=tokens_together(table.longest, together, algorithm),
+            tokens=tokens_together(table.longest, together, algorithm, table.shared),
             rank=None if lora is None else lora.lora_rank,
             bits=16 if lora is None else 4 if lora.load_in_4bit else 8 if lora.load_in_8bit else 16,
             bfloat16=computes_in_bfloat16(config.trainer.dtype, device()),
             recomputes=config.trainer.gradient_checkpointing,
         ),
-        tokens=padded_tokens(table.lengths, epoch, together, algorithm),
+        tokens=padded_tokens(table.lengths, epoch, together, algorithm, table.shared),
         epochs=config.buffer.total_epochs,
         steps=steps_of(config, len(epoch) * config.buffer.total_epochs),
         table=table,
@@ -128,7 +128,7 @@ def calibrate(config: EngineConfig, planned: TrainingPlan, seed: int) -> Calibra
     two = config.model_copy(update={"trainer": config.trainer.model_copy(update={"total_steps": 2})})
     with tempfile.TemporaryDirectory(prefix="slipstream-calibration-") as scratch, quiet():
         dataset = planned.table.dataset.select(rows)
-        data = TrainedRows(dataset, list(range(len(rows))), planned.table.longest)
+        data = TrainedRows(dataset, list(range(len(rows))), planned.table.longest, planned.table.shared)
         trainer = trainer_of(two, planned.setting.algorithm, planned.weights, data, Path(scratch), seed)
         began = time.perf_counter()
         trainer.train()

@@ -230,10 +230,12 @@ def argument_share(arguments: Mapping[str, Any], expected: Mapping[str, Sequence
     """Share of right arguments among those given and those that are missing; 1 if there are none of either.
 
     Args:
-        expected: possible values of each parameter.
+        expected: possible values of each parameter. Some of BFCL's objects have one value in their place, which is the
+            only possible one then.
     """
-    right = sum(name in expected and _is_possible(value, expected[name]) for name, value in arguments.items())
-    missing = sum(name not in arguments and "" not in values for name, values in expected.items())
+    possible = {name: values if isinstance(values, list) else [values] for name, values in expected.items()}
+    right = sum(name in possible and _is_possible(value, possible[name]) for name, value in arguments.items())
+    missing = sum(name not in arguments and "" not in values for name, values in possible.items())
     counted = len(arguments) + missing
     return right / counted if counted else 1.0
 
