@@ -221,6 +221,7 @@ class _Training:
                     "name": self._dataset.name,
                     "digest": self._dataset.digest,
                     "kind": str(self._dataset.kind),
+                    "also": list(self._dataset.also),
                     "rows": len(table.weights),
                     "sources": table.sources,
                     "left_out": table.left_out,
