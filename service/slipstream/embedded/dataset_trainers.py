@@ -115,7 +115,8 @@ def dataset_trainer(
             # no second model is kept, and later epochs need no second pass.
             pairs = DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True)
             trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **parts)
-            trainer.train_dataset = trainer.train_dataset.select(order)
+            prepared: Any = trainer.train_dataset
+            trainer.train_dataset = prepared.select(order)
             return trainer
         judged = KTOConfig(
             **common,
