@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.options import SIDECAR_FILE
+from slipstream import logs
+from slipstream.cli.options import SIDECAR_FILE, LogOptions
 
 if TYPE_CHECKING:
     from slipstream.datasets.folder import Manifest
@@ -27,6 +29,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a data set.")]
 
 @commands.command()
 def export(
+    context: typer.Context,
     data: Data = Path("data.yaml"),
     config: Config = SIDECAR_FILE,
     directory: Directory = None,
@@ -37,13 +40,18 @@ def export(
     from slipstream.datasets.export import export as run
     from slipstream.settings.source import load_settings
 
+    options: LogOptions = context.obj
+    if options.level is None:  # calculators may fail on each of a million answers: they are counted
+        logs.configure("error", options.format or ("console" if sys.stderr.isatty() else "json"))
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     made = asyncio.run(run(settings, dataset, folder, replace=replace))
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
         print(f"  left out, {reason}: {count}")
+    if failed := made.about["scoring_failed"]:
+        print(f"  calculators failed on {failed} answers, which have no reward; --log-level warning shows each")
     if not any(made.counts.rows.values()):
         raise typer.Exit(1)
 
@@ -57,7 +65,7 @@ def list_datasets(directory: Directory = None, config: Config = SIDECAR_FILE) ->
     from slipstream.terminal.screen import console
     from slipstream.terminal.spans import moment
 
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     found = [manifest(path) for path in list_folders(folder)]
     if not found:
         print(f"{folder}: no data set; slipstream dataset export --data data.yaml makes one")
@@ -74,7 +82,7 @@ def card(name: Name, directory: Directory = None, config: Config = SIDECAR_FILE)
     """Show the card of a data set: what is in it, where that came from, and what was left out and why."""
     from slipstream.terminal.inert import inert
 
-    path = _dataset(_directory(directory, config), name)
+    path = _dataset(datasets_directory(directory, config), name)
     print(inert((path / "README.md").read_text(encoding="utf-8"), lines=True))
 
 
@@ -91,7 +99,7 @@ def erase(
     """Delete a whole data set; without NAME, delete from all of them what DELETE /data has deleted elsewhere."""
     from slipstream.datasets import erasure, folder
 
-    where = _directory(directory, config)
+    where = datasets_directory(directory, config)
     if name is not None:
         path = _dataset(where, name)
         with erasure.locked(where):
@@ -126,7 +134,7 @@ def _dataset(directory: Path, name: str) -> Path:
     return directory / name
 
 
-def _directory(given: Path | None, config: Path) -> Path:
+def datasets_directory(given: Path | None, config: Path) -> Path:
     """The folder of data sets.
 
     Raises:

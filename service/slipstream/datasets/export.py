@@ -124,5 +124,6 @@ def _about(settings: Settings, dataset: Dataset, scorer: AnswerScorer | None, sh
             "kept_from_reinforcement_learning": share <= settings.datasets.held_out,
         },
         "scored_by": [] if scorer is None else list(scorer.components),
+        "scoring_failed": 0 if scorer is None else scorer.failed,
         "reward_range": list(settings.rewards.clip),
     }

@@ -16,6 +16,7 @@ from slipstream.errors import ScoringError
 from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
 from slipstream.rewards import RewardModel, RewardsSettings
+from slipstream.rewards.calculator import NoBasis
 from slipstream.rewards.calculators.given import PostedFeedback
 from slipstream.rollouts.guardrails import comparable, lacks_references
 from slipstream.store.training_answers import OfTask
@@ -37,10 +38,14 @@ class AnswerScorer:
     Args:
         rewards: the sidecar's; those calculators are left out that need a user's feedback, that take production's
             answer for the truth, or that need a reference that the task has not.
+
+    Attributes:
+        failed: answers that a calculator failed on.
     """
 
     def __init__(self, rewards: RewardsSettings, isolation: Isolation | None = None) -> None:
         metrics = Metrics(CollectorRegistry())  # of this export alone
+        self.failed = 0
         self._by_references = _without_feedback(comparable(rewards, references=True))
         self._alone = _without_feedback(comparable(rewards, references=False))
         self._models = {
@@ -75,7 +80,10 @@ class AnswerScorer:
         answered = PolicyCall(request, answer, str(answer.get("id") or ""))
         try:
             reward = await model.score(Run(seen, name_of(task.ref), 0, (answered,), hidden))
+        except NoBasis:
+            return None
         except ScoringError:
+            self.failed += 1
             return None
         return Score(reward.value, reward.breakdown)
 

@@ -1,0 +1,341 @@
+"""Training on the rows of a data set, to a version like any other: `slipstream train --config data.yaml`.
+
+The order is what makes it safe to kill: the run is noted (`dataset_run`), it is trained with checkpoints, its version
+is published as one atomic act, experiences of the policy before are discarded, the run's folder is deleted. What was
+done of this is found again, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from transformers import AutoConfig, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from slipstream.datasets.row import Kind, Row
+from slipstream.embedded import checkpoints
+from slipstream.embedded.algorithm import DatasetAlgorithm
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_metrics import StepMetrics
+from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of, mark_whole
+from slipstream.embedded.dataset_trainers import TrainedRows, dataset_trainer, quiet, steps_of
+from slipstream.embedded.device import device
+from slipstream.embedded.engines.loading import ending_ids
+from slipstream.embedded.experiences import ExperienceStore
+from slipstream.embedded.model_directory import check_model_directory
+from slipstream.embedded.policy_model import export, export_dtype, load_policy
+from slipstream.embedded.row_order import order
+from slipstream.embedded.row_tokens import RowTokenizer
+from slipstream.embedded.token_table import TokenTable, write_table
+from slipstream.embedded.training_process import settle, stopped_by_signals
+from slipstream.errors import ConfigError
+from slipstream.trinity.job import trainer_lock
+
+log = structlog.get_logger(__name__)
+
+_SAVE_SECONDS = 300
+"""Between two checkpoints, at most: what a kill takes. One is 12 bytes a parameter, and the one before stays."""
+
+
+@dataclass(frozen=True)
+class TrainedDataset:
+    """The data set that is trained on.
+
+    Attributes:
+        name: of its folder.
+        digest: of its files, as its manifest has it.
+        kind: what each row teaches.
+        start: version that training goes on from: the newest one, the base model, or a number.
+        task_weights: weights of the rows of tasks with these labels.
+        seed: of the rows' order and of fresh adapters.
+    """
+
+    name: str
+    digest: str
+    kind: Kind
+    start: Literal["latest", "base"] | int = "latest"
+    task_weights: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run.
+
+    Attributes:
+        version: that was published; None if a signal stopped the run before its last step.
+        parent: version that it started from; 0 for the base model.
+        steps: that were done, with those before a kill.
+        rows: that can be trained on.
+        left_out: rows that cannot, by the reason.
+        metrics: means over the last steps, as `trained_on.json` has them.
+        discarded: experiences of earlier versions that will not be trained on.
+        warning: about what was learned; None if there is nothing to say.
+    """
+
+    version: int | None
+    parent: int
+    steps: int
+    rows: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    discarded: int = 0
+    warning: str | None = None
+
+
+def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, *, resume: bool = False) -> Outcome:
+    """Train on rows and publish the result as the job's next version.
+
+    It ends after the last step, or after the running one at SIGTERM or SIGINT; `resume` then goes on.
+
+    Args:
+        config: a `trainer.yaml` whose algorithm is the one of the data set's kind.
+        rows: of the training split; read once.
+        resume: go on with the run that was begun and not ended.
+
+    Raises:
+        ConfigError: a setting cannot be trained with; names the key.
+        RunError: a run is half done and `resume` is not given, or the other way round; or no row can be trained on.
+        CheckpointError: the version to start from is not there.
+        TrainerRuns: a Trainer runs on this job.
+    """
+    algorithm = config.algorithm.on_dataset(dataset.kind)
+    check_model_directory(config.model.model_path)
+    settle()
+    stop = threading.Event()
+    with stopped_by_signals(stop), trainer_lock(config.job_dir):
+        begun = DatasetRun.load(config.job_dir)
+        if begun is not None and begun.is_published(config.job_dir):
+            outcome = _end(config, begun)
+            if resume:
+                log.info("this run was published before it was stopped", version=begun.version)
+                return outcome
+            begun = None
+        _check_begun(begun, dataset, resume, config)
+        return _Training(config, algorithm, dataset, stop).run(rows, begun)
+
+
+def _check_begun(begun: DatasetRun | None, dataset: TrainedDataset, resume: bool, config: EngineConfig) -> None:
+    if begun is None:
+        if resume:
+            raise RunError(
+                f"{folder_of(config.job_dir)}: expected a run that was begun, found none; leave --resume out"
+            )
+        return
+    if not resume:
+        raise RunError(
+            f"a run on the data set {begun.dataset!r} for version {begun.version} is half done: --resume goes on with "
+            f"it; to give it up, delete {begun.folder}"
+        )
+    if begun.dataset != dataset.name:
+        raise RunError(f"the half-done run is on {begun.dataset!r}, expected {dataset.name!r}; to give it up, delete "
+                       f"{begun.folder}")  # fmt: skip
+    newest = checkpoints.latest_version(config.job_dir) or 0
+    if newest >= begun.version:
+        raise RunError(
+            f"version {newest} was published since the half-done run for version {begun.version} began: what it was "
+            f"trained from is no longer the newest; delete {begun.folder} and train again"
+        )
+
+
+class _Training:
+    """One run, from its rows to its version."""
+
+    def __init__(
+        self, config: EngineConfig, algorithm: DatasetAlgorithm, dataset: TrainedDataset, stop: threading.Event
+    ) -> None:
+        self._config = config
+        self._algorithm: DatasetAlgorithm = algorithm
+        self._dataset = dataset
+        self._stop = stop
+
+    def run(self, rows: Iterable[Row], begun: DatasetRun | None) -> Outcome:
+        config, dataset = self._config, self._dataset
+        newest = checkpoints.latest_version(config.job_dir) or 0
+        parent = begun.parent if begun else _parent(dataset.start, newest)
+        weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
+        if begun is None:
+            shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
+        table = self._table(rows, weights)
+        taken = order(table.weights, config.buffer.total_epochs, dataset.seed)
+        run = begun or DatasetRun(
+            id=uuid.uuid4().hex,
+            dataset=dataset.name,
+            digest=self._digest(table),
+            parent=parent,
+            version=newest + 1,
+            steps=steps_of(config, len(taken)),
+            folder=folder_of(config.job_dir),
+        )
+        if run.digest != self._digest(table):
+            raise RunError(
+                "the rows or the settings are others than those of the half-done run: put them back, or delete "
+                f"{run.folder} and train again"
+            )
+        run.save()
+        log.info(
+            "training on a data set",
+            dataset=dataset.name,
+            algorithm=self._algorithm,
+            rows=len(table.weights),
+            left_out=table.left_out,
+            steps=run.steps,
+            parent=run.parent,
+            version=run.version,
+        )
+        with quiet():
+            return self._train(run, table, taken, weights)
+
+    def _table(self, rows: Iterable[Row], weights: Path) -> TokenTable:
+        tokenizer = AutoTokenizer.from_pretrained(weights)
+        if not tokenizer.chat_template:
+            raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
+        ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
+        by_row = RowTokenizer(tokenizer, ending, self._config.model.context_length)
+        folder = folder_of(self._config.job_dir) / "rows"
+        return write_table(rows, self._dataset.kind, by_row, self._dataset.task_weights, folder)
+
+    def _digest(self, table: TokenTable) -> str:
+        """Digest all that the weights at the end depend on, but for the weights at the start."""
+        config, dataset = self._config, self._dataset
+        settings = {
+            "model": config.model.model_dump(mode="json"),
+            "algorithm": config.algorithm.model_dump(mode="json"),
+            "buffer": [config.buffer.train_batch_size, config.buffer.total_epochs],
+            "trainer": [config.trainer.total_steps, config.trainer.max_token_len_per_gpu, config.trainer.dtype],
+            "dataset": [dataset.name, dataset.digest, dataset.seed],
+            "rows": table.digest,
+        }
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+    def _train(self, run: DatasetRun, table: TokenTable, taken: list[int], weights: Path) -> Outcome:
+        config = self._config
+        trainer = dataset_trainer(
+            config,
+            self._algorithm,
+            load_policy(weights),
+            TrainedRows(table.dataset, taken, table.longest),
+            run.steps_folder,
+            self._dataset.seed,
+        )
+        beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
+        metrics = StepMetrics(config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}", beta)
+        trainer.add_callback(metrics)
+        trainer.add_callback(_Durable(self._stop, config.trainer.save_interval))
+        trainer.remove_callback(PrinterCallback)
+        checkpoint = run.newest_checkpoint()
+        if checkpoint is not None:
+            log.info("going on", checkpoint=checkpoint.name)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        steps = trainer.state.global_step
+        if steps < run.steps:
+            log.info("stopped: --resume goes on", step=steps, of=run.steps)
+            return Outcome(None, run.parent, steps, len(table.weights), table.left_out)
+        summary = metrics.summary()
+        self._publish(
+            run,
+            lambda path: export(
+                trainer.model, AutoTokenizer.from_pretrained(weights), export_dtype(config, device()), path
+            ),
+            {
+                "dataset": {
+                    "name": self._dataset.name,
+                    "digest": self._dataset.digest,
+                    "kind": str(self._dataset.kind),
+                    "rows": table.sources,
+                    "left_out": table.left_out,
+                },
+                "epochs": config.buffer.total_epochs,
+                "steps": steps,
+                "metrics": summary,
+                "warning": metrics.warning,
+            },
+        )
+        done = _end(config, run)
+        return Outcome(
+            run.version, run.parent, steps, len(table.weights), table.left_out, summary, done.discarded, metrics.warning
+        )
+
+    def _publish(self, run: DatasetRun, save: Callable[[Path], None], said: Mapping[str, Any]) -> None:
+        config = self._config
+        with _store(config) as store:
+            # taken by a step of this number that was never published: it would pass for trained
+            store.release_after(run.version - 1)
+        checkpoints.publish(
+            config.job_dir,
+            run.version,
+            save,
+            trained_on={
+                "run": run.id,
+                "parent": run.parent,
+                "experiences": 0,
+                "msg_ids": [],
+                "algorithm": self._algorithm,
+                **said,
+            },
+        )
+        checkpoints.prune(config.job_dir, config.trainer.max_checkpoints_to_keep)
+
+
+class _Durable(TrainerCallback):
+    """Saves checkpoints, marks those that are whole, and ends training between two steps when it is to stop.
+
+    Args:
+        interval: steps between two checkpoints; 0 leaves it to the clock.
+    """
+
+    def __init__(self, stop: threading.Event, interval: int) -> None:
+        self._stop = stop
+        self._interval = interval
+        self._saved = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        due = self._interval and state.global_step % self._interval == 0
+        if self._stop.is_set():
+            due = control.should_training_stop = True
+        if due or time.monotonic() - self._saved > _SAVE_SECONDS:
+            control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        mark_whole(Path(args.output_dir or "") / f"checkpoint-{state.global_step}")
+        self._saved = time.monotonic()
+
+
+def _parent(start: Literal["latest", "base"] | int, newest: int) -> int:
+    if start == "latest":
+        return newest
+    return 0 if start == "base" else start
+
+
+def _end(config: EngineConfig, run: DatasetRun) -> Outcome:
+    """End a run whose version is published: what earlier versions sampled is not what this one would say."""
+    with _store(config) as store:
+        discarded = store.discard_before(run.version)
+    if discarded:
+        log.warning(
+            "experiences of earlier versions discarded: they are off-policy now",
+            experiences=discarded,
+            version=run.version,
+        )
+    run.end()
+    return Outcome(run.version, run.parent, run.steps, discarded=discarded)
+
+
+@contextmanager
+def _store(config: EngineConfig) -> Iterator[ExperienceStore]:
+    store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,119 @@
+"""The rows of a data set as a table of token ids on disk, in the columns that TRL's trainers take.
+
+Rows are written as they are read, and read from the file as they are trained on: memory does not grow with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, List, Value  # type: ignore[import-untyped]
+from datasets.arrow_writer import ArrowWriter  # type: ignore[import-untyped]
+
+from slipstream.datasets.row import Kind, Row
+from slipstream.embedded.dataset_run import RunError
+from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens, tokenised
+
+_NO_LOSS = -100  # a label at which nothing is learned
+_WEIGHTLESS = "of weight 0 by dataset.task_weights"
+_IDS = List(Value("int32"))
+_FEATURES = {
+    Kind.SFT: Features({"input_ids": _IDS, "labels": _IDS}),
+    Kind.PREFERENCE: Features({"prompt_ids": _IDS, "chosen_ids": _IDS, "rejected_ids": _IDS}),
+    Kind.KTO: Features({"prompt_ids": _IDS, "completion_ids": _IDS, "label": Value("bool")}),
+}
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Rows that can be trained on.
+
+    Attributes:
+        dataset: in the columns of the kind's trainer.
+        weights: of each row.
+        sources: rows by their provenance's source.
+        left_out: rows that are not in it, by the reason.
+        longest: tokens of the longest row: prompt and answer.
+        tokens: of all rows together, both answers of a pair counted with their prompt.
+        digest: SHA-256 of the token ids and weights, in their order.
+    """
+
+    dataset: Dataset
+    weights: list[float]
+    sources: dict[str, int]
+    left_out: dict[str, int]
+    longest: int
+    tokens: int
+    digest: str
+
+
+def write_table(
+    rows: Iterable[Row], kind: Kind, tokenizer: RowTokenizer, task_weights: Mapping[str, float], folder: Path
+) -> TokenTable:
+    """Tokenise rows into `folder`, which is emptied first.
+
+    Args:
+        task_weights: weight of the rows of tasks with a label; a row of several has the largest, one of none 1.
+
+    Raises:
+        RunError: a row is of another kind, or none is left.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = folder / "rows.arrow"
+    seen = hashlib.sha256()
+    weights: list[float] = []
+    sources: Counter[str] = Counter()
+    dropped: dict[LeftOut, int] = {}
+    weightless = longest = tokens = 0
+    with ArrowWriter(path=str(path), features=_FEATURES[kind]) as writer:
+        for row, ids in tokenised(_of_kind(rows, kind), tokenizer, dropped):
+            weight = _weight(row, task_weights)
+            if not weight:
+                weightless += 1
+                continue
+            columns = _columns(kind, ids)
+            writer.write(columns)
+            for column in columns.values():
+                seen.update(np.asarray(column, np.int32).tobytes() + b"|")
+            seen.update(np.float64(weight).tobytes())
+            weights.append(weight)
+            sources[str(row.provenance.source)] += 1
+            longest = max(longest, ids.longest)
+            sequences = 1 if ids.rejected is None else 2
+            tokens += sequences * len(ids.prompt) + len(ids.answer) + len(ids.rejected or ())
+        writer.finalize()
+    left_out = {str(reason): count for reason, count in dropped.items()}
+    if weightless:
+        left_out[_WEIGHTLESS] = weightless
+    if not weights:
+        why = "; ".join(f"{count} {reason}" for reason, count in left_out.items()) or "the data set has none"
+        raise RunError(f"no row to train on: {why}")
+    return TokenTable(Dataset.from_file(str(path)), weights, dict(sources), left_out, longest, tokens, seen.hexdigest())
+
+
+def _of_kind(rows: Iterable[Row], kind: Kind) -> Iterable[Row]:
+    for number, row in enumerate(rows, 1):
+        if row.kind is not kind:
+            raise RunError(f"row {number}: expected kind {kind}, found {row.kind}")
+        yield row
+
+
+def _columns(kind: Kind, ids: RowTokens) -> dict[str, Any]:
+    if kind is Kind.SFT:
+        return {"input_ids": [*ids.prompt, *ids.answer], "labels": [_NO_LOSS] * len(ids.prompt) + ids.answer}
+    if kind is Kind.PREFERENCE:
+        return {"prompt_ids": ids.prompt, "chosen_ids": ids.answer, "rejected_ids": ids.rejected or []}
+    return {"prompt_ids": ids.prompt, "completion_ids": ids.answer, "label": bool(ids.good)}
+
+
+def _weight(row: Row, task_weights: Mapping[str, float]) -> float:
+    given = [task_weights[label] for label in row.provenance.labels if label in task_weights]
+    return max(given, default=1.0)
