@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.datasets.correction_signs import BIAS, LINK, TEXT_SIGNS, TO_THE_MODEL
+from slipstream.trajectory import Message, message_text, message_tool_calls
 
 LONGEST = 600
 """Characters of a correction. A longer message brings something new, and has room for more than a correction."""
@@ -85,3 +87,59 @@ def _plain(text: str) -> str:
 
 def _spaced(text: str) -> str:
     return _SPACES.sub(" ", unicodedata.normalize("NFKC", text).replace("’", "'").lower()).strip()
+
+
+_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|\w+")
+_RUN = 6
+"""Words in a row, or Chinese characters, that an answer has in common with a correction by more than chance."""
+_LOOKS_BACK = re.compile(
+    r"\b(?:you(?:'re| are) right|sorry|apolog\w+|my mistake|as you (?:said|asked|noted|pointed)|correct(?:ed|ion)\b"
+    r"|(?:earlier|previous|first|unsuccessful) (?:answer|attempt)|thanks? (?:you )?for (?:pointing|the correction|your feedback))"
+    r"|\b(?:entschuldig\w+|tut mir leid|mein fehler|du hast recht|sie haben recht|wie (?:du|sie) (?:sag|gesag)\w*)"
+    r"|抱歉|对不起|您说得对|你说得对|感谢(?:您|你)?(?:的)?(?:指正|纠正)"
+)
+
+
+def corrected_prompt(prompt: Sequence[Message], answer: Message, correction: str) -> list[Message]:
+    """Return the prompt with the correction in it: behind the last message of a user.
+
+    A model that is asked this is the teacher of the one that is asked the prompt alone. The text is made after that of
+    TRL's SDPOTrainer (arXiv:2601.20802); the corrected answer is in it because most corrections are about its words.
+    """
+    words = _HINT.format(answer=_shown(answer), correction=correction)
+    messages = [dict(message) for message in prompt]
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            message["content"] = f"{message_text(message)}\n\n{words}"
+            return messages
+    return [*messages, {"role": "user", "content": words}]
+
+
+def shows_correction(answer: str, correction: str, known: str) -> bool:
+    """Return whether an answer that was given with a correction in view shows it: such an answer is not to be taught.
+
+    It does if it repeats several words in a row of the correction, or if it looks back, as by an apology.
+
+    Args:
+        known: what was said before the correction, which an answer may repeat.
+    """
+    words, said = _WORD.findall(_spaced(answer)), f" {' '.join(_WORD.findall(_spaced(known)))} "
+    secret = f" {' '.join(_WORD.findall(_spaced(correction)))} "
+    runs = (f" {' '.join(words[at : at + _RUN])} " for at in range(len(words) - _RUN + 1))
+    return any(run in secret and run not in said for run in runs) or _LOOKS_BACK.search(_spaced(answer)) is not None
+
+
+_HINT = """This was answered before, wrongly:
+{answer}
+
+The user then said:
+{correction}
+
+Give the right answer to the question above. Do not mention the wrong one."""
+
+
+def _shown(answer: Message) -> str:
+    """An answer as text, with its calls."""
+    calls = [call.get("function") or {} for call in message_tool_calls(answer)]
+    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
+    return "\n".join(filter(None, [message_text(answer), *called]))

@@ -14,12 +14,15 @@ import structlog
 from slipstream import __version__
 from slipstream.datasets import erasure
 from slipstream.datasets.config import Dataset
+from slipstream.datasets.corrected import CorrectionSources
+from slipstream.datasets.correction_judge import CorrectionJudge
 from slipstream.datasets.duplicates import Duplicates
 from slipstream.datasets.folder import Manifest, manifest, new_folder
 from slipstream.datasets.pairs import PairSources
 from slipstream.datasets.row import Kind, Row
 from slipstream.datasets.scoring import AnswerScorer
 from slipstream.datasets.sources import Dropped, Sources
+from slipstream.errors import ConfigError
 from slipstream.isolation import Isolation
 from slipstream.selection.held_out import is_held_out
 from slipstream.settings.sidecar import Settings
@@ -57,10 +60,11 @@ async def _export(settings: Settings, dataset: Dataset, directory: Path, *, repl
     said = time.monotonic()
     async with AsyncExitStack() as held:
         database = await _opened(settings, held)
+        judge = _judge(settings, dataset, held)
         scorer = await _scorer(settings, dataset, held)
         duplicates = Duplicates(dataset.dedup, dataset.seed)
         folder = held.enter_context(new_folder(directory, dataset, replace=replace))
-        async for found in rows(database, dataset, scorer, middle=sum(settings.rewards.clip) / 2):
+        async for found in rows(database, dataset, scorer, middle=sum(settings.rewards.clip) / 2, judge=judge):
             counted += 1
             if isinstance(found, Dropped):
                 folder.drop(found.reason)
@@ -76,16 +80,28 @@ async def _export(settings: Settings, dataset: Dataset, directory: Path, *, repl
 
 
 async def rows(
-    database: Database, dataset: Dataset, scorer: AnswerScorer | None, *, middle: float
+    database: Database,
+    dataset: Dataset,
+    scorer: AnswerScorer | None,
+    *,
+    middle: float,
+    judge: CorrectionJudge | None = None,
 ) -> AsyncIterator[Row | Dropped]:
     """What a data set is made of, in the order of the store: each answer, or pair, as a row or with the reason why it
     is none.
 
     Args:
         middle: of the range of rewards; feedback above it is liking.
+        judge: of messages that may be corrections; None if the detector decides alone.
     """
-    sources = PairSources if dataset.kind is Kind.PREFERENCE else Sources
-    async for row in sources(database, dataset, scorer, middle).rows():
+    sources: Sources | PairSources | CorrectionSources
+    if dataset.kind is Kind.CORRECTION:
+        sources = CorrectionSources(database, dataset, judge, middle)
+    elif dataset.kind is Kind.PREFERENCE:
+        sources = PairSources(database, dataset, scorer, middle)
+    else:
+        sources = Sources(database, dataset, scorer, middle)
+    async for row in sources.rows():
         yield row
 
 
@@ -99,7 +115,7 @@ async def _opened(settings: Settings, held: AsyncExitStack) -> Database:
 
 
 async def _scorer(settings: Settings, dataset: Dataset, held: AsyncExitStack) -> AnswerScorer | None:
-    if not dataset.score:
+    if not dataset.score or dataset.kind is Kind.CORRECTION:
         return None
     isolation = Isolation(
         content_memory=settings.isolation.content_memory,
@@ -111,6 +127,24 @@ async def _scorer(settings: Settings, dataset: Dataset, held: AsyncExitStack) ->
     scorer = AnswerScorer(settings.rewards, isolation)
     held.push_async_callback(scorer.aclose)
     return scorer if scorer.scores else None
+
+
+def _judge(settings: Settings, dataset: Dataset, held: AsyncExitStack) -> CorrectionJudge | None:
+    """The judge of corrections, which asks the endpoint of the sidecar's `judge` calculator.
+
+    Raises:
+        ConfigError: the data set asks for one, and the sidecar has none.
+    """
+    if dataset.corrections is None or not dataset.corrections.judge:
+        return None
+    judges = [spec.judge for spec in settings.rewards.calculators if spec.judge is not None]
+    if not judges:
+        raise ConfigError(
+            "dataset.corrections.judge: expected a `judge` among the sidecar's rewards.calculators, found none"
+        )
+    judge = CorrectionJudge(judges[0])
+    held.push_async_callback(judge.aclose)
+    return judge
 
 
 def _about(settings: Settings, dataset: Dataset, scorer: AnswerScorer | None, share: float) -> Mapping[str, Any]:

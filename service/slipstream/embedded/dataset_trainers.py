@@ -10,14 +10,15 @@ import contextlib
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 import torch
 from datasets import Dataset, disable_progress_bars  # type: ignore[import-untyped]
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from peft import get_peft_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import Trainer
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -30,6 +31,7 @@ from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.policy_model import lora_config
+from slipstream.embedded.self_distillation import SelfDistillationTrainer, with_teacher
 from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -116,6 +118,8 @@ def dataset_trainer(
             trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **shared)
             trainer.train_dataset = trainer.train_dataset.select(order)
             return trainer
+        if algorithm == "sdpo":
+            return _self_distillation(config, policy, data, together, common)
         judged = KTOConfig(
             **common,
             beta=loss.beta,
@@ -125,6 +129,39 @@ def dataset_trainer(
         return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **shared)
     except ValueError as error:
         raise ConfigError(f"algorithm or model.lora_configs: {error}") from error
+
+
+def _self_distillation(
+    config: EngineConfig,
+    policy: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    data: TrainedRows,
+    together: int,
+    common: Mapping[str, Any],
+) -> Trainer:
+    model, tokenizer = policy
+    rows, order, _ = data
+    loss, seed = config.algorithm.policy_loss_fn_args, common["seed"]
+    taught = with_teacher(
+        model.to(device()),
+        tokenizer,
+        rows,
+        loss,
+        together=together,
+        longest_answer=config.model.max_response_tokens,
+        context=config.model.context_length,
+        temperature=config.model.temperature,
+        seed=seed,
+    )
+    adapters = lora_config(config)
+    arguments = {name: value for name, value in common.items() if name not in ("max_length", "pad_to_multiple_of")}
+    return SelfDistillationTrainer(
+        model if adapters is None else get_peft_model(model, adapters),
+        args=TrainingArguments(**arguments, remove_unused_columns=False),
+        train_dataset=taught.select(order),
+        alpha=loss.distillation_alpha,
+        pad_id=tokenizer.eos_token_id or 0,
+        multiple=_ROUND,
+    )
 
 
 @contextlib.contextmanager
