@@ -70,7 +70,7 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt | $(UV)
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[data,embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -78,7 +78,7 @@ install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `m
 $(LIGHT): pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), without torch: a minute the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[postgres,otel,dev]" --editable "./client[anthropic,openai]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,postgres,otel,dev]" --editable "./client[anthropic,openai]"
 	@touch $@
 
 # T: one path or several, tests of any tier. By default those that run in one process and need no server of their own.

@@ -40,8 +40,13 @@ if TYPE_CHECKING:
     from slipstream_client.sdks import async_anthropic as async_anthropic
     from slipstream_client.sdks import async_openai as async_openai
     from slipstream_client.sdks import openai as openai
-    from slipstream_client.side_effects.tools import SideEffectBlocked as SideEffectBlocked
+    from slipstream_client.side_effects.approval import ToolCall as ToolCall
+    from slipstream_client.side_effects.guard import SideEffectBlocked as SideEffectBlocked
     from slipstream_client.side_effects.tools import tool as tool
+    from slipstream_client.simulated_user.budget import UserBudget as UserBudget
+    from slipstream_client.simulated_user.errors import SimulatedUserError as SimulatedUserError
+    from slipstream_client.simulated_user.turns import Conversation as Conversation
+    from slipstream_client.simulated_user.user import SimulatedUser as SimulatedUser
     from slipstream_client.threads import instrument_threads as instrument_threads
     from slipstream_client.threads import uninstrument_threads as uninstrument_threads
     from slipstream_client.training.rewards import Reward as Reward
@@ -117,8 +122,13 @@ _WHERE: dict[str, str] = {
     "Candidate": "training.selection",
     "ExplicitMarking": "training.selection",
     "SamplingRate": "training.selection",
-    "SideEffectBlocked": "side_effects.tools",
+    "SideEffectBlocked": "side_effects.guard",
+    "ToolCall": "side_effects.approval",
     "tool": "side_effects.tools",
+    "Conversation": "simulated_user.turns",
+    "SimulatedUser": "simulated_user.user",
+    "SimulatedUserError": "simulated_user.errors",
+    "UserBudget": "simulated_user.budget",
     "replay": "webhooks",
     "verify_webhook": "webhooks",
     "WebhookError": "webhooks",

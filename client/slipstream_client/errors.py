@@ -3,6 +3,7 @@
 SlipstreamError
 ├── SidecarAway     not reached, too slow, or failing: the same may work later
 ├── SidecarRefused  it will not have this request, now or later
+├── SimulatedUserError  (in simulated_user/) a simulated user cannot go on
 └── TunerError      (in tuner/) a tuning cannot go on
 """
 

@@ -92,7 +92,7 @@ def _carry(request: Any, context: Context) -> None:
     before = request.extensions.pop(_OURS, ())  # redirected: what was right for the sidecar goes nowhere else
     if before:
         _replace_headers(request, before, {})
-    below = _path_at_sidecar(request.url)
+    below = path_at_sidecar(request.url)
     if below is None:
         return
     if context.ended and context.replay is not None:
@@ -153,7 +153,7 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))  # in ASCII
 
 
-def _path_at_sidecar(url: Any) -> str | None:
+def path_at_sidecar(url: Any) -> str | None:
     """Return the part of a URL behind the sidecar's address, percent-encoded as it is; None for other URLs."""
     sidecar = urlsplit(settings().url)
     port = sidecar.port or (443 if sidecar.scheme == "https" else 80)

@@ -8,7 +8,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,8 +31,9 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     Threads and pools that the block starts carry it (`instrument_threads`). Run the agent to its end inside the block:
     what goes on after it is refused its calls and its guarded tools.
 
-    Guarded tools block, or return their fallback, for nothing of production's call is known here. What became of them
-    is in `side_effects` of what this yields.
+    Guarded tools block, or run on their sandbox or fallback, for nothing of production's call is known here. What
+    became of them is in `side_effects` of what this yields. If its `problem` is set at the end, such as by a simulated
+    user that failed, answer with `{"error": problem.why}`.
 
     Args:
         task_id, run_id, base_url: as the webhook's request says. Calls go to the sidecar of `configure`, so `base_url`
@@ -44,7 +45,7 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     run = GuardedReplay(task_id, run_id)
     if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(run.path):
         raise ValueError(f"base_url: expected an address that ends in {run.path}, found {base_url!r}")
-    with instrumented(), entered(Context(task_id=task_id, replay=run)):
+    with instrumented(), entered(Context(task_id=task_id, replay=run)), closing(run.sandboxes):
         yield run
 
 

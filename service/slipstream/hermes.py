@@ -1,7 +1,7 @@
 """Tools written as text, by the Hermes convention (github.com/NousResearch/Hermes-Function-Calling).
 
-The model writes `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. This is how a conversation with tools is put
-to a model whose chat template knows none, and how it is written for a trainer that knows none.
+The model writes `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. This is how a conversation with tools is
+put to a model whose chat template knows none, and how it is written for a trainer that knows none.
 """
 
 from __future__ import annotations

@@ -6,42 +6,21 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
 import pytest
+from guarded import Production
 from loops import RunLoop
 
 import slipstream_client as slipstream
 from slipstream_client.context import Context, Replay, entered
-from slipstream_client.side_effects import tools
-from slipstream_client.side_effects.recording import MAX_BYTES, MAX_RESULTS, GuardedReplay, Recording, SideEffect
+from slipstream_client.side_effects import guard
+from slipstream_client.side_effects.recording import MAX_BYTES, MAX_RESULTS, SideEffect
 from slipstream_client.threads import instrumented
 from slipstream_client.training.calls import Call
-
-
-class Production:
-    """A user's call whose replays will ask for what its tools returned, and those replays."""
-
-    def __init__(self) -> None:
-        self.recording = Recording()
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        class Recorded(Call):
-            recording = self.recording  # type: ignore[assignment]
-
-        with entered(Context(task_id="a", call=Recorded(Context(), "a", None))):
-            yield
-
-    @contextmanager
-    def replay(self) -> Iterator[GuardedReplay]:
-        run = GuardedReplay("a", 0, self.recording)
-        with entered(Context(replay=run)):
-            yield run
 
 
 @pytest.fixture
@@ -404,7 +383,7 @@ def test_whatever_goes_wrong_in_a_replay_the_tool_does_not_run(
     def broken(arguments: Any) -> str:
         raise MemoryError
 
-    monkeypatch.setattr(tools, "fingerprint", broken)
+    monkeypatch.setattr(guard, "fingerprint", broken)
     with production.replay(), pytest.raises(slipstream.SideEffectBlocked):
         write("a")
     with entered(Context(replay=Replay("a", 0))), pytest.raises(slipstream.SideEffectBlocked):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from dataset_store import NOW, Stored, stored
 from scripted import completion, tool_call
-from slipstream.datasets.folder import Manifest
 
 from slipstream.datasets import erasure, folder
 from slipstream.datasets.config import Dataset
 from slipstream.datasets.export import export
+from slipstream.datasets.folder import Manifest
 from slipstream.datasets.row import Row
 from slipstream.errors import ConfigError
 from slipstream.settings.sidecar import Settings

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slipstream_client.context import Replay
+from slipstream_client.side_effects.sandbox import Sandboxes
 
 MAX_RESULTS = 100
 """A task has rarely more than a dozen writes; an agent in a loop must not fill the memory."""
@@ -26,9 +27,14 @@ class Unrecorded(Exception):
 
 
 class Recording:
-    """The results of one production call's guarded tools, in the order in which their calls began."""
+    """The results of one production call's guarded tools, in the order in which their calls began.
+
+    Attributes:
+        kept: what belongs to all replays of the call together, by whom it is kept for.
+    """
 
     def __init__(self) -> None:
+        self.kept: dict[object, Any] = {}
         self._records: dict[str, list[Record]] = {}
         self._lock = threading.Lock()
         self._count = 0
@@ -95,12 +101,17 @@ class Record:
         return pickle.loads(self._packed)  # noqa: S301 - never left this process
 
 
+Outcome = Literal["recorded", "blocked", "fallback", "sandboxed", "refused"]
+"""What a guarded tool's call in a replay got: production's result, a result that says that it was not carried out, the
+tool's fallback, its sandbox's result, or the refusal that production's call got."""
+
+
 @dataclass(frozen=True)
 class SideEffect:
     """Outcome of a guarded tool's call in a replay."""
 
     tool: str
-    outcome: Literal["recorded", "blocked", "fallback"]
+    outcome: Outcome
 
 
 def blocked_tools(side_effects: Iterable[SideEffect]) -> tuple[str, ...]:
@@ -109,16 +120,29 @@ def blocked_tools(side_effects: Iterable[SideEffect]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class RunProblem:
+    """Reason to drop a run although its agent returns, and its explanation for people."""
+
+    reason: str
+    why: str
+
+
+@dataclass(frozen=True)
 class GuardedReplay(Replay):
-    """A replay with what its guarded tools need.
+    """A replay with what its guarded tools and its simulated user need.
 
     Attributes:
         recording: of the production call; None where nothing is recorded, and each guarded tool blocks.
         side_effects: grows while the replay runs.
+        sandboxes: the objects that tools run on in this replay.
+        kept: what belongs to this replay, by whom it is kept for.
     """
 
     recording: Recording | None = field(default=None, compare=False, repr=False)
     side_effects: list[SideEffect] = field(default_factory=list, compare=False)
+    kept: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    sandboxes: Sandboxes = field(default_factory=Sandboxes, compare=False, repr=False)
+    _problems: list[RunProblem] = field(default_factory=list, compare=False, repr=False)
     _asked: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
@@ -136,7 +160,16 @@ class GuardedReplay(Replay):
             self._asked[key] = number + 1
         return self.recording.nth(key, number).result()
 
-    def report(self, tool: str, outcome: Literal["recorded", "blocked", "fallback"]) -> None:
+    @property
+    def problem(self) -> RunProblem | None:
+        """The first reason to drop the run, whatever its agent makes of it; None if there is none."""
+        return self._problems[0] if self._problems else None
+
+    def fail(self, problem: RunProblem) -> None:
+        """Have the run dropped at its end."""
+        self._problems.append(problem)
+
+    def report(self, tool: str, outcome: Outcome) -> None:
         if len(self.side_effects) < MAX_REPORTED:
             self.side_effects.append(SideEffect(tool, outcome))
 

@@ -1,4 +1,4 @@
-"""The result that a blocked tool returns, so that the model sees it and the run goes on."""
+"""The result of a tool that was blocked or not approved, so that the model sees it and goes on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,24 @@ _TEXT_FIELDS = ("error", "message", "text", "content", "output", "result", "deta
 """Fields of result classes that may say what happened, in the order of preference."""
 
 
-def refusal(tool: str, function: Callable[..., Any]) -> Any:
+def blocked(tool: str) -> str:
+    """Return what the model reads of a call that a replay does not carry out."""
+    return f"This action was not carried out: {tool} is not permitted with these arguments here. Nothing was changed."
+
+
+def refused(tool: str, reason: str) -> str:
+    """Return what the model reads of a call that was not approved."""
+    because = f": {reason.rstrip('.')}" if reason.strip() else ""
+    return f"This action was not carried out: {tool} was not approved{because}. Nothing was changed."
+
+
+def refusal(text: str, function: Callable[..., Any]) -> Any:
     """A result of a tool that says that it was not carried out, of the shape of its return annotation.
 
     Text where the annotation is text, missing, or nothing that the text can be put in: `{"error": text}` for a mapping,
     `[text]` for a list, False for a bool, and for a dataclass, a pydantic model or a class like AgentScope's
     `ToolResponse` an instance whose other fields have their defaults.
     """
-    text = f"This action was not carried out: {tool} is not permitted with these arguments here. Nothing was changed."
     try:
         annotation = typing.get_type_hints(function).get("return", Any)
     except Exception:  # noqa: BLE001 - names that are imported for type checkers alone

@@ -24,6 +24,7 @@ class RunResult:
         policy_version: of the model that gave them; None where the sidecar does not know.
         side_effects: what became of the calls of guarded tools.
         latency: seconds that the replay took.
+        sandboxes: the objects that guarded tools ran on, by class; they are left once the run has its reward.
     """
 
     task_id: str
@@ -38,6 +39,7 @@ class RunResult:
     policy_version: int | None
     side_effects: tuple[SideEffect, ...]
     latency: float
+    sandboxes: Mapping[type, Any] = field(default_factory=dict)
 
     @property
     def blocked(self) -> tuple[str, ...]:

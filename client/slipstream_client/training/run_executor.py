@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +21,8 @@ from slipstream_client.threads import instrumented
 from slipstream_client.training.execution import Execution, GivenUp, Raised, Slot, TimedOut
 from slipstream_client.training.rewards import Reward, RewardFunction, RunResult, checked
 from slipstream_client.training.tasks import Task
+
+logger = logging.getLogger("slipstream_client")
 
 PAUSES = (0.2, 1.0)
 """Seconds before a run's end is posted again: a restart of the sidecar takes longer, but a lost packet does not."""
@@ -72,6 +75,8 @@ class RunExecutor:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must end at the sidecar
             problem = Dropped("internal", repr(error))
+        finally:
+            await self._close_sandboxes(task, replay, slot)
         return problem and await self.drop(replay, problem)
 
     async def drop(self, replay: GuardedReplay, problem: Dropped) -> Dropped:
@@ -84,21 +89,18 @@ class RunExecutor:
 
     async def _rewarded(self, task: Task, replay: GuardedReplay, slot: Slot) -> Reward | None:
         """Run the agent, and the reward function over what it returned. Raises Dropped, GivenUp."""
-        variables = task.variables.copy()
-        scope = Scope(
-            Context(
-                task_id=task.task_id,
-                session_id=task.session_id,
-                labels=task.labels,
-                metadata=task.metadata,
-                replay=replay,
-            ),
-        )
-        variables.run(enter, scope)
+        variables, scope = _in_replay(task, replay)
         args, kwargs = await self._developers("inputs", task.inputs, (), {}, variables.copy(), slot)
         began = time.monotonic()
-        output = await self._developers("agent", task.agent, args, kwargs, variables, slot, scope)
+        try:
+            output = await self._developers("agent", task.agent, args, kwargs, variables, slot, scope)
+        except Dropped as dropped:
+            raise _problem(replay) or dropped from dropped.__cause__
         latency = time.monotonic() - began
+        if (
+            problem := _problem(replay)
+        ) is not None:  # the agent has caught it, and went on with part of a conversation
+            raise problem
         if self._reward is None:
             return None
         state = await self._send(get_run(replay))
@@ -116,6 +118,7 @@ class RunExecutor:
             msg_ids=state.msg_ids,
             policy_version=state.policy_version,
             side_effects=tuple(replay.side_effects),
+            sandboxes=replay.sandboxes.objects,
             latency=latency,
         )
         judge = task.variables.copy()
@@ -126,6 +129,18 @@ class RunExecutor:
             return checked(outcome)
         except Exception as error:
             raise Dropped("bad_reward", str(error)) from error
+
+    async def _close_sandboxes(self, task: Task, replay: GuardedReplay, slot: Slot) -> None:
+        """Leave the run's sandboxes, in a thread as a replay. The run has ended: nothing more comes of an error."""
+        if not replay.sandboxes.objects:
+            return
+        variables, scope = _in_replay(task, replay)
+        try:
+            await self._developers("sandbox", replay.sandboxes.close, (), {}, variables, slot, scope)
+        except Dropped as dropped:
+            logger.warning("a sandbox was not left as it should be: %s", dropped, exc_info=dropped.__cause__)
+        except GivenUp:  # the runner stops, and the thread goes on by itself
+            pass
 
     async def _developers(
         self,
@@ -210,6 +225,28 @@ class RunExecutor:
             except Exception as error:
                 raise Dropped("internal", repr(error)) from error
         raise AssertionError("unreachable")
+
+
+def _in_replay(task: Task, replay: GuardedReplay) -> tuple[contextvars.Context, Scope]:
+    """Context variables in which the task is run again, and the scope that they hold."""
+    scope = Scope(
+        Context(
+            task_id=task.task_id,
+            session_id=task.session_id,
+            labels=task.labels,
+            metadata=task.metadata,
+            replay=replay,
+        ),
+    )
+    variables = task.variables.copy()
+    variables.run(enter, scope)
+    return variables, scope
+
+
+def _problem(replay: GuardedReplay) -> Dropped | None:
+    """The reason to drop a run that its agent need not know."""
+    problem = replay.problem
+    return Dropped(problem.reason, problem.why) if problem is not None else None
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from typing import Any, TypeVar, overload
 
 from slipstream_client.config import configure, settings
 from slipstream_client.context import current
+from slipstream_client.simulated_user.user import SimulatedUser
 from slipstream_client.threads import instrument_threads, uninstrument_threads
 from slipstream_client.training.calls import Call, observed
 from slipstream_client.training.choosing import Chosen, choose
+from slipstream_client.training.conversing import conversing
 from slipstream_client.training.replays import Replays
 from slipstream_client.training.rewards import RewardCalculator, RewardFunction, as_function
 from slipstream_client.training.selection import Candidate, Selection, as_selection
@@ -143,9 +145,11 @@ class TrainingRunner:
     def agent(self, function: F, /) -> F: ...
 
     @overload
-    def agent(self, /, *, inputs: Inputs | None = None) -> Callable[[F], F]: ...
+    def agent(self, /, *, inputs: Inputs | None = None, user: SimulatedUser | None = None) -> Callable[[F], F]: ...
 
-    def agent(self, function: F | None = None, /, *, inputs: Inputs | None = None) -> F | Callable[[F], F]:
+    def agent(
+        self, function: F | None = None, /, *, inputs: Inputs | None = None, user: SimulatedUser | None = None
+    ) -> F | Callable[[F], F]:
         """Have the calls of an agent selected: a function, a method or a generator, plain or async.
 
         Its callers notice nothing. An agent that another decorated one calls belongs to that one's task. Inputs are
@@ -155,14 +159,21 @@ class TrainingRunner:
         Args:
             inputs: called with the agent's arguments, returns copies of them as `(args, kwargs)`; for agents whose
                 inputs cannot be copied as they are, such as a method of an object that holds a client.
+            user: plays the user in replays: there the agent answers its further messages too, until the conversation
+                ends, and a run's output is the `Conversation`. The agent has a parameter `messages`, a list of messages
+                of which the last one is the user's, and returns its text, a message, or those that its turn adds.
+
+        Raises:
+            TypeError: it is no function, or one that the simulated user cannot talk to.
         """
 
         def decorate(function: F) -> F:
             if not callable(function) or isinstance(function, (type, classmethod, staticmethod)):
                 raise TypeError(f"agent: expected a function, found {function!r}; it goes below classmethod")
+            again = function if user is None else conversing(function, user)
 
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-                return self._begin(function, inputs or _deep_copies, args, kwargs)
+                return self._begin(again, inputs or _deep_copies, args, kwargs)
 
             return observed(function, begin)
 

@@ -81,7 +81,8 @@ def _body(made: Manifest) -> Iterator[str]:
         yield "\n"
     yield "## How it was made\n\nThe messages are as the sidecar stored them, redacted by its rules.\n\n"
     yield _as_code(made.model_dump(mode="json", include={"dataset", "about"}))
-    yield f"## Provenance\n\n`SPLIT.provenance.jsonl` has a line for each row: line n describes row n. The digest of the\nfiles is `{made.digest}`.\n\n"
+    yield "## Provenance\n\n`SPLIT.provenance.jsonl` has a line for each row: line n describes row n. "
+    yield f"The digest of the files is `{made.digest}`.\n\n"
     yield f"## How to read it\n\n{how_to_read(made)}"
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import IO, Any, Literal, Protocol, TypeAlias
 
 from slipstream.datasets.formats.columns import Column
-from slipstream.errors import SlipstreamError
+from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.jsontext import from_json, to_json
 
 Files: TypeAlias = Literal["jsonl", "parquet"]
@@ -45,7 +45,7 @@ def write_lines(path: Path, columns: Mapping[str, Column] | None) -> LineWriter:
         columns: of the lines; only Parquet needs them.
 
     Raises:
-        FileError: it is Parquet, and pyarrow is not installed.
+        ConfigError: it is Parquet, and pyarrow is not installed.
     """
     if path.suffix == ".parquet":
         assert columns is not None
@@ -61,6 +61,7 @@ def read_lines(file: IO[bytes], path: Path, columns: Mapping[str, Column] | None
         columns: of the lines; only Parquet needs them.
 
     Raises:
+        ConfigError: it is Parquet, and pyarrow is not installed.
         FileError: a line is no JSON object, or the file is no Parquet; names the file and the line.
     """
     if path.suffix == ".parquet":
@@ -142,7 +143,7 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise FileError(
+        raise ConfigError(
             f"files: parquet needs the package {error.name}, which is not installed; the extra [data] brings it"
         ) from error
     return pyarrow, pyarrow.parquet

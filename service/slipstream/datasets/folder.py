@@ -145,7 +145,7 @@ def new_folder(directory: Path, dataset: config.Dataset, *, replace: bool = Fals
 
     Raises:
         DatasetExists: there is one of the name, or another process makes one.
-        FileError: a package that the files need is not installed.
+        ConfigError: a package that the files need is not installed.
     """
     path = directory / dataset.name
     with claimed(path) as held:

@@ -69,7 +69,7 @@ _COLUMNS = {
 
 
 def how_to_read(made: Manifest) -> str:
-    """Return what the card says of it, as Markdown. The name is one that a folder has: letters, digits, `.`, `_`, `-`."""
+    """Return what the card says of it, as Markdown. A name has letters, digits, `.`, `_` and `-`: it fits anywhere."""
     said = _LOAD.format(name=made.name)
     if made.format == "trl":
         return f"{said}\n{_TRL[made.kind]}\n"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from slipstream.jsontext import to_json
@@ -84,15 +85,15 @@ class Provenance:
 
     def written(self, digest: str) -> dict[str, Any]:
         """Return the line of `*.provenance.jsonl` for a row with this digest."""
-        line = asdict(self)
-        line["session_hash"] = hashed(line.pop("session"))
-        line["task_hash"] = hashed(self.task)
-        if self.said_in is not None:
-            line["said_in_hash"] = hashed(self.said_in)
-        return {"digest": digest, **line}
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "session"}
+        if self.said_in is None:
+            del told["said_in"]
+        else:
+            told["said_in_hash"] = hashed(self.said_in)
+        return {"digest": digest, **told, "session_hash": hashed(self.session), "task_hash": hashed(self.task)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """A row of a data set.
 
@@ -114,7 +115,7 @@ class Row:
     good: bool | None = None
     correction: str | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of what is taught, in hexadecimal: equal for rows that teach the same."""
         taught = {

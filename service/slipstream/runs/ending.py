@@ -13,11 +13,11 @@ Component = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class SideEffect(Body):
-    """Outcome of a tool with side effects: its recorded result was given, it was blocked, or it gave the result that
-    its owner set for that."""
+    """Outcome of a tool with side effects: its recorded result was given, it was blocked, it gave the result that its
+    owner set for that, its sandbox ran, or it was refused as production's call was, which nobody approved."""
 
     tool: Annotated[str, Field(min_length=1, max_length=256)]
-    outcome: Literal["recorded", "blocked", "fallback"]
+    outcome: Literal["recorded", "blocked", "fallback", "sandboxed", "refused"]
 
 
 class EndingBody(Body):

@@ -41,6 +41,7 @@ the same as explorer.yaml and trainer.yaml about the size of groups and batches.
   "listen" "0.0.0.0:8100"
   "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
+  "datasets" (dict "directory" "/var/lib/slipstream/datasets")
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
 {{- if .Values.explorer.enabled -}}
 {{- $told := include "slipstream.explorerDocument" . | fromJson -}}
