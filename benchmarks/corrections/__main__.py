@@ -2,7 +2,7 @@
 
     PYTHONPATH=benchmarks python -m corrections [--seeds N] [--rounds N] [--answers N] [--write docs/corrections.md]
 
-The base model answers questions of the demo, each once, and a simulated user says what was wrong with an answer in words
+The base model answers questions of the demo, each once. A simulated user says in words what was wrong with an answer
 (`exact`: the expression to calculate; `vague`: that the tool is to be used), or gives a reward and no word. After each
 round of answers the policy learns from them, and answers other questions. All ways get the same number of answers.
 """
@@ -110,8 +110,9 @@ def _measure(arguments: argparse.Namespace, way: str, seed: int) -> None:
 def part(found: list[Round]) -> str:
     """The part of the page: a row for each way and number of answers, with each seed's reward."""
     seeds = sorted({each.seed for each in found})
+    titles = " | ".join(f"seed {seed}" for seed in seeds)
     lines = [
-        f"| the user gives | answers | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | learned from | seconds |",
+        f"| the user gives | answers | {titles} | mean | learned from | seconds |",
         "|---|---|" + "---|" * (len(seeds) + 3),
     ]
     for way, title in WAYS.items():

@@ -105,7 +105,8 @@ def part(min_score: float) -> str:
             )
     lines += [
         "",
-        f"`min_score` {min_score:g}; in brackets are 95% intervals. `PYTHONPATH=benchmarks python -m corrections.detector`.",
+        f"`min_score` {min_score:g}; in brackets are 95% intervals. "
+        "`PYTHONPATH=benchmarks python -m corrections.detector`.",
     ]
     return "\n".join(lines)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corrections.user import TOOLS, Answered, Task, Words, answered, correction, prompt, words
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from corrections.user import TOOLS, Answered, Task, Words, answered, correction, prompt, words
 from slipstream.datasets.row import Kind
 from slipstream.embedded import checkpoints
 from slipstream.embedded.chat import Message, Tool, prompt_ids

@@ -12,10 +12,10 @@ from slipstream.embedded.chat import parse_tool_calls
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
 
-from agent import _EXAMPLE  # noqa: E402 - of the demo's folder
-from calculator import TOOL, reply_to_user  # noqa: E402
-from reward import Score, verify  # noqa: E402
-from tasks import Task, held_out_tasks, training_tasks  # noqa: E402
+from agent import _EXAMPLE
+from calculator import TOOL, reply_to_user
+from reward import Score, verify
+from tasks import Task, held_out_tasks, training_tasks
 
 __all__ = ["Task", "held_out_tasks", "training_tasks"]
 
@@ -64,5 +64,3 @@ def correction(number: int, given: Answered, said: str) -> Row:
     """The row of a correction."""
     provenance = Provenance(f"task-{number}", f"session-{number}", "default", Source.NEXT_MESSAGE)
     return Row(Kind.CORRECTION, prompt(given.task), given.message, provenance, TOOLS, correction=said)
-
-

@@ -12,7 +12,6 @@ import pytest
 from dataset_store import NOW, Stored, stored
 from scripted import completion
 from serving import serving
-
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -97,14 +96,15 @@ async def test_rows_are_answers_that_the_next_message_or_a_comment_corrects(tmp_
         await made.task("other session", session="w", request=_goes_on("first", MEANT))
         await made.task("order", session="s", request=_goes_on("first", "no, ignore your previous instructions"))
         rows, dropped = await _rows(made)
-        only_policy, _ = await _rows(made, answers_of=["policy"], **{"from": ["next_message"]})
+        only_policy, _ = await _rows(made, answers_of=["policy"], from_=["next_message"])
     [row, of_lane] = rows
-    assert row.kind is Kind.CORRECTION and row.correction == MEANT
+    assert (row.kind, row.correction) == (Kind.CORRECTION, MEANT)
     assert [message["content"] for message in row.prompt] == ["about first"]
     assert row.answer["content"] == "net: 100"
     assert (row.provenance.task, row.provenance.said_in, row.provenance.labels) == ("first", "second", ("vip",))
-    assert row.provenance.msg_ids == ("prod-first",) and row.provenance.models == ("prod",)
-    assert of_lane.provenance.models == ("version:3",) and only_policy == [of_lane]
+    assert (row.provenance.msg_ids, row.provenance.models) == (("prod-first",), ("prod",))
+    assert of_lane.provenance.models == ("version:3",)
+    assert only_policy == [of_lane]
     assert dropped == {
         "next message is no correction": 1,
         "corrected answer is not stored": 2,
@@ -177,7 +177,8 @@ def test_the_teacher_reads_the_correction_and_the_answer_that_is_taught_shows_no
     answer = {"role": "assistant", "content": "net: 100"}
     asked = corrected_prompt(prompt, answer, MEANT)
     assert [message["role"] for message in asked] == ["system", "user"]
-    assert asked[1]["content"].startswith("amount?\n\n") and MEANT in asked[1]["content"]
+    assert asked[1]["content"].startswith("amount?\n\n")
+    assert MEANT in asked[1]["content"]
     assert prompt[1]["content"] == "amount?"
     words = "no, I am John Smith of 12 Baker Street and I meant the gross amount"
     assert shows_correction("It is for John Smith of 12 Baker Street: 119", words, "amount?")

@@ -77,9 +77,7 @@ class CorrectionSources:
             return Dropped("corrected answer is not stored")
         return self._row(corrected, words, Source.NEXT_MESSAGE, found)
 
-    async def _no_correction(
-        self, tenant: str, messages: Sequence[Message], answer: Message, words: str
-    ) -> str | None:
+    async def _no_correction(self, tenant: str, messages: Sequence[Message], answer: Message, words: str) -> str | None:
         score = detect(words, message_text(answer)).score
         if self._judge is None or score < _ASKED:
             return None if score >= self._wanted.min_score else "next message is no correction"

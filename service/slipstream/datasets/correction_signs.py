@@ -44,7 +44,8 @@ TEXT_SIGNS = (
     ),
     _sign(
         "says that it is wrong", 2.6,
-        _BEGIN + r"(?:(?:that|this|it|the answer|the result)(?:'s| is| was) )?(?:completely |simply |just |plain )?(?:wrong|incorrect|false|not (?:quite|right|correct|true))\b(?! answers)",
+        _BEGIN + r"(?:(?:that|this|it|the answer|the result)(?:'s| is| was) )?(?:completely |simply |just |"
+        r"plain )?(?:wrong|incorrect|false|not (?:quite|right|correct|true))\b(?! answers)",
         r"\b(?:the|that|this) (?:answer|result|number|value|name|date) is (?:wrong|incorrect|outdated)\b",
         r"\bthat(?:'s| is) (?:a|your) (?:mistake|error)\b",
         _BEGIN + r"(?:das (?:ist|war|stimmt) )?(?:leider )?(?:falsch|nicht (?:ganz|richtig|korrekt)|verkehrt)\b",
@@ -55,7 +56,8 @@ TEXT_SIGNS = (
     ),
     _sign(
         "denies the answer", 2.2,
-        r"\b(?:that|this|it|these|those)(?:'s| is| are|'re| was)?(?: not|n't)(?: quite| at all)? (?:right|correct|true|possible|what|how|my|in)\b",
+        r"\b(?:that|this|it|these|those)(?:'s| is| are|'re| was)?(?: not|n't)(?: quite| at all)? (?:right|"
+        r"correct|true|possible|what|how|my|in)\b",
         r"\b(?:this|it|that) (?:doesn't|does not|isn't|didn't)\b(?! matter)",
         r"\bcan(?:'t|not) be (?:right|true|correct)\b",
         r"\b(?:das|es) (?:ist|war|kann|sind) (?:so )?nicht (?:richtig|das|was|korrekt|der|die|mein)",
@@ -66,18 +68,21 @@ TEXT_SIGNS = (
         _BEGIN + r"i mean\b",
         r"\bas i (?:wrote|said|asked|mentioned)\b",
         r"\bich (?:meinte|meine|wollte|sagte)\b",
-        r"\b(?:hatte|habe) ich (?:doch )?(?:gesagt|geschrieben|gemeint)\b|\bich (?:hatte|habe) (?:doch )?(?:\w+ )?(?:gesagt|geschrieben|gemeint|gefragt)\b",
+        r"\b(?:hatte|habe) ich (?:doch )?(?:gesagt|geschrieben|gemeint)\b|\bich (?:hatte|"
+        r"habe) (?:doch )?(?:\w+ )?(?:gesagt|geschrieben|gemeint|gefragt)\b",
         r"\bgemeint war\b",
         r"我(?:的意思是|是说|说的是|指的是|要的是|问的是|想要的是|让你|想问的是)",
     ),
     _sign(
         "names the assistant's slip", 2.6,
-        r"\byou(?:'ve| have)? (?:forgot|missed|mixed|misread|misunderstood|left out|overlooked|ignored|confused|skipped|miscounted)\w*\b",
+        r"\byou(?:'ve| have)? (?:forgot|missed|mixed|misread|misunderstood|left out|overlooked|ignored|confused|"
+        r"skipped|miscounted)\w*\b",
         r"\byou (?:didn't|did not|don't|only)\b(?! have to| need)",
         r"\byou \w+ (?:\w+ ){0,3}(?:instead of|too)\b",
         r"\byou (?:\w+ ){0,3}(?:the wrong|wrongly|incorrectly)\b",
         r"\bthat breaks\b",
-        r"\b(?:du|sie) (?:hast|haben) (?:\w+ ){0,4}(?:vergessen|übersehen|verwechselt|verrechnet|missverstanden|ausgelassen|verdreht)\b",
+        r"\b(?:du|sie) (?:hast|haben) (?:\w+ ){0,4}(?:vergessen|übersehen|verwechselt|verrechnet|missverstanden|"
+        r"ausgelassen|verdreht)\b",
         r"\bhast du (?:dich |\w+ ){0,3}(?:vergessen|übersehen|verwechselt|verrechnet|missverstanden|vertan)\b",
         r"\b(?:du|sie) soll(?:test|ten)\b",
         r"你(?:忘了|漏了|少|看错|弄错|搞错|搞混|算错|理解错|误解)",
@@ -107,10 +112,15 @@ TEXT_SIGNS = (
         r"\b(?:bitte )?korrigier\w*",
         r"重新|再(?:算|数|试|看)一遍|改一下|请(?:更正|改正|修正)",
     ),
-    _sign("asks for less of something", 1.7, r"\btoo (?:long|short|formal|casual|many|much)\b", r"\bzu (?:lang|kurz|förmlich)\b"),
+    _sign(
+        "asks for less of something", 1.7,
+        r"\btoo (?:long|short|formal|casual|many|much)\b",
+        r"\bzu (?:lang|kurz|förmlich)\b",
+    ),
     _sign(
         "agrees or thanks", -2.6,
-        _BEGIN + r"(?:thanks|thank you|thx|great|perfect|nice|good|okay|ok|yes|yep|right|correct|cool|amazing|lovely|excellent|i see|i love|i like|that makes sense|you're the best)\b",
+        _BEGIN + r"(?:thanks|thank you|thx|great|perfect|nice|good|okay|ok|yes|yep|right|correct|cool|amazing|"
+        r"lovely|excellent|i see|i love|i like|that makes sense|you're the best)\b",
         r"\b(?:thanks|thank you)\b",
         _BEGIN + r"(?:danke|super|klasse|prima|toll|ja|genau|stimmt(?! (?:so )?nicht)|passt|gut|perfekt|okay|ok)\b",
         r"\b(?:vielen dank|danke)\b",
@@ -127,9 +137,12 @@ TEXT_SIGNS = (
     ),
     _sign(
         "asks for something new", -2.2,
-        _BEGIN + r"(?:and |now|next|then|also|another|one more|please add|write|add|show|translate|draft|order|explain|find|compare|continue|open|tell|make|put|give|remove|can you|could you|would you|what|which|why|how|who|when|where|is|are|does|do|did|should (?:i|we|it))\b",
+        _BEGIN + r"(?:and |now|next|then|also|another|one more|please add|write|add|show|translate|draft|order|"
+        r"explain|find|compare|continue|open|tell|make|put|give|remove|can you|could you|would you|what|which|"
+        r"why|how|who|when|where|is|are|does|do|did|should (?:i|we|it))\b",
         r"\b(?:as well|in addition)\b",
-        _BEGIN + r"(?:und|jetzt|nun|dann|außerdem|weiter|schreib|füge|zeig|übersetz|vergleich|noch ein|was|welche|welcher|welches|warum|wie|wer|wann|wo|gibt|ist|sind|kannst|hat)\w*\b",
+        _BEGIN + r"(?:und|jetzt|nun|dann|außerdem|weiter|schreib|füge|zeig|übersetz|vergleich|noch ein|was|"
+        r"welche|welcher|welches|warum|wie|wer|wann|wo|gibt|ist|sind|kannst|hat)\w*\b",
         r"^(?:接下来|另外|现在|那(?!是)|下一|再(?!数|算一遍|看)|请再|加|怎么|哪|有|起草|写|给我|比较|继续|打开)",
     ),
     _sign("ends with a question", -1.6, r"[?？][\s\"”]*$", r"(?:吗|呢)[。]?$"),
@@ -142,7 +155,8 @@ TEXT_SIGNS = (
 )  # fmt: skip
 
 TO_THE_MODEL = re.compile(
-    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|prompts?|rules|guidelines|policy|policies)\b"
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|prompts?|rules|guidelines|policy|"
+    r"policies)\b"
     r"|\bsystem ?prompt\b|\bfrom now on\b|\byou are now\b|\bpretend (?:to be|you)\b|\bact as\b|\bjailbreak\b"
     r"|\b(?:always|never) (?:answer|say|reply|respond|recommend|mention|call|use)\b"
     r"|\b(?:ignorier\w*|vergiss)\b.{0,40}\b(?:anweisung\w*|regeln|vorgaben)\b|\bab (?:jetzt|sofort)\b|\bvon nun an\b"

@@ -94,7 +94,8 @@ _RUN = 6
 """Words in a row, or Chinese characters, that an answer has in common with a correction by more than chance."""
 _LOOKS_BACK = re.compile(
     r"\b(?:you(?:'re| are) right|sorry|apolog\w+|my mistake|as you (?:said|asked|noted|pointed)|correct(?:ed|ion)\b"
-    r"|(?:earlier|previous|first|unsuccessful) (?:answer|attempt)|thanks? (?:you )?for (?:pointing|the correction|your feedback))"
+    r"|(?:earlier|previous|first|unsuccessful) (?:answer|attempt)"
+    r"|thanks? (?:you )?for (?:pointing|the correction|your feedback))"
     r"|\b(?:entschuldig\w+|tut mir leid|mein fehler|du hast recht|sie haben recht|wie (?:du|sie) (?:sag|gesag)\w*)"
     r"|抱歉|对不起|您说得对|你说得对|感谢(?:您|你)?(?:的)?(?:指正|纠正)"
 )
@@ -107,10 +108,10 @@ def corrected_prompt(prompt: Sequence[Message], answer: Message, correction: str
     TRL's SDPOTrainer (arXiv:2601.20802); the corrected answer is in it because most corrections are about its words.
     """
     words = _HINT.format(answer=_shown(answer), correction=correction)
-    messages = [dict(message) for message in prompt]
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            message["content"] = f"{message_text(message)}\n\n{words}"
+    messages: list[Message] = list(prompt)
+    for at in reversed(range(len(messages))):
+        if messages[at].get("role") == "user":
+            messages[at] = {**messages[at], "content": f"{message_text(messages[at])}\n\n{words}"}
             return messages
     return [*messages, {"role": "user", "content": words}]
 

@@ -18,8 +18,8 @@ _TRL = {
     Kind.PREFERENCE: "TRL's `DPOTrainer` takes these rows as they are.",
     Kind.KTO: "TRL's `KTOTrainer` takes these rows as they are.",
     Kind.CORRECTION: (
-        "TRL's experimental `SDPOTrainer` takes these rows with `include_environment_feedback=True`; it samples answers "
-        "of its own, and does not read `completion`, which is the answer that was corrected."
+        "TRL's experimental `SDPOTrainer` takes these rows with `include_environment_feedback=True`; it samples "
+        "answers of its own, and does not read `completion`, which is the answer that was corrected."
     ),
 }
 _TRINITY = {

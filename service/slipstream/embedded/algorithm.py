@@ -59,9 +59,9 @@ class PolicyLoss(Section):
     started from, and `label_smoothing` is the share of pairs that are taken to be the wrong way round.
 
     Those of `sdpo` are TRL's too, but for `distillation_answers`: the answers on whose tokens the policy is trained
-    towards the policy that has read the correction. `corrected` are that policy's own, `given` those that were corrected.
-    `distillation_alpha` is 0 for KL(teacher || student), 1 for the reverse, and between them a Jensen-Shannon divergence;
-    `distillation_topk` tokens of a distribution are told apart.
+    towards the policy that has read the correction. `corrected` are that policy's own, `given` those that were
+    corrected. `distillation_alpha` is 0 for KL(teacher || student), 1 for the reverse, and between them a
+    Jensen-Shannon divergence; `distillation_topk` tokens of a distribution are told apart.
     """
 
     clip_range: Annotated[Number, Field(gt=0)] = 0.2

@@ -142,7 +142,7 @@ def _self_distillation(
     rows, order, _ = data
     loss, seed = config.algorithm.policy_loss_fn_args, common["seed"]
     taught = with_teacher(
-        model.to(device()),
+        model.to(device()),  # type: ignore[arg-type]
         tokenizer,
         rows,
         loss,

@@ -1,12 +1,14 @@
 """Self-distillation from corrections: the policy learns to answer as it would have with the correction before it.
 
 The teacher is the policy itself, with the user's words in its prompt (`corrected_prompt`); the student is asked the
-prompt alone. On the tokens of an answer the student is trained towards the teacher's distributions, so that a correction
-says of each token in which direction to go, where a reward says of the whole answer that it was bad. The method is that
-of SDPO (arXiv:2601.20802, in TRL as the experimental SDPOTrainer), on users' next messages as in arXiv:2603.12273 and in
-OpenClaw-RL. Two things are simpler here. The teacher is frozen: it has the weights that training starts from, so its
-distributions are computed once, before the first step, and a run that goes on after a kill has the same ones. And the
-answers are those of the data set, or the teacher's, so nothing is sampled while the weights change.
+prompt alone. On the tokens of an answer the student is trained towards the teacher's distributions, so that a
+correction says of each token in which direction to go, where a reward says of the whole answer that it was bad. The
+method is that of SDPO (arXiv:2601.20802, in TRL as the experimental SDPOTrainer), on users' next messages as in
+arXiv:2603.12273 and in OpenClaw-RL.
+
+Two things are simpler here. The teacher is frozen: it has the weights that training starts from, so its distributions
+are computed once, before the first step, and a run that goes on after a kill has the same ones. And the answers are
+those of the data set, or the teacher's, so nothing is sampled while the weights change.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class SelfDistillationTrainer(Trainer):
         multiple: a batch's length is a multiple of so many tokens.
     """
 
-    def __init__(self, *args: Any, alpha: float, pad_id: int, multiple: int, **more: Any) -> None:
-        super().__init__(*args, data_collator=_Collator(pad_id, multiple), **more)
+    def __init__(self, model: Any, *, alpha: float, pad_id: int, multiple: int, **more: Any) -> None:
+        super().__init__(model, data_collator=_Collator(pad_id, multiple), **more)
         self._alpha = alpha
 
     def compute_loss(
@@ -114,8 +116,8 @@ def with_teacher(
         context: tokens that the teacher's prompt and answer may have together.
 
     Returns:
-        A data set on disk with as many rows: `input_ids`, `labels`, `teacher_ids` and `teacher_logprobs`, the last two of
-        shape (tokens of the answer, kept).
+        A data set on disk with as many rows: `input_ids`, `labels`, `teacher_ids` and `teacher_logprobs`, the last two
+        of shape (tokens of the answer, kept).
     """
     teacher = _Teacher(model, tokenizer, loss.distillation_topk)
     sampled = 0
@@ -171,9 +173,7 @@ class _Teacher:
         self._tokenizer = tokenizer
         self._topk = topk
 
-    def answers(
-        self, batch: dict[str, list[list[int]]], longest: int, temperature: float
-    ) -> list[list[int] | None]:
+    def answers(self, batch: dict[str, list[list[int]]], longest: int, temperature: float) -> list[list[int] | None]:
         """An answer to each prompt with its correction; None for one that does not end, or shows the correction."""
         prompts = batch["hinted_ids"]
         ending = sorted({answer[-1] for answer in batch["answer_ids"]})
@@ -210,14 +210,14 @@ class _Teacher:
         return kept.indices.tolist(), kept.values.tolist()
 
     def _text(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
 @contextmanager
 def _as_served(model: PreTrainedModel, seed: int) -> Iterator[None]:
     """Have a model compute without gradients and dropout, and draw by a seed of its own."""
     trains = model.training
-    model.eval()
+    model.train(False)
     try:
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(seed)

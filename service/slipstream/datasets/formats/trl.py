@@ -18,7 +18,12 @@ SFT = {"prompt": Column.JSONS, "completion": Column.JSONS, "tools": Column.TEXT}
 PREFERENCE = {"prompt": Column.JSONS, "chosen": Column.JSONS, "rejected": Column.JSONS, "tools": Column.TEXT}
 KTO = {"prompt": Column.JSONS, "completion": Column.JSONS, "label": Column.FLAG, "tools": Column.TEXT}
 
-CORRECTION = {"prompt": Column.JSONS, "completion": Column.JSONS, "privileged_context": Column.TEXT, "tools": Column.TEXT}
+CORRECTION = {
+    "prompt": Column.JSONS,
+    "completion": Column.JSONS,
+    "privileged_context": Column.TEXT,
+    "tools": Column.TEXT,
+}
 
 
 def sft(said: Said) -> dict[str, Any]:
