@@ -22,11 +22,13 @@ from slipstream.datasets.config import Dataset, load_data_file
 from slipstream.datasets.corrected import CorrectionSources
 from slipstream.datasets.correction_judge import CorrectionJudge
 from slipstream.datasets.corrections import corrected_prompt, detect, refused, shows_correction
+from slipstream.datasets.export import export
 from slipstream.datasets.folder import delete, new_folder, read_rows
 from slipstream.datasets.row import Kind, Row
 from slipstream.datasets.sources import Dropped
 from slipstream.errors import ConfigError
 from slipstream.rewards.calculators.judge import Judge
+from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
 
 MEANT = "no, I meant the gross amount"
@@ -195,3 +197,20 @@ def test_a_data_file_says_what_its_kind_is_made_of(tmp_path: Path) -> None:
     path.write_text("dataset: {name: words, kind: correction, corrections: {}, format: openai}")
     with pytest.raises(ConfigError, match="format trl for kind correction"):
         load_data_file(path)
+
+
+async def test_an_export_writes_them_with_the_card_and_asks_for_a_judge_only_if_there_is_one(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("first", "net: 100", session="s")
+        await made.task("second", session="s", request=_goes_on("first", MEANT))
+        await made.task("third", session="s", request=_goes_on("first", MEANT))
+    settings = Settings.model_validate({"store": {"url": made.url}})
+    data = {"name": "data", "kind": "correction", "corrections": {}}
+    manifest = await export(settings, Dataset.model_validate(data), tmp_path / "sets")
+    assert (manifest.counts.rows, manifest.dropped) == ({"train": 1, "held_out": 0}, {"duplicate": 1})
+    card = (tmp_path / "sets" / "data" / "README.md").read_text()
+    assert "what its user said was wrong with it" in card
+    assert "next\\_message" in card
+    asking = Dataset.model_validate(data | {"name": "asked", "corrections": {"judge": True}})
+    with pytest.raises(ConfigError, match="expected a `judge` among"):
+        await export(settings, asking, tmp_path / "sets")
