@@ -70,7 +70,7 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt | $(UV)
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[data,embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[data,ray,embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`

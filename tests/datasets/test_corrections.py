@@ -41,11 +41,13 @@ async def _rows(
     dataset = Dataset.model_validate({"name": "data", "kind": "correction", "corrections": corrections})
     database = Database(made.url)
     rows, dropped = [], Counter[str]()
-    async for found in CorrectionSources(database, dataset, judge, MIDDLE).rows():
-        if isinstance(found, Dropped):
-            dropped[found.reason] += 1
-        else:
-            rows.append(found)
+    sources = CorrectionSources(database, dataset, judge, MIDDLE)
+    for block in await sources.blocks():
+        async for found in sources.rows(block):
+            if isinstance(found, Dropped):
+                dropped[found.reason] += 1
+            else:
+                rows.append(found)
     await database.close()
     return rows, dropped
 

@@ -12,7 +12,7 @@ from fastapi import Path as PathParameter
 from slipstream.api.context import SidecarDep
 from slipstream.api.scope import ScopeDep, require_all_tenants
 from slipstream.datasets import folder
-from slipstream.datasets.folder import Manifest
+from slipstream.datasets.manifest import Manifest
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
 from slipstream.store import dataset_versions

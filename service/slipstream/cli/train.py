@@ -25,6 +25,10 @@ def train(
     sidecar: Annotated[Path, typer.Option(help="The sidecar's file, for `datasets.directory`.")] = SIDECAR_FILE,
     directory: Directory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that was stopped or killed.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only say what memory and time it would take.")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="With --estimate: run two steps, and reckon from these.")
+    ] = False,
 ) -> None:
     """Train on a data set, and publish the next version of the policy. The job's Trainer is stopped."""
     from slipstream.datasets import folder
@@ -44,19 +48,21 @@ def train(
     with relayed():
         with embedded_extra():
             from slipstream.embedded.supervised import TrainedDataset, train_rows
-        done = train_rows(
-            settings,
-            folder.read_rows(path, "train"),
-            TrainedDataset(
-                name=made.name,
-                digest=made.digest,
-                kind=made.kind,
-                start=file.train.start,
-                task_weights=file.dataset.task_weights,
-                seed=file.dataset.seed,
-            ),
-            resume=resume,
+        dataset = TrainedDataset(
+            name=made.name,
+            digest=made.digest,
+            kind=made.kind,
+            start=file.train.start,
+            task_weights=file.dataset.task_weights,
+            seed=file.dataset.seed,
         )
+        rows = folder.read_rows(path, "train")
+        if estimate or calibrate:
+            from slipstream.embedded.training_report import report
+
+            print(report(settings, rows, dataset, calibrates=calibrate))
+            return
+        done = train_rows(settings, rows, dataset, resume=resume)
     _show(done)
     if done.version is None:
         raise typer.Exit(1)

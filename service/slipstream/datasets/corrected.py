@@ -6,6 +6,7 @@ session. What an agent sends as history alone teaches nothing.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
@@ -14,7 +15,7 @@ from slipstream.datasets.correction_judge import CorrectionJudge
 from slipstream.datasets.corrections import detect, refused
 from slipstream.datasets.exchange import Unfit, exchange, says_the_same
 from slipstream.datasets.row import Kind, Provenance, Row, Source
-from slipstream.datasets.sources import Dropped, said
+from slipstream.datasets.sources import Block, Dropped, said
 from slipstream.store import training_answers as stored
 from slipstream.store.database import Database
 from slipstream.store.training_answers import ProductionAnswer
@@ -47,12 +48,17 @@ class CorrectionSources:
         self._middle = middle
         self._of_session: Counter[str] = Counter()
 
-    async def rows(self) -> AsyncIterator[Row | Dropped]:
+    async def blocks(self) -> list[Block]:
+        """All that is to be read: one block, because a session's corrections are counted."""
+        async with self._database.read() as session:
+            return [Block(0, *span) for span in await stored.spans_of_calls(session, sys.maxsize)]
+
+    async def rows(self, block: Block) -> AsyncIterator[Row | Dropped]:
         """Read all answers, with what was said about them."""
-        after = 0
+        after = block.after
         while True:
             async with self._database.read() as session:
-                page = await stored.given_answers(session, after, _PAGE, self._tenants)
+                page = await stored.given_answers(session, after, block.up_to, _PAGE, self._tenants)
             for found in page:
                 if "next_message" in self._wanted.from_ and (row := await self._in_its_request(found)) is not None:
                     yield row

@@ -18,6 +18,26 @@ from slipstream.trajectory import Feedback
 _PAGE = 200
 """Answers that are in memory at once: two bodies of a call can have megabytes."""
 
+_BLOCK = 2000
+"""Answers of a block."""
+
+_RUNS = 8
+"""Runs of a group, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of what is read, in the order of the store.
+
+    Attributes:
+        source: its place among the data set's sources.
+        after, up_to: rows of calls, or names of groups, that it begins behind and ends with.
+    """
+
+    source: int
+    after: Any
+    up_to: Any
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
@@ -40,21 +60,34 @@ class Sources:
         self._scorer = scorer
         self._middle = middle
 
-    async def rows(self) -> AsyncIterator[Row | Dropped]:
-        """Read all sources, one after the other."""
-        for source in self._dataset.sources:
-            if source.production is not None:
-                async for row in self._production(source.production):
-                    yield row
-            if source.policy is not None:
-                async for row in self._policy(source.policy):
-                    yield row
+    async def blocks(self) -> list[Block]:
+        """All that is to be read, the sources one after the other."""
+        found = []
+        async with self._database.read() as session:
+            for place, source in enumerate(self._dataset.sources):
+                spans: Sequence[tuple[Any, Any]]
+                if source.production is not None:
+                    spans = await stored.spans_of_calls(session, _BLOCK)
+                else:
+                    spans = await stored.spans_of_groups(session, _BLOCK // _RUNS)
+                found += [Block(place, *span) for span in spans]
+        return found
 
-    async def _production(self, wanted: OfProduction) -> AsyncIterator[Row | Dropped]:
-        after = 0
+    async def rows(self, block: Block) -> AsyncIterator[Row | Dropped]:
+        """Read a block."""
+        source = self._dataset.sources[block.source]
+        if source.production is not None:
+            async for row in self._production(source.production, block):
+                yield row
+        if source.policy is not None:
+            async for row in self._policy(source.policy, block):
+                yield row
+
+    async def _production(self, wanted: OfProduction, block: Block) -> AsyncIterator[Row | Dropped]:
+        after = block.after
         while True:
             async with self._database.read() as session:
-                page = await stored.production_answers(session, after, _PAGE, self._dataset.tenants)
+                page = await stored.production_answers(session, after, block.up_to, _PAGE, self._dataset.tenants)
             for answer in page:
                 yield await self._of_production(answer, wanted)
             if len(page) < _PAGE:
@@ -91,15 +124,15 @@ class Sources:
             ),
         )
 
-    async def _policy(self, wanted: OfPolicy) -> AsyncIterator[Row | Dropped]:
-        after = ""
+    async def _policy(self, wanted: OfPolicy, block: Block) -> AsyncIterator[Row | Dropped]:
+        after, size = block.after, _PAGE // _RUNS
         while True:
             async with self._database.read() as session:
-                page = await stored.groups(session, after, _PAGE // 4, self._dataset.tenants)
+                page = await stored.groups(session, after, block.up_to, size, self._dataset.tenants)
             for group in page:
                 for row in self._of_group(group, wanted):
                     yield row
-            if len(page) < _PAGE // 4:
+            if len(page) < size:
                 return
             after = page[-1].id
 
@@ -167,7 +200,7 @@ def version_name(version: int | None) -> str:
 
 
 def _good(provenance: Provenance, middle: float) -> bool | None:
-    """Whether an answer is good: by its users if they said so, else by its reward; None if neither is known."""
+    """Judge an answer by its users if they said so, else by its reward; None if neither is known."""
     value = provenance.feedback[0] if provenance.feedback[0] is not None else provenance.rewards[0]
     return None if value is None or value == middle else value > middle
 

@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -196,12 +196,29 @@ def rows_together(config: EngineConfig, algorithm: DatasetAlgorithm, longest: in
     batch, tokens = config.buffer.train_batch_size, config.trainer.max_token_len_per_gpu
     if place.type == "cpu":
         tokens = min(tokens, _CPU_TOKENS)
-    sequence = -(-longest // _ROUND) * _ROUND * (2 if algorithm == "dpo" else 1)
     least = 2 if algorithm == "kto" else 1
     divisors = [count for count in range(least, batch + 1) if batch % count == 0]
     if not divisors:
         raise ConfigError(f"buffer.train_batch_size: expected at least 2 for kto, found {batch}")
-    return max((count for count in divisors if count * sequence <= tokens), default=divisors[0])
+    return max(
+        (count for count in divisors if tokens_together(longest, count, algorithm) <= tokens), default=divisors[0]
+    )
+
+
+def padded_tokens(lengths: Sequence[int], order: Sequence[int], together: int, algorithm: DatasetAlgorithm) -> int:
+    """Return the tokens that are computed, those that fill up shorter rows among them; both answers of a pair."""
+    batches = (order[place : place + together] for place in range(0, len(order), together))
+    rows = sum(len(batch) * _rounded(max(lengths[row] for row in batch)) for batch in batches)
+    return rows * (2 if algorithm == "dpo" else 1)
+
+
+def tokens_together(longest: int, together: int, algorithm: DatasetAlgorithm) -> int:
+    """Return the most tokens that are computed at once."""
+    return together * _rounded(longest) * (2 if algorithm == "dpo" else 1)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _ROUND) * _ROUND
 
 
 def _common(config: EngineConfig, rows: int, together: int, place: torch.device) -> dict[str, Any]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from slipstream.embedded.config import EngineConfig
@@ -33,6 +42,40 @@ def load_policy(weights: Path, **options: Any) -> tuple[PreTrainedModel, PreTrai
         return model, AutoTokenizer.from_pretrained(weights)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.model_path: expected a Hugging Face model directory: {error}") from error
+
+
+def quantization(config: EngineConfig) -> BitsAndBytesConfig | None:
+    """Return how the weights beside the adapters are kept, or None for as they are (QLoRA, arXiv:2305.14314).
+
+    Raises:
+        ConfigError: this machine cannot compute with weights of so few bits; names the key.
+    """
+    lora = config.model.lora_configs[0] if config.model.lora_configs else None
+    if lora is None or not (lora.load_in_4bit or lora.load_in_8bit):
+        return None
+    key = f"model.lora_configs.0.load_in_{4 if lora.load_in_4bit else 8}bit"
+    if not torch.cuda.is_available():
+        raise ConfigError(f"{key}: expected a GPU, which alone computes with weights of so few bits; found none")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ConfigError(f"{key}: expected the package bitsandbytes, which is not installed")
+    if lora.load_in_8bit:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def with_full_weights(model: PeftModel, weights: Path) -> PeftModel:
+    """Return the adapters of a quantised model over the weights that it was quantised from.
+
+    They are merged into those: merged into quantised ones, what is served would be rounded once more.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-adapter-") as folder:
+        model.save_pretrained(folder)
+        return PeftModel.from_pretrained(load_policy(weights)[0], folder)
 
 
 def export_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:

@@ -20,9 +20,9 @@ from transformers import PreTrainedTokenizerBase
 from slipstream.datasets.corrections import corrected_prompt
 from slipstream.datasets.row import Row
 from slipstream.embedded.chat import Message, Tool, answer_text, prompt_ids
+from slipstream.hermes import TOOL_CALL
 
 _MESSAGES, _TOOLS = TypeAdapter(list[Message]), TypeAdapter(list[Tool])
-_EXCHANGE: Any = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
 
 
 class LeftOut(StrEnum):
@@ -102,9 +102,8 @@ class RowTokenizer:
         text = answer_text(Message.model_validate(message))
         if not text.strip():
             return None
-        thoughts = message.get("reasoning_content")
-        if thoughts and self._thinks:
-            text = f"<think>\n{thoughts}\n</think>\n\n{text}"
+        if self._thinks:
+            text = _with_thoughts(text, message.get("reasoning_content"))
         return [*self._text_ids(text), self._end]
 
     def _prompt_ids(self, row: Row, messages: Sequence[Any]) -> list[int]:
@@ -115,14 +114,29 @@ class RowTokenizer:
         return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
 
+def _with_thoughts(text: str, thoughts: str | None) -> str:
+    """Return an answer as a model writes it that thinks first, as Qwen3: an empty line is between the two."""
+    if thoughts:
+        return f"<think>\n{thoughts}\n</think>\n\n{text}"
+    return text.replace(f"</think>\n{TOOL_CALL}", f"</think>\n\n{TOOL_CALL}", 1)  # read from a call, it was stripped
+
+
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, ending_ids: Sequence[int]) -> int:
     """Return the token that ends an answer: of those that end a response, the one that the chat template writes.
 
-    A tokenizer's `eos_token` is not it for every model: Gemma's ends a text, and `<end_of_turn>` ends an answer.
+    A tokenizer's `eos_token` is not it for every model: Gemma's ends a text, and `<end_of_turn>` ends an answer. Phi's
+    template writes both. So it is the first one behind where two conversations with different answers differ.
     """
-    rendered: Any = tokenizer.apply_chat_template(_EXCHANGE, return_dict=False)
-    written = (token_id for token_id in reversed(rendered) if token_id in ending_ids)
+    one, other = (_exchange(tokenizer, answer) for answer in ("Yes", "No"))
+    differs = next(place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    written = (token_id for token_id in one[differs:] if token_id in ending_ids)
     return next(written, tokenizer.eos_token_id if tokenizer.eos_token_id is not None else ending_ids[0])
+
+
+def _exchange(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
+    messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": answer}]
+    ids: Any = tokenizer.apply_chat_template(messages, return_dict=False)
+    return list(ids)
 
 
 def tokenised(

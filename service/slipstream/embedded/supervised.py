@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 from transformers import AutoConfig, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import Trainer
 from transformers.trainer_callback import PrinterCallback
 
 from slipstream.datasets.row import Kind, Row
@@ -34,7 +36,7 @@ from slipstream.embedded.device import device
 from slipstream.embedded.engines.loading import ending_ids
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.model_directory import check_model_directory
-from slipstream.embedded.policy_model import export, export_dtype, load_policy
+from slipstream.embedded.policy_model import export, export_dtype, load_policy, quantization, with_full_weights
 from slipstream.embedded.row_order import order
 from slipstream.embedded.row_tokens import RowTokenizer
 from slipstream.embedded.token_table import TokenTable, write_table
@@ -126,6 +128,38 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
         return _Training(config, algorithm, dataset, stop).run(rows, begun)
 
 
+def table_of(
+    config: EngineConfig, dataset: TrainedDataset, rows: Iterable[Row], weights: Path, folder: Path
+) -> TokenTable:
+    """Tokenise the rows of a data set for the model in `weights`, into a folder.
+
+    Raises:
+        ConfigError: its tokenizer has no chat template.
+        RunError: no row can be trained on.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(weights)
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
+    ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
+    by_row = RowTokenizer(tokenizer, ending, config.model.context_length)
+    return write_table(rows, dataset.kind, by_row, dataset.task_weights, folder)
+
+
+def trainer_of(
+    config: EngineConfig, algorithm: DatasetAlgorithm, weights: Path, data: TrainedRows, output_dir: Path, seed: int
+) -> Trainer:
+    """Load the weights that training starts from, and build the trainer over them.
+
+    Raises:
+        ConfigError: a setting cannot be trained with; names the key.
+    """
+    bits = quantization(config)
+    options: dict[str, Any] = {} if bits is None else {"quantization_config": bits}
+    if config.model.lora_configs and not options:  # what is not trained needs no more than what it is exported in
+        options["dtype"] = export_dtype(config, device())
+    return dataset_trainer(config, algorithm, load_policy(weights, **options), data, output_dir, seed)
+
+
 def _check_begun(begun: DatasetRun | None, dataset: TrainedDataset, resume: bool, config: EngineConfig) -> None:
     if begun is None:
         if resume:
@@ -163,11 +197,11 @@ class _Training:
     def run(self, rows: Iterable[Row], begun: DatasetRun | None) -> Outcome:
         config, dataset = self._config, self._dataset
         newest = checkpoints.latest_version(config.job_dir) or 0
-        parent = begun.parent if begun else _parent(dataset.start, newest)
+        parent = begun.parent if begun else parent_of(dataset.start, newest)
         weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
         if begun is None:
             shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
-        table = self._table(rows, weights)
+        table = table_of(config, dataset, rows, weights, folder_of(config.job_dir) / "rows")
         taken = order(table.weights, config.buffer.total_epochs, dataset.seed)
         run = begun or DatasetRun(
             id=uuid.uuid4().hex,
@@ -183,28 +217,23 @@ class _Training:
                 "the rows or the settings are others than those of the half-done run: put them back, or delete "
                 f"{run.folder} and train again"
             )
-        run.save()
-        log.info(
-            "training on a data set",
-            dataset=dataset.name,
-            algorithm=self._algorithm,
-            rows=len(table.weights),
-            left_out=table.left_out,
-            steps=run.steps,
-            parent=run.parent,
-            version=run.version,
-        )
         with quiet():
-            return self._train(run, table, taken, weights)
-
-    def _table(self, rows: Iterable[Row], weights: Path) -> TokenTable:
-        tokenizer = AutoTokenizer.from_pretrained(weights)
-        if not tokenizer.chat_template:
-            raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
-        ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
-        by_row = RowTokenizer(tokenizer, ending, self._config.model.context_length)
-        folder = folder_of(self._config.job_dir) / "rows"
-        return write_table(rows, self._dataset.kind, by_row, self._dataset.task_weights, folder)
+            trainer = trainer_of(
+                config, self._algorithm, weights, TrainedRows(table.dataset, taken, table.longest), run.steps_folder,
+                dataset.seed,
+            )  # fmt: skip
+            run.save()  # from here on it is half done
+            log.info(
+                "training on a data set",
+                dataset=dataset.name,
+                algorithm=self._algorithm,
+                rows=len(table.weights),
+                left_out=table.left_out,
+                steps=run.steps,
+                parent=run.parent,
+                version=run.version,
+            )
+            return self._train(trainer, run, table, weights)
 
     def _digest(self, table: TokenTable) -> str:
         """Digest all that the weights at the end depend on, but for the weights at the start."""
@@ -219,16 +248,8 @@ class _Training:
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-    def _train(self, run: DatasetRun, table: TokenTable, taken: list[int], weights: Path) -> Outcome:
+    def _train(self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path) -> Outcome:
         config = self._config
-        trainer = dataset_trainer(
-            config,
-            self._algorithm,
-            load_policy(weights),
-            TrainedRows(table.dataset, taken, table.longest),
-            run.steps_folder,
-            self._dataset.seed,
-        )
         beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
         metrics = StepMetrics(config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}", beta)
         trainer.add_callback(metrics)
@@ -245,15 +266,14 @@ class _Training:
         summary = metrics.summary()
         self._publish(
             run,
-            lambda path: export(
-                trainer.model, AutoTokenizer.from_pretrained(weights), export_dtype(config, device()), path
-            ),
+            partial(self._save, trainer.model, weights),
             {
                 "dataset": {
                     "name": self._dataset.name,
                     "digest": self._dataset.digest,
                     "kind": str(self._dataset.kind),
-                    "rows": table.sources,
+                    "rows": len(table.weights),
+                    "sources": table.sources,
                     "left_out": table.left_out,
                 },
                 "epochs": config.buffer.total_epochs,
@@ -266,6 +286,12 @@ class _Training:
         return Outcome(
             run.version, run.parent, steps, len(table.weights), table.left_out, summary, done.discarded, metrics.warning
         )
+
+    def _save(self, model: Any, weights: Path, path: Path) -> None:
+        if quantization(self._config) is not None:
+            model = with_full_weights(model, weights)
+        # the tokenizer as it was: TRL gives one without a token for padding one
+        export(model, AutoTokenizer.from_pretrained(weights), export_dtype(self._config, device()), path)
 
     def _publish(self, run: DatasetRun, save: Callable[[Path], None], said: Mapping[str, Any]) -> None:
         config = self._config
@@ -312,7 +338,8 @@ class _Durable(TrainerCallback):
         self._saved = time.monotonic()
 
 
-def _parent(start: Literal["latest", "base"] | int, newest: int) -> int:
+def parent_of(start: Literal["latest", "base"] | int, newest: int) -> int:
+    """Return the version that training goes on from; 0 for the base model."""
     if start == "latest":
         return newest
     return 0 if start == "base" else start

@@ -41,8 +41,7 @@ class TokenTable:
         weights: of each row.
         sources: rows by their provenance's source.
         left_out: rows that are not in it, by the reason.
-        longest: tokens of the longest row: prompt and answer.
-        tokens: of all rows together, both answers of a pair counted with their prompt.
+        lengths: tokens of each row, prompt and answer; of a pair, of the longer one.
         digest: SHA-256 of the token ids and weights, in their order.
     """
 
@@ -50,9 +49,13 @@ class TokenTable:
     weights: list[float]
     sources: dict[str, int]
     left_out: dict[str, int]
-    longest: int
-    tokens: int
+    lengths: list[int]
     digest: str
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return max(self.lengths)
 
 
 def write_table(
@@ -73,7 +76,8 @@ def write_table(
     weights: list[float] = []
     sources: Counter[str] = Counter()
     dropped: dict[LeftOut, int] = {}
-    weightless = longest = tokens = 0
+    lengths: list[int] = []
+    weightless = 0
     with ArrowWriter(path=str(path), features=_FEATURES[kind]) as writer:
         for row, ids in tokenised(_of_kind(rows, kind), tokenizer, dropped):
             weight = _weight(row, task_weights)
@@ -87,9 +91,7 @@ def write_table(
             seen.update(np.float64(weight).tobytes())
             weights.append(weight)
             sources[str(row.provenance.source)] += 1
-            longest = max(longest, ids.longest)
-            sequences = 1 if ids.rejected is None else 2
-            tokens += sequences * len(ids.prompt) + len(ids.answer) + len(ids.rejected or ())
+            lengths.append(ids.longest)
         writer.finalize()
     left_out = {str(reason): count for reason, count in dropped.items()}
     if weightless:
@@ -97,7 +99,7 @@ def write_table(
     if not weights:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items()) or "the data set has none"
         raise RunError(f"no row to train on: {why}")
-    return TokenTable(Dataset.from_file(str(path)), weights, dict(sources), left_out, longest, tokens, seen.hexdigest())
+    return TokenTable(Dataset.from_file(str(path)), weights, dict(sources), left_out, lengths, seen.hexdigest())
 
 
 def _of_kind(rows: Iterable[Row], kind: Kind) -> Iterable[Row]:

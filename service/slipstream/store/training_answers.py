@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
@@ -21,6 +21,7 @@ from slipstream.store.read_models import policy_call, production_call, replayed
 from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.trajectory import Call, Feedback, PolicyCall
 
@@ -80,24 +81,25 @@ class GroupOfRuns:
 
 
 async def production_answers(
-    session: AsyncSession, after: int, limit: int, tenants: Collection[str] = ()
+    session: AsyncSession, after: int, up_to: int, limit: int, tenants: Collection[str] = ()
 ) -> list[ProductionAnswer]:
-    """Answers of production, from behind the one with the row `after`; empty behind the last one.
+    """Answers of production, from behind the one with the row `after` to the one with `up_to`.
 
     Left out are answers of the lane, which are the policy's.
 
     Args:
         tenants: whose; empty for all.
     """
-    query = _calls(tenants).where(CallRow.id > after, _of_production()).order_by(CallRow.id).limit(limit)
-    return await _answers(session, query)
+    query = _calls(tenants).where(CallRow.id > after, CallRow.id <= up_to, _of_production())
+    return await _answers(session, query.order_by(CallRow.id).limit(limit))
 
 
 async def given_answers(
-    session: AsyncSession, after: int, limit: int, tenants: Collection[str] = ()
+    session: AsyncSession, after: int, up_to: int, limit: int, tenants: Collection[str] = ()
 ) -> list[ProductionAnswer]:
     """Answers that users got, of production and of versions of the policy, as `production_answers` pages them."""
-    return await _answers(session, _calls(tenants).where(CallRow.id > after).order_by(CallRow.id).limit(limit))
+    query = _calls(tenants).where(CallRow.id > after, CallRow.id <= up_to)
+    return await _answers(session, query.order_by(CallRow.id).limit(limit))
 
 
 async def answers_before(session: AsyncSession, session_ref: str, pk: int, limit: int) -> list[ProductionAnswer]:
@@ -115,13 +117,47 @@ async def calls_by_row(session: AsyncSession, pks: Collection[int]) -> dict[int,
     return {found.pk: found for found in await _answers(session, _calls(()).where(CallRow.id.in_(pks)))}
 
 
-async def last_production_answer(session: AsyncSession) -> int:
-    """Return the row of the newest captured call; 0 if there is none."""
-    return await session.scalar(select(CallRow.id).order_by(CallRow.id.desc()).limit(1)) or 0
+async def judged_answers(
+    session: AsyncSession, after: int, limit: int, tenants: Collection[str] = ()
+) -> list[ProductionAnswer]:
+    """Answers of production that somebody gave feedback on, from behind the one with the row `after`.
+
+    Args:
+        tenants: whose; empty for all.
+    """
+    judged = exists().where(FeedbackTargetRow.call_pk == CallRow.id)
+    query = _calls(tenants).where(CallRow.id > after, judged, _of_production())
+    return await _answers(session, query.order_by(CallRow.id).limit(limit))
 
 
-async def groups(session: AsyncSession, after: str, limit: int, tenants: Collection[str] = ()) -> list[GroupOfRuns]:
-    """Groups with their scored runs, from behind the one called `after`, in the order of their names.
+async def spans_of_calls(session: AsyncSession, size: int) -> list[tuple[int, int]]:
+    """The captured calls in parts: the rows that each begins behind, and ends with. A part has at most `size`."""
+    bounds = select(func.min(CallRow.id), func.max(CallRow.id))
+    first, last = (await session.execute(bounds)).one()
+    if last is None:
+        return []
+    return [(at, min(at + size, last)) for at in range(first - 1, last, size)]
+
+
+async def spans_of_groups(session: AsyncSession, size: int) -> list[tuple[str, str]]:
+    """The groups in parts of `size`: the names that each begins behind, and ends with."""
+    spans: list[tuple[str, str]] = []
+    after = ""
+    while True:
+        names = select(GroupRow.id).where(GroupRow.id > after).order_by(GroupRow.id)
+        last = await session.scalar(names.offset(size - 1).limit(1))
+        if last is None:
+            last = await session.scalar(select(func.max(GroupRow.id)).where(GroupRow.id > after))
+        if last is None:
+            return spans
+        spans.append((after, last))
+        after = last
+
+
+async def groups(
+    session: AsyncSession, after: str, up_to: str, limit: int, tenants: Collection[str] = ()
+) -> list[GroupOfRuns]:
+    """Groups with their scored runs, from behind the one called `after` to the one called `up_to`, by name.
 
     Args:
         tenants: whose; empty for all.
@@ -129,7 +165,8 @@ async def groups(session: AsyncSession, after: str, limit: int, tenants: Collect
     query = select(GroupRow.id, GroupRow.kind, GroupRow.call_id, *_TASK).join(TaskRow, TaskRow.id == GroupRow.task_id)
     if tenants:
         query = query.where(TaskRow.tenant.in_(tenants))
-    rows = (await session.execute(query.where(GroupRow.id > after).order_by(GroupRow.id).limit(limit))).all()
+    query = query.where(GroupRow.id > after, GroupRow.id <= up_to).order_by(GroupRow.id)
+    rows = (await session.execute(query.limit(limit))).all()
     captured = await calls_by_row(session, {row.call_id for row in rows if row.call_id is not None})
     runs = await _runs(session, {row.id: captured.get(row.call_id) for row in rows})
     return [
