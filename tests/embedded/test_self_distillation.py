@@ -33,11 +33,12 @@ def _row(number: int = 0, correction: str = WORDS) -> Row:
                correction=correction)  # fmt: skip
 
 
-def _config(tiny_model: Path, folder: Path, **loss: Any) -> EngineConfig:
+def _config(tiny_model: Path, folder: Path, adapters: list[dict[str, int]] | None, **loss: Any) -> EngineConfig:
     fields = {
         "mode": "train",
         "checkpoint_root_dir": str(folder),
-        "model": {"model_path": str(tiny_model), "max_model_len": 512, "max_response_tokens": 8},
+        "model": {"model_path": str(tiny_model), "max_model_len": 512, "max_response_tokens": 8,
+                  "lora_configs": adapters},
         "algorithm": {
             "algorithm_type": "sdpo", "optimizer": {"lr": 3e-3, "weight_decay": 0.0}, "policy_loss_fn_args": loss,
         },
@@ -67,8 +68,11 @@ def test_the_divergence_is_that_of_trl(alpha: float) -> None:
     assert torch.allclose(divergence(ours, its, alpha), theirs, atol=1e-5)
 
 
-def test_the_version_answers_as_the_policy_did_with_the_correction(tiny_model: Path, tmp_path: Path) -> None:
-    config = _config(tiny_model, tmp_path, distillation_answers="given")
+@pytest.mark.parametrize("adapters", [None, [{"lora_rank": 16, "lora_alpha": 64}]])
+def test_the_version_answers_as_the_policy_did_with_the_correction(
+    tiny_model: Path, tmp_path: Path, adapters: list[dict[str, int]] | None
+) -> None:
+    config = _config(tiny_model, tmp_path, adapters, distillation_answers="given")
     rows = [_row(number) for number in range(4)]
     done = train_rows(config, rows, TrainedDataset("words", "digest", Kind.CORRECTION))
     assert (done.version, done.steps, done.rows) == (1, 8, 4)

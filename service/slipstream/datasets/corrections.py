@@ -60,10 +60,17 @@ def detect(message: str, answer: str) -> Found:
     answered = _plain(answer)
     if answered.endswith(("?", "？")):
         found.append(("replies to a question", -3.5))
-    elif any(denied in answered for denied in _NOT_THIS.findall(said)):
+    elif any(_stands_in(answered, denied) for denied in _NOT_THIS.findall(said)):
         found.append(("denies a word of the answer", 1.6))
     odds = BIAS + sum(weight for _, weight in found)
     return Found(1 / (1 + math.exp(-odds)), tuple(name for name, _ in found))
+
+
+def _stands_in(answered: str, denied: str) -> bool:
+    """Return whether a denied word is one of the answer's; Chinese has no spaces between words."""
+    if denied.isascii():
+        return re.search(rf"(?<!\w){re.escape(denied.strip('.'))}(?!\w)", answered) is not None and len(denied) > 1
+    return denied in answered
 
 
 def refused(message: str) -> str | None:

@@ -141,6 +141,8 @@ def _self_distillation(
     model, tokenizer = policy
     rows, order, _ = data
     loss, seed = config.algorithm.policy_loss_fn_args, common["seed"]
+    if any(lora.load_in_4bit or lora.load_in_8bit for lora in config.model.lora_configs or ()):
+        raise ConfigError("model.lora_configs.0: expected no load_in_4bit and load_in_8bit for sdpo, found one of them")
     taught = with_teacher(
         model.to(device()),  # type: ignore[arg-type]
         tokenizer,
@@ -156,7 +158,13 @@ def _self_distillation(
     arguments = {name: value for name, value in common.items() if name not in ("max_length", "pad_to_multiple_of")}
     return SelfDistillationTrainer(
         model if adapters is None else get_peft_model(model, adapters),
-        args=TrainingArguments(**arguments, remove_unused_columns=False),
+        args=TrainingArguments(
+            **arguments,
+            remove_unused_columns=False,
+            gradient_checkpointing_kwargs={
+                "use_reentrant": False
+            },  # else frozen weights below adapters get no gradient
+        ),
         train_dataset=taught.select(order),
         alpha=loss.distillation_alpha,
         pad_id=tokenizer.eos_token_id or 0,

@@ -79,6 +79,7 @@ class RowTokenizer:
             prompt = self._prompt_ids(row, row.prompt)
             answer = self.answer_ids(row.answer)
             rejected = None if row.rejected is None else self.answer_ids(row.rejected)
+            hinted = None if row.correction is None else self._hinted_ids(row, row.correction)
         except (jinja2.TemplateError, ValidationError):
             return LeftOut.NOT_RENDERED
         if answer is None or (row.rejected is not None and rejected is None):
@@ -89,7 +90,6 @@ class RowTokenizer:
         if row.correction is not None:
             if any(special in row.correction for special in self._tokenizer.all_special_tokens):
                 return LeftOut.SPECIAL
-            hinted = self._prompt_ids(row, corrected_prompt(row.prompt, row.answer, row.correction))
             found = replace(found, hinted=hinted, correction=self._text_ids(row.correction))
         return found if found.longest <= self._longest else LeftOut.TOO_LONG
 
@@ -108,6 +108,9 @@ class RowTokenizer:
 
     def _prompt_ids(self, row: Row, messages: Sequence[Any]) -> list[int]:
         return prompt_ids(self._tokenizer, _MESSAGES.validate_python(messages), _TOOLS.validate_python(row.tools))
+
+    def _hinted_ids(self, row: Row, correction: str) -> list[int]:
+        return self._prompt_ids(row, corrected_prompt(row.prompt, row.answer, correction))
 
     def _text_ids(self, text: str) -> list[int]:
         # what looks like a special token is text: no engine would have gone on after sampling it
