@@ -199,6 +199,9 @@ def test_a_data_file_says_what_its_kind_is_made_of(tmp_path: Path) -> None:
     path.write_text("dataset: {name: words, kind: correction, corrections: {}, format: openai}")
     with pytest.raises(ConfigError, match="format trl for kind correction"):
         load_data_file(path)
+    path.write_text("dataset: {name: words, kind: correction, corrections: {}}\ntrain: {engine: trinity}")
+    with pytest.raises(ConfigError, match="engine embedded for kind correction"):
+        load_data_file(path)
 
 
 async def test_an_export_writes_them_with_the_card_and_asks_for_a_judge_only_if_there_is_one(tmp_path: Path) -> None:

@@ -241,6 +241,12 @@ class DataFile(_Part):
     dataset: Dataset
     train: Train = Train()
 
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if self.dataset.kind is Kind.CORRECTION and self.train.engine != "embedded":
+            raise ValueError("train.engine embedded for kind correction: Trinity-RFT has no such algorithm")
+        return self
+
 
 def load_data_file(path: Path) -> DataFile:
     """Read `data.yaml`.
