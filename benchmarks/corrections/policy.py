@@ -32,15 +32,22 @@ class Answering:
         self._model = loaded if model is None else model
         self._ending = ending_ids(weights, self.tokenizer, AutoConfig.from_pretrained(weights))
 
-    def answers(self, tasks: Sequence[Task], seed: int) -> tuple[list[Answered], list[Experience]]:
-        """Answer each task once, with the token ids and their log-probabilities."""
+    def answers(
+        self, tasks: Sequence[Task], seed: int, prompts: Sequence[Sequence[Any]] | None = None
+    ) -> tuple[list[Answered], list[Experience]]:
+        """Answer each task once, with the token ids and their log-probabilities.
+
+        Args:
+            prompts: messages for each task; None for the agent's.
+        """
         self._model.eval()
         torch.manual_seed(seed)
         found: list[Answered] = []
         experiences: list[Experience] = []
+        asking = [_prompt_ids(self.tokenizer, said) for said in prompts or [prompt(task) for task in tasks]]
         for first in range(0, len(tasks), _TOGETHER):
-            some = tasks[first : first + _TOGETHER]
-            for task, (asked, ids, logprobs) in zip(some, self._sampled(some), strict=True):
+            some = slice(first, first + _TOGETHER)
+            for task, (asked, ids, logprobs) in zip(tasks[some], self._sampled(asking[some]), strict=True):
                 found.append(answered(task, str(self.tokenizer.decode(ids, skip_special_tokens=True))))
                 number = len(experiences)
                 reward = found[-1].score.reward
@@ -49,8 +56,7 @@ class Answering:
                 )
         return found, experiences
 
-    def _sampled(self, tasks: Sequence[Task]) -> list[tuple[list[int], list[int], list[float]]]:
-        prompts = [_prompt_ids(self.tokenizer, task) for task in tasks]
+    def _sampled(self, prompts: Sequence[list[int]]) -> list[tuple[list[int], list[int], list[float]]]:
         width, pad = max(map(len, prompts)), self._ending[0]
         made: Any = self._model.generate(  # type: ignore[operator]
             input_ids=torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts]),
@@ -68,8 +74,8 @@ class Answering:
         return rows
 
 
-def _prompt_ids(tokenizer: PreTrainedTokenizerBase, task: Task) -> list[int]:
-    messages = [Message.model_validate(message) for message in prompt(task)]
+def _prompt_ids(tokenizer: PreTrainedTokenizerBase, said: Sequence[Any]) -> list[int]:
+    messages = [Message.model_validate(message) for message in said]
     return prompt_ids(tokenizer, messages, [Tool.model_validate(tool) for tool in TOOLS])
 
 

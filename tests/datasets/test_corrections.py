@@ -178,11 +178,9 @@ async def test_a_judge_decides_on_what_has_no_sign_against_it(tmp_path: Path) ->
 
 def test_the_teacher_reads_the_correction_and_the_answer_that_is_taught_shows_nothing_of_it() -> None:
     prompt = [{"role": "system", "content": "short"}, {"role": "user", "content": "amount?"}]
-    answer = {"role": "assistant", "content": "net: 100"}
-    asked = corrected_prompt(prompt, answer, MEANT)
+    asked = corrected_prompt(prompt, MEANT)
     assert [message["role"] for message in asked] == ["system", "user"]
-    assert asked[1]["content"].startswith("amount?\n\n")
-    assert MEANT in asked[1]["content"]
+    assert asked[1]["content"] == f"{MEANT}\n\namount?"
     assert prompt[1]["content"] == "amount?"
     words = "no, I am John Smith of 12 Baker Street and I meant the gross amount"
     assert shows_correction("It is for John Smith of 12 Baker Street: 119", words, "amount?")

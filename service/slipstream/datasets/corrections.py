@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.datasets.correction_signs import BIAS, LINK, TEXT_SIGNS, TO_THE_MODEL
-from slipstream.trajectory import Message, message_text, message_tool_calls
+from slipstream.trajectory import Message, message_text
 
 LONGEST = 600
 """Characters of a correction. A longer message brings something new, and has room for more than a correction."""
@@ -108,19 +108,19 @@ _LOOKS_BACK = re.compile(
 )
 
 
-def corrected_prompt(prompt: Sequence[Message], answer: Message, correction: str) -> list[Message]:
-    """Return the prompt with the correction in it: behind the last message of a user.
+def corrected_prompt(prompt: Sequence[Message], correction: str) -> list[Message]:
+    """Return the prompt with the correction in it: before the last message of a user.
 
-    A model that is asked this is the teacher of the one that is asked the prompt alone. The text is made after that of
-    TRL's SDPOTrainer (arXiv:2601.20802); the corrected answer is in it because most corrections are about its words.
+    A model that is asked this is the teacher of the one that is asked the prompt alone. Both prompts end alike, so that
+    the answer keeps its form. Behind the message, or with the wrong answer beside them, the words led a small model to
+    write about them, or to give that answer again.
     """
-    words = _HINT.format(answer=_shown(answer), correction=correction)
     messages: list[Message] = list(prompt)
     for at in reversed(range(len(messages))):
         if messages[at].get("role") == "user":
-            messages[at] = {**messages[at], "content": f"{message_text(messages[at])}\n\n{words}"}
+            messages[at] = {**messages[at], "content": f"{correction}\n\n{message_text(messages[at])}"}
             return messages
-    return [*messages, {"role": "user", "content": words}]
+    return [*messages, {"role": "user", "content": correction}]
 
 
 def shows_correction(answer: str, correction: str, known: str) -> bool:
@@ -135,19 +135,3 @@ def shows_correction(answer: str, correction: str, known: str) -> bool:
     secret = f" {' '.join(_WORD.findall(_spaced(correction)))} "
     runs = (f" {' '.join(words[at : at + _RUN])} " for at in range(len(words) - _RUN + 1))
     return any(run in secret and run not in said for run in runs) or _LOOKS_BACK.search(_spaced(answer)) is not None
-
-
-_HINT = """This was answered before, wrongly:
-{answer}
-
-The user then said:
-{correction}
-
-Give the right answer to the question above. Do not mention the wrong one."""
-
-
-def _shown(answer: Message) -> str:
-    """An answer as text, with its calls."""
-    calls = [call.get("function") or {} for call in message_tool_calls(answer)]
-    called = [f"{call.get('name')}({call.get('arguments')})" for call in calls]
-    return "\n".join(filter(None, [message_text(answer), *called]))

@@ -110,7 +110,7 @@ class RowTokenizer:
         return prompt_ids(self._tokenizer, _MESSAGES.validate_python(messages), _TOOLS.validate_python(row.tools))
 
     def _hinted_ids(self, row: Row, correction: str) -> list[int]:
-        return self._prompt_ids(row, corrected_prompt(row.prompt, row.answer, correction))
+        return self._prompt_ids(row, corrected_prompt(row.prompt, correction))
 
     def _text_ids(self, text: str) -> list[int]:
         # what looks like a special token is text: no engine would have gone on after sampling it
