@@ -20,6 +20,7 @@ import pytest
 from serving import serving, until
 from sqlalchemy import create_engine, text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_model import save_byte_model
 
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.embedded import checkpoints
@@ -37,13 +38,20 @@ ALGORITHMS = {Kind.SFT: "sft", Kind.PREFERENCE: "dpo", Kind.KTO: "kto"}
 TAUGHT = "Whole numbers only."
 
 
-def config(model: Path, folder: Path, kind: Kind = Kind.SFT, **sections: Any) -> EngineConfig:
+@pytest.fixture(scope="module")
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("bytes") / "model"
+    save_byte_model(directory)
+    return directory
+
+
+def config(path: Path, folder: Path, kind: Kind = Kind.SFT, /, **sections: Any) -> EngineConfig:
     fields: dict[str, Any] = {
         "mode": "train",
         "project": "test",
         "name": "job",
         "checkpoint_root_dir": str(folder),
-        "model": {"model_path": str(model), "max_model_len": 512, **sections.pop("model", {})},
+        "model": {"model_path": str(path), "max_model_len": 512, **sections.pop("model", {})},
         "algorithm": {"algorithm_type": ALGORITHMS[kind], "optimizer": {"lr": 1e-3}, **sections.pop("algorithm", {})},
         "buffer": {"train_batch_size": 4, "total_epochs": 2},
         "trainer": {"dtype": "float32", "max_checkpoints_to_keep": 0, **sections.pop("trainer", {})},
@@ -67,7 +75,8 @@ def rows(kind: Kind = Kind.SFT, count: int = 12) -> list[Row]:
 
 
 def train(settings: EngineConfig, data: Sequence[Row], kind: Kind = Kind.SFT, **options: Any) -> Any:
-    from slipstream.embedded.supervised import TrainedDataset, train_rows
+    from slipstream.embedded.dataset_inputs import TrainedDataset
+    from slipstream.embedded.supervised import train_rows
 
     resume = options.pop("resume", False)
     return train_rows(settings, data, TrainedDataset("support", "d1", kind, **options), resume=resume)
@@ -94,8 +103,8 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(tensor.equal(other[name]) for name, tensor in one.items())
 
 
-def test_a_version_says_what_it_was_trained_on(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path)
+def test_a_version_says_what_it_was_trained_on(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path)
     silent = replace(rows()[0], answer={"role": "assistant", "content": ""})
 
     done = train(settings, [*rows(), silent])
@@ -124,11 +133,11 @@ def test_a_version_says_what_it_was_trained_on(tiny_model: Path, tmp_path: Path)
     assert train(settings, rows(), start=1).parent == 1
 
 
-async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_path: Path) -> None:
+async def test_a_running_explorer_serves_what_was_taught(byte_model: Path, tmp_path: Path) -> None:
     from slipstream.embedded.serving import create_app
 
     settings = config(
-        tiny_model,
+        byte_model,
         tmp_path,
         algorithm={"algorithm_type": "sft", "optimizer": {"lr": 3e-3}},
         buffer={"train_batch_size": 4, "total_epochs": 16},
@@ -137,7 +146,7 @@ async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_p
         {
             **settings.model_dump(),
             "mode": "serve",
-            "model": {"model_path": str(tiny_model), "max_model_len": 512, "temperature": 0},
+            "model": {"model_path": str(byte_model), "max_model_len": 512, "temperature": 0},
             "algorithm": {"algorithm_type": "grpo"},
             "explorer": {"service_status_check_interval": 0.05, "rollout_model": {"dtype": "float32"}},
         }
@@ -149,7 +158,7 @@ async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_p
 
         async def answer() -> str | None:
             said = await client.chat.completions.create(
-                model=str(tiny_model), messages=[{"role": "user", "content": "Question 3?"}], max_tokens=20
+                model=str(byte_model), messages=[{"role": "user", "content": "Question 3?"}], max_tokens=20
             )
             return said.choices[0].message.content
 
@@ -165,11 +174,11 @@ async def test_a_running_explorer_serves_what_was_taught(tiny_model: Path, tmp_p
 @pytest.mark.parametrize(
     ("kind", "lora"), [(Kind.SFT, False), (Kind.PREFERENCE, True), (Kind.KTO, False)], ids=["sft", "dpo-lora", "kto"]
 )
-def test_kill_9_and_resume_is_the_same_run(tiny_model: Path, tmp_path: Path, kind: Kind, lora: bool) -> None:
+def test_kill_9_and_resume_is_the_same_run(byte_model: Path, tmp_path: Path, kind: Kind, lora: bool) -> None:
     sections: dict[str, Any] = {"model": {"lora_configs": [{"lora_rank": 4}]}} if lora else {}
     sections |= {"trainer": {"save_interval": 1}, "buffer": {"train_batch_size": 4, "total_epochs": 2}}
-    unbroken = config(tiny_model, tmp_path / "unbroken", kind, **dict(sections))
-    broken = config(tiny_model, tmp_path / "broken", kind, **dict(sections))
+    unbroken = config(byte_model, tmp_path / "unbroken", kind, **dict(sections))
+    broken = config(byte_model, tmp_path / "broken", kind, **dict(sections))
     data = rows(kind, 11)
     train(unbroken, data, kind)
 
@@ -191,29 +200,34 @@ def test_kill_9_and_resume_is_the_same_run(tiny_model: Path, tmp_path: Path, kin
         train(broken, data, kind, resume=True)
 
 
-def test_a_run_that_died_after_its_version_was_published_is_only_ended(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_died_before_or_after_its_version_was_published_is_published_once(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slipstream.embedded.dataset_run import DatasetRun
 
-    settings = config(tiny_model, tmp_path)
+    settings = config(byte_model, tmp_path, trainer={"save_interval": 1})
 
-    def dies(_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(DatasetRun, "end", dies)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings, rows())
-    assert (settings.job_dir / "dataset_run" / "run.json").exists()
+    for place, name in ((checkpoints, "publish"), (DatasetRun, "end")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, dies)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, rows(), resume=name == "end")
+        assert (settings.job_dir / "dataset_run" / "run.json").exists()
+    published = (settings.job_dir / "global_step_1" / "trained_on.json").read_text()
 
     assert train(settings, rows(), resume=True).version == 1
     assert steps(settings.job_dir) == [1]
+    assert (settings.job_dir / "global_step_1" / "trained_on.json").read_text() == published
+    assert (said := json.loads(published))["steps"] == 6
+    assert said["metrics"]["loss"] < said["metrics"]["first_loss"], "of the steps before"
     assert not (settings.job_dir / "dataset_run").exists()
 
 
-def test_sigterm_ends_it_after_the_step_and_resume_goes_on(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path, buffer={"train_batch_size": 4, "total_epochs": 4})
+def test_sigterm_ends_it_after_the_step_and_resume_goes_on(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path, buffer={"train_batch_size": 4, "total_epochs": 4})
     process = start(settings, rows(), Kind.SFT)
     wait_for(lambda: list(settings.job_dir.glob("monitor/tensorboard/version_1/*")))
     process.terminate()
@@ -225,13 +239,13 @@ def test_sigterm_ends_it_after_the_step_and_resume_goes_on(tiny_model: Path, tmp
 
 
 def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(
-    tiny_model: Path, tmp_path: Path
+    byte_model: Path, tmp_path: Path
 ) -> None:
     from slipstream.embedded.trainer import train as train_online
 
-    settings = config(tiny_model, tmp_path)
+    settings = config(byte_model, tmp_path)
     online = config(
-        tiny_model,
+        byte_model,
         tmp_path,
         algorithm={"algorithm_type": "grpo"},
         buffer={"train_batch_size": 4, "trainer_input": {"experience_buffer": {"max_read_timeout": 0.1}}},
@@ -265,10 +279,10 @@ def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(
     assert taken == {DISCARDED: 8, 2: 4}
 
 
-def test_pairs_raise_what_is_chosen_above_what_is_rejected(tiny_model: Path, tmp_path: Path) -> None:
+def test_pairs_raise_what_is_chosen_above_what_is_rejected(byte_model: Path, tmp_path: Path) -> None:
     for lora in (None, [{"lora_rank": 8}]):
         settings = config(
-            tiny_model, tmp_path / str(bool(lora)), Kind.PREFERENCE, model={"lora_configs": lora},
+            byte_model, tmp_path / str(bool(lora)), Kind.PREFERENCE, model={"lora_configs": lora},
             buffer={"train_batch_size": 4, "total_epochs": 4},
         )  # fmt: skip
 
@@ -281,15 +295,16 @@ def test_pairs_raise_what_is_chosen_above_what_is_rejected(tiny_model: Path, tmp
         )
 
 
-def test_judged_answers_raise_what_is_good(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 4, "total_epochs": 6})
+def test_judged_answers_raise_what_is_good(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 4, "total_epochs": 5})
 
-    metrics = train(settings, rows(Kind.KTO, 13), Kind.KTO).metrics
+    done = train(settings, rows(Kind.KTO, 9), Kind.KTO)
 
-    assert metrics["margin"] > 0
+    assert done.metrics["margin"] > 0
+    assert (done.version, done.steps) == (1, 11), "of 45 rows the last one has no other to be compared with"
 
 
-def test_label_smoothing_is_that_of_trinity(tiny_model: Path, tmp_path: Path) -> None:
+def test_label_smoothing_is_that_of_trinity(byte_model: Path, tmp_path: Path) -> None:
     from datasets import Dataset
 
     from slipstream.embedded.dataset_trainers import TrainedRows, dataset_trainer
@@ -297,12 +312,12 @@ def test_label_smoothing_is_that_of_trinity(tiny_model: Path, tmp_path: Path) ->
 
     smoothing = 0.2
     settings = config(
-        tiny_model, tmp_path, Kind.PREFERENCE,
+        byte_model, tmp_path, Kind.PREFERENCE,
         algorithm={"policy_loss_fn_args": {"label_smoothing": smoothing}},
     )  # fmt: skip
     pair = {"prompt_ids": [5, 6], "chosen_ids": [7, 8], "rejected_ids": [9]}
     trainer: Any = dataset_trainer(
-        settings, "dpo", load_policy(tiny_model), TrainedRows(Dataset.from_list([pair]), [0], 4), tmp_path, 0
+        settings, "dpo", load_policy(byte_model), TrainedRows(Dataset.from_list([pair]), [0], 4), tmp_path, 0
     )
     inputs = trainer.data_collator([trainer.train_dataset[0]])
     inputs["ref_chosen_logps"] -= 4.0
@@ -316,10 +331,20 @@ def test_label_smoothing_is_that_of_trinity(tiny_model: Path, tmp_path: Path) ->
     assert loss == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_cannot_be_trained_is_refused_in_words(tiny_model: Path, tmp_path: Path) -> None:
-    settings = config(tiny_model, tmp_path)
-    odd = config(tiny_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 1})
-    quantised = config(tiny_model, tmp_path, model={"lora_configs": [{"load_in_4bit": True}]})
+def test_weights_that_are_no_numbers_are_not_published(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path, algorithm={"algorithm_type": "sft", "optimizer": {"lr": 1e38}})
+
+    with pytest.raises(SlipstreamError, match=r"the weights are no finite numbers, and no version was published"):
+        train(settings, rows())
+
+    assert checkpoints.latest_version(settings.job_dir) is None
+    assert not (settings.job_dir / "dataset_run").exists()
+
+
+def test_what_cannot_be_trained_is_refused_in_words(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path)
+    odd = config(byte_model, tmp_path, Kind.KTO, buffer={"train_batch_size": 1})
+    quantised = config(byte_model, tmp_path, model={"lora_configs": [{"load_in_4bit": True}]})
     silent = [replace(each, answer={"role": "assistant", "content": " "}) for each in rows()]
     for error, words, attempt in (
         (ConfigError, "expected 'dpo' for a data set of kind preference, found 'sft'", (settings, [], Kind.PREFERENCE)),

@@ -38,6 +38,9 @@ def train(
     file = load_data_file(config)
     if file.train.engine != "embedded":
         raise ConfigError(f"{config}: train.engine: expected embedded, found {file.train.engine}")
+    for part in ("coreset", "replay"):
+        if getattr(file.dataset, part) is not None:
+            raise ConfigError(f"{config}: dataset.{part}: expected none: slipstream train does not know it yet")
     path = datasets_directory(directory, sidecar) / file.dataset.name
     made = folder.manifest(path)
     if made.kind is not file.dataset.kind:
@@ -47,7 +50,8 @@ def train(
     settings = engine_config(file.train.trainer, "train", list(file.train.overlays))
     with relayed():
         with embedded_extra():
-            from slipstream.embedded.supervised import TrainedDataset, train_rows
+            from slipstream.embedded.dataset_inputs import TrainedDataset
+            from slipstream.embedded.supervised import train_rows
         dataset = TrainedDataset(
             name=made.name,
             digest=made.digest,

@@ -1,4 +1,4 @@
-"""What training on a data set measures: in TensorBoard, in the log and in `trained_on.json`."""
+"""Metrics of training on a data set: in TensorBoard, in the log and in `trained_on.json`."""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ from trl.trainer.sft_trainer import SFTTrainer
 from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
-from slipstream.embedded.policy_model import lora_config
+from slipstream.embedded.policy_model import attends_freely, lora_config
 from slipstream.embedded.self_distillation import SelfDistillationTrainer, with_teacher
+from slipstream.embedded.shared_prompts import SharedPromptsTrainer
 from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -44,11 +45,13 @@ _ROUND = 64
 
 
 class TrainedRows(NamedTuple):
-    """Rows as token ids, their places in the order in which they are trained on, and the tokens of the longest."""
+    """Rows as token ids, their places in the order in which they are trained on, the tokens of the longest, and those
+    that all prompts begin with alike."""
 
     rows: Dataset
     order: list[int]
     longest: int
+    shared: int
 
 
 class _PairTrainer(DPOTrainer):
@@ -89,18 +92,15 @@ def dataset_trainer(
         ConfigError: a setting cannot be trained with; names the key.
     """
     model, tokenizer = policy
-    rows, order, longest = data
+    rows, order, longest, shared = data
     place = device()
-    together = rows_together(config, algorithm, longest, place)
-    if algorithm == "kto" and len(order) % together == 1:
-        log.warning("one row less: KTO compares the rows of a batch, and the last one would be alone")
-        order = order[:-1]
+    together = rows_together(config, algorithm, longest, place, shared)
     common = {
         **_common(config, len(order), together, place),
         "output_dir": str(output_dir),
         "seed": seed,
     }
-    shared: dict[str, Any] = {"processing_class": tokenizer, "peft_config": lora_config(config)}
+    parts: dict[str, Any] = {"processing_class": tokenizer, "peft_config": lora_config(config)}
     loss = config.algorithm.policy_loss_fn_args
     try:
         if algorithm == "sft":
@@ -110,12 +110,13 @@ def dataset_trainer(
                     f"found {loss.loss_agg_mode}"
                 )
             args = SFTConfig(**common, shuffle_dataset=False)
-            return SFTTrainer(model, args=args, train_dataset=rows.select(order), **shared)
+            trainer_of = SharedPromptsTrainer if attends_freely(model) else SFTTrainer
+            return trainer_of(model, args=args, train_dataset=rows.select(order), **parts)
         if algorithm == "dpo":
             # What the answers had under the policy that training starts from is computed once, before the first step:
             # no second model is kept, and later epochs need no second pass.
             pairs = DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True)
-            trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **shared)
+            trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **parts)
             trainer.train_dataset = trainer.train_dataset.select(order)
             return trainer
         if algorithm == "sdpo":
@@ -126,7 +127,7 @@ def dataset_trainer(
             desirable_weight=loss.desirable_weight,
             undesirable_weight=loss.undesirable_weight,
         )
-        return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **shared)
+        return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **parts)
     except ValueError as error:
         raise ConfigError(f"algorithm or model.lora_configs: {error}") from error
 
@@ -189,14 +190,32 @@ def quiet() -> Iterator[None]:
             os.environ["TQDM_DISABLE"] = before
 
 
+def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:
+    """Return the rows without a last one that KTO could compare with no other.
+
+    Raises:
+        ConfigError: KTO has less than two rows a step.
+    """
+    if algorithm == "kto" and len(order) % rows_together(config, algorithm, longest, device()) == 1:
+        log.warning("one row less: KTO compares the rows of a batch, and the last one would be alone")
+        return order[:-1]
+    return order
+
+
 def steps_of(config: EngineConfig, rows: int) -> int:
     """Return the training steps that so many rows make, at most `trainer.total_steps`."""
     steps = math.ceil(rows / config.buffer.train_batch_size)
     return min(steps, config.trainer.total_steps or steps)
 
 
-def rows_together(config: EngineConfig, algorithm: DatasetAlgorithm, longest: int, place: torch.device) -> int:
+def rows_together(
+    config: EngineConfig, algorithm: DatasetAlgorithm, longest: int, place: torch.device, shared: int = 0
+) -> int:
     """Return how many rows of a step are computed at once: a divisor of `buffer.train_batch_size`.
+
+    Args:
+        longest: tokens of the longest row.
+        shared: tokens that all prompts begin with alike, which supervised training computes once a batch.
 
     Raises:
         ConfigError: KTO has less than two rows a step, or `train_batch_size` is a number without a fitting divisor.
@@ -209,19 +228,26 @@ def rows_together(config: EngineConfig, algorithm: DatasetAlgorithm, longest: in
     if not divisors:
         raise ConfigError(f"buffer.train_batch_size: expected at least 2 for kto, found {batch}")
     return max(
-        (count for count in divisors if tokens_together(longest, count, algorithm) <= tokens), default=divisors[0]
+        (count for count in divisors if tokens_together(longest, count, algorithm, shared) <= tokens),
+        default=divisors[0],
     )
 
 
-def padded_tokens(lengths: Sequence[int], order: Sequence[int], together: int, algorithm: DatasetAlgorithm) -> int:
+def padded_tokens(
+    lengths: Sequence[int], order: Sequence[int], together: int, algorithm: DatasetAlgorithm, shared: int = 0
+) -> int:
     """Return the tokens that are computed, those that fill up shorter rows among them; both answers of a pair."""
     batches = (order[place : place + together] for place in range(0, len(order), together))
+    if algorithm == "sft":
+        return sum(_rounded(shared + sum(lengths[row] - shared for row in batch)) for batch in batches)
     rows = sum(len(batch) * _rounded(max(lengths[row] for row in batch)) for batch in batches)
     return rows * (2 if algorithm == "dpo" else 1)
 
 
-def tokens_together(longest: int, together: int, algorithm: DatasetAlgorithm) -> int:
+def tokens_together(longest: int, together: int, algorithm: DatasetAlgorithm, shared: int = 0) -> int:
     """Return the most tokens that are computed at once."""
+    if algorithm == "sft":
+        return _rounded(shared + together * (longest - shared))
     return together * _rounded(longest) * (2 if algorithm == "dpo" else 1)
 
 

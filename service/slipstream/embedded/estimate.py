@@ -141,7 +141,7 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained and how.
+    """Choices of a run that memory and time depend on.
 
     Attributes:
         tokens: computed at once, with what pads them; both answers of a pair.

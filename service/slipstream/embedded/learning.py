@@ -19,7 +19,7 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
 from slipstream.embedded.packing import split
-from slipstream.embedded.policy_model import export, export_dtype, load_policy
+from slipstream.embedded.policy_model import attends_freely, export, export_dtype, load_policy
 from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152
@@ -61,7 +61,7 @@ class Learner:
     def __init__(self, config: EngineConfig, weights: Path, output_dir: Path) -> None:
         model, self._tokenizer = load_policy(weights)
         self._export_dtype = export_dtype(config, torch.device("cpu"))
-        self._shares_prompts = _attends_freely(model)
+        self._shares_prompts = attends_freely(model)
         self._mean_of_means = config.algorithm.policy_loss_fn_args.loss_agg_mode == "seq-mean-token-mean"
         trainer = stored_samples_trainer(config, model, self._tokenizer, output_dir)
         self._trainer = trainer
@@ -155,9 +155,3 @@ def batch_advantages(batch: Sequence[Experience]) -> list[float]:
         else experience.advantage
         for experience in batch
     ]
-
-
-def _attends_freely(model: Any) -> bool:
-    """Return whether the model attends to exactly what the mask allows: no state, no window."""
-    layers = getattr(model.config, "layer_types", None) or ["full_attention"]
-    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

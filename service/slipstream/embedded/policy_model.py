@@ -116,3 +116,9 @@ def lora_config(config: EngineConfig) -> LoraConfig | None:
         exclude_modules=lora.exclude_modules,
         task_type="CAUSAL_LM",
     )
+
+
+def attends_freely(model: Any) -> bool:
+    """Return whether the model attends to exactly what the mask allows: no state, no window."""
+    layers = getattr(model.config, "layer_types", None) or ["full_attention"]
+    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

@@ -11,64 +11,39 @@ import hashlib
 import json
 import shutil
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import structlog
-from transformers import AutoConfig, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+import torch
+from transformers import AutoTokenizer
 from transformers.trainer import Trainer
 from transformers.trainer_callback import PrinterCallback
 
-from slipstream.datasets.row import Kind, Row
+from slipstream.datasets.row import Row
 from slipstream.embedded import checkpoints
 from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import TrainedDataset, parent_of, table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_metrics import StepMetrics
-from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of, mark_whole
-from slipstream.embedded.dataset_trainers import TrainedRows, dataset_trainer, quiet, steps_of
+from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of
+from slipstream.embedded.dataset_trainers import TrainedRows, comparable, quiet, steps_of
 from slipstream.embedded.device import device
-from slipstream.embedded.engines.loading import ending_ids
+from slipstream.embedded.durable_steps import DurableSteps
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.model_directory import check_model_directory
-from slipstream.embedded.policy_model import export, export_dtype, load_policy, quantization, with_full_weights
+from slipstream.embedded.policy_model import export, export_dtype, quantization, with_full_weights
 from slipstream.embedded.row_order import order
-from slipstream.embedded.row_tokens import RowTokenizer
-from slipstream.embedded.token_table import TokenTable, write_table
+from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle, stopped_by_signals
-from slipstream.errors import ConfigError
 from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
-
-_SAVE_SECONDS = 300
-"""Between two checkpoints, at most: what a kill takes. One is 12 bytes a parameter, and the one before stays."""
-
-
-@dataclass(frozen=True)
-class TrainedDataset:
-    """The data set that is trained on.
-
-    Attributes:
-        name: of its folder.
-        digest: of its files, as its manifest has it.
-        kind: what each row teaches.
-        start: version that training goes on from: the newest one, the base model, or a number.
-        task_weights: weights of the rows of tasks with these labels.
-        seed: of the rows' order and of fresh adapters.
-    """
-
-    name: str
-    digest: str
-    kind: Kind
-    start: Literal["latest", "base"] | int = "latest"
-    task_weights: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,38 +103,6 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
         return _Training(config, algorithm, dataset, stop).run(rows, begun)
 
 
-def table_of(
-    config: EngineConfig, dataset: TrainedDataset, rows: Iterable[Row], weights: Path, folder: Path
-) -> TokenTable:
-    """Tokenise the rows of a data set for the model in `weights`, into a folder.
-
-    Raises:
-        ConfigError: its tokenizer has no chat template.
-        RunError: no row can be trained on.
-    """
-    tokenizer = AutoTokenizer.from_pretrained(weights)
-    if not tokenizer.chat_template:
-        raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
-    ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
-    by_row = RowTokenizer(tokenizer, ending, config.model.context_length)
-    return write_table(rows, dataset.kind, by_row, dataset.task_weights, folder)
-
-
-def trainer_of(
-    config: EngineConfig, algorithm: DatasetAlgorithm, weights: Path, data: TrainedRows, output_dir: Path, seed: int
-) -> Trainer:
-    """Load the weights that training starts from, and build the trainer over them.
-
-    Raises:
-        ConfigError: a setting cannot be trained with; names the key.
-    """
-    bits = quantization(config)
-    options: dict[str, Any] = {} if bits is None else {"quantization_config": bits}
-    if config.model.lora_configs and not options:  # what is not trained needs no more than what it is exported in
-        options["dtype"] = export_dtype(config, device())
-    return dataset_trainer(config, algorithm, load_policy(weights, **options), data, output_dir, seed)
-
-
 def _check_begun(begun: DatasetRun | None, dataset: TrainedDataset, resume: bool, config: EngineConfig) -> None:
     if begun is None:
         if resume:
@@ -198,11 +141,12 @@ class _Training:
         config, dataset = self._config, self._dataset
         newest = checkpoints.latest_version(config.job_dir) or 0
         parent = begun.parent if begun else parent_of(dataset.start, newest)
-        weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
+        weights = weights_of(config, parent)
         if begun is None:
             shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
         table = table_of(config, dataset, rows, weights, folder_of(config.job_dir) / "rows")
-        taken = order(table.weights, config.buffer.total_epochs, dataset.seed)
+        drawn = order(table.weights, config.buffer.total_epochs, dataset.seed)
+        taken = comparable(config, self._algorithm, drawn, table.longest)
         run = begun or DatasetRun(
             id=uuid.uuid4().hex,
             dataset=dataset.name,
@@ -217,11 +161,9 @@ class _Training:
                 "the rows or the settings are others than those of the half-done run: put them back, or delete "
                 f"{run.folder} and train again"
             )
+        data = TrainedRows(table.dataset, taken, table.longest, table.shared)
         with quiet():
-            trainer = trainer_of(
-                config, self._algorithm, weights, TrainedRows(table.dataset, taken, table.longest), run.steps_folder,
-                dataset.seed,
-            )  # fmt: skip
+            trainer = trainer_of(config, self._algorithm, weights, data, run.steps_folder, dataset.seed)
             run.save()  # from here on it is half done
             log.info(
                 "training on a data set",
@@ -253,7 +195,7 @@ class _Training:
         beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
         metrics = StepMetrics(config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}", beta)
         trainer.add_callback(metrics)
-        trainer.add_callback(_Durable(self._stop, config.trainer.save_interval))
+        trainer.add_callback(DurableSteps(self._stop, config.trainer.save_interval))
         trainer.remove_callback(PrinterCallback)
         checkpoint = run.newest_checkpoint()
         if checkpoint is not None:
@@ -262,7 +204,14 @@ class _Training:
         steps = trainer.state.global_step
         if steps < run.steps:
             log.info("stopped: --resume goes on", step=steps, of=run.steps)
+            shutil.rmtree(run.rows, ignore_errors=True)  # made anew at the next start, from what is there then
             return Outcome(None, run.parent, steps, len(table.weights), table.left_out)
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in trainer.model.parameters()):
+            run.end()  # to go on would end the same
+            raise RunError(
+                f"after {steps} steps the weights are no finite numbers, and no version was published: a smaller "
+                "algorithm.optimizer.lr, or lr_warmup_steps"
+            )
         summary = metrics.summary()
         self._publish(
             run,
@@ -312,37 +261,6 @@ class _Training:
             },
         )
         checkpoints.prune(config.job_dir, config.trainer.max_checkpoints_to_keep)
-
-
-class _Durable(TrainerCallback):
-    """Saves checkpoints, marks those that are whole, and ends training between two steps when it is to stop.
-
-    Args:
-        interval: steps between two checkpoints; 0 leaves it to the clock.
-    """
-
-    def __init__(self, stop: threading.Event, interval: int) -> None:
-        self._stop = stop
-        self._interval = interval
-        self._saved = time.monotonic()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        due = self._interval and state.global_step % self._interval == 0
-        if self._stop.is_set():
-            due = control.should_training_stop = True
-        if due or time.monotonic() - self._saved > _SAVE_SECONDS:
-            control.should_save = True
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        mark_whole(Path(args.output_dir or "") / f"checkpoint-{state.global_step}")
-        self._saved = time.monotonic()
-
-
-def parent_of(start: Literal["latest", "base"] | int, newest: int) -> int:
-    """Return the version that training goes on from; 0 for the base model."""
-    if start == "latest":
-        return newest
-    return 0 if start == "base" else start
 
 
 def _end(config: EngineConfig, run: DatasetRun) -> Outcome:

@@ -20,8 +20,8 @@ from datasets.arrow_writer import ArrowWriter  # type: ignore[import-untyped]
 from slipstream.datasets.row import Kind, Row
 from slipstream.embedded.dataset_run import RunError
 from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens, tokenised
+from slipstream.embedded.shared_prompts import NO_LOSS
 
-_NO_LOSS = -100  # a label at which nothing is learned
 _WEIGHTLESS = "of weight 0 by dataset.task_weights"
 _IDS = List(Value("int32"))
 _FEATURES = {
@@ -42,6 +42,7 @@ class TokenTable:
         sources: rows by their provenance's source.
         left_out: rows that are not in it, by the reason.
         lengths: tokens of each row, prompt and answer; of a pair, of the longer one.
+        shared: tokens that the prompts of all rows begin with alike.
         digest: SHA-256 of the token ids and weights, in their order.
     """
 
@@ -50,6 +51,7 @@ class TokenTable:
     sources: dict[str, int]
     left_out: dict[str, int]
     lengths: list[int]
+    shared: int
     digest: str
 
     @property
@@ -78,6 +80,7 @@ def write_table(
     dropped: dict[LeftOut, int] = {}
     lengths: list[int] = []
     weightless = 0
+    shared: list[int] | None = None
     with ArrowWriter(path=str(path), features=_FEATURES[kind]) as writer:
         for row, ids in tokenised(_of_kind(rows, kind), tokenizer, dropped):
             weight = _weight(row, task_weights)
@@ -92,6 +95,7 @@ def write_table(
             weights.append(weight)
             sources[str(row.provenance.source)] += 1
             lengths.append(ids.longest)
+            shared = ids.prompt if shared is None else _alike(shared, ids.prompt)
         writer.finalize()
     left_out = {str(reason): count for reason, count in dropped.items()}
     if weightless:
@@ -99,7 +103,15 @@ def write_table(
     if not weights:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items()) or "the data set has none"
         raise RunError(f"no row to train on: {why}")
-    return TokenTable(Dataset.from_file(str(path)), weights, dict(sources), left_out, lengths, seen.hexdigest())
+    return TokenTable(
+        dataset=Dataset.from_file(str(path)),
+        weights=weights,
+        sources=dict(sources),
+        left_out=left_out,
+        lengths=lengths,
+        shared=len(shared or ()),
+        digest=seen.hexdigest(),
+    )
 
 
 def _of_kind(rows: Iterable[Row], kind: Kind) -> Iterable[Row]:
@@ -109,9 +121,15 @@ def _of_kind(rows: Iterable[Row], kind: Kind) -> Iterable[Row]:
         yield row
 
 
+def _alike(one: list[int], other: list[int]) -> list[int]:
+    """The tokens that both begin with."""
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
+
+
 def _columns(kind: Kind, ids: RowTokens) -> dict[str, Any]:
     if kind is Kind.SFT:
-        return {"input_ids": [*ids.prompt, *ids.answer], "labels": [_NO_LOSS] * len(ids.prompt) + ids.answer}
+        return {"input_ids": [*ids.prompt, *ids.answer], "labels": [NO_LOSS] * len(ids.prompt) + ids.answer}
     if kind is Kind.PREFERENCE:
         return {"prompt_ids": ids.prompt, "chosen_ids": ids.answer, "rejected_ids": ids.rejected or []}
     if kind is Kind.CORRECTION:

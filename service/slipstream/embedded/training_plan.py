@@ -15,6 +15,7 @@ import torch
 from slipstream.datasets.row import Row
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import TrainedDataset, parent_of, table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_trainers import (
     TrainedRows,
     padded_tokens,
@@ -26,7 +27,6 @@ from slipstream.embedded.dataset_trainers import (
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.estimate import Device, ModelShape, Setting
 from slipstream.embedded.row_order import order
-from slipstream.embedded.supervised import TrainedDataset, parent_of, table_of, trainer_of
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle
 
@@ -68,22 +68,22 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     """
     algorithm = config.algorithm.on_dataset(dataset.kind)
     parent = parent_of(dataset.start, checkpoints.latest_version(config.job_dir) or 0)
-    weights = checkpoints.weights_path(config.job_dir, parent) if parent else Path(config.model.model_path)
+    weights = weights_of(config, parent)
     table = table_of(config, dataset, rows, weights, folder)
-    together = rows_together(config, algorithm, table.longest, device())
+    together = rows_together(config, algorithm, table.longest, device(), table.shared)
     epoch = order(table.weights, 1, dataset.seed)
     lora = config.model.lora_configs[0] if config.model.lora_configs else None
     return TrainingPlan(
         model=ModelShape.read(weights),
         setting=Setting(
             algorithm=algorithm,
-            tokens=tokens_together(table.longest, together, algorithm),
+            tokens=tokens_together(table.longest, together, algorithm, table.shared),
             rank=None if lora is None else lora.lora_rank,
             bits=16 if lora is None else 4 if lora.load_in_4bit else 8 if lora.load_in_8bit else 16,
             bfloat16=computes_in_bfloat16(config.trainer.dtype, device()),
             recomputes=config.trainer.gradient_checkpointing,
         ),
-        tokens=padded_tokens(table.lengths, epoch, together, algorithm),
+        tokens=padded_tokens(table.lengths, epoch, together, algorithm, table.shared),
         epochs=config.buffer.total_epochs,
         steps=steps_of(config, len(epoch) * config.buffer.total_epochs),
         table=table,
@@ -114,7 +114,7 @@ def this_device(config: EngineConfig) -> Device:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What two real steps took: `seconds` of a step, and `memory` in bytes at the peak of both."""
+    """Costs of two real steps: `seconds` of a step, and `memory` in bytes at the peak of both."""
 
     seconds: float
     memory: int
@@ -128,7 +128,7 @@ def calibrate(config: EngineConfig, planned: TrainingPlan, seed: int) -> Calibra
     two = config.model_copy(update={"trainer": config.trainer.model_copy(update={"total_steps": 2})})
     with tempfile.TemporaryDirectory(prefix="slipstream-calibration-") as scratch, quiet():
         dataset = planned.table.dataset.select(rows)
-        data = TrainedRows(dataset, list(range(len(rows))), planned.table.longest)
+        data = TrainedRows(dataset, list(range(len(rows))), planned.table.longest, planned.table.shared)
         trainer = trainer_of(two, planned.setting.algorithm, planned.weights, data, Path(scratch), seed)
         began = time.perf_counter()
         trainer.train()

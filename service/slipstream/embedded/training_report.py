@@ -8,8 +8,8 @@ from pathlib import Path
 
 from slipstream.datasets.row import Row
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import TrainedDataset
 from slipstream.embedded.estimate import GPUS, Device, memory, seconds, smaller
-from slipstream.embedded.supervised import TrainedDataset
 from slipstream.embedded.training_plan import TrainingPlan, calibrate, plan, this_device
 
 
