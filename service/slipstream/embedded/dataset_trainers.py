@@ -10,15 +10,14 @@ import contextlib
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 import torch
 from datasets import Dataset, disable_progress_bars  # type: ignore[import-untyped]
-from peft import get_peft_model
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer import Trainer
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -31,7 +30,7 @@ from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.policy_model import attends_freely, lora_config
-from slipstream.embedded.self_distillation import SelfDistillationTrainer, with_teacher
+from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import SharedPromptsTrainer
 from slipstream.errors import ConfigError
 
@@ -120,7 +119,7 @@ def dataset_trainer(
             trainer.train_dataset = trainer.train_dataset.select(order)
             return trainer
         if algorithm == "sdpo":
-            return _self_distillation(config, policy, data, together, common)
+            return self_distillation_trainer(config, policy, rows, order, common)
         judged = KTOConfig(
             **common,
             beta=loss.beta,
@@ -130,47 +129,6 @@ def dataset_trainer(
         return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **parts)
     except ValueError as error:
         raise ConfigError(f"algorithm or model.lora_configs: {error}") from error
-
-
-def _self_distillation(
-    config: EngineConfig,
-    policy: tuple[PreTrainedModel, PreTrainedTokenizerBase],
-    data: TrainedRows,
-    together: int,
-    common: Mapping[str, Any],
-) -> Trainer:
-    model, tokenizer = policy
-    rows, order, _ = data
-    loss, seed = config.algorithm.policy_loss_fn_args, common["seed"]
-    if any(lora.load_in_4bit or lora.load_in_8bit for lora in config.model.lora_configs or ()):
-        raise ConfigError("model.lora_configs.0: expected no load_in_4bit and load_in_8bit for sdpo, found one of them")
-    taught = with_teacher(
-        model.to(device()),  # type: ignore[arg-type]
-        tokenizer,
-        rows,
-        loss,
-        together=together,
-        longest_answer=config.model.max_response_tokens,
-        context=config.model.context_length,
-        temperature=config.model.temperature,
-        seed=seed,
-    )
-    adapters = lora_config(config)
-    arguments = {name: value for name, value in common.items() if name not in ("max_length", "pad_to_multiple_of")}
-    return SelfDistillationTrainer(
-        model if adapters is None else get_peft_model(model, adapters),
-        args=TrainingArguments(
-            **arguments,
-            remove_unused_columns=False,
-            gradient_checkpointing_kwargs={
-                "use_reentrant": False
-            },  # else frozen weights below adapters get no gradient
-        ),
-        train_dataset=taught.select(order),
-        alpha=loss.distillation_alpha,
-        pad_id=tokenizer.eos_token_id or 0,
-        multiple=_ROUND,
-    )
 
 
 @contextlib.contextmanager

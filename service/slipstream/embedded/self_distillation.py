@@ -13,20 +13,25 @@ those of the data set, or the teacher's, so nothing is sampled while the weights
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import structlog
 import torch
 from datasets import Dataset, Features, List, Value  # type: ignore[import-untyped]
+from peft import get_peft_model
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import Trainer
 
 from slipstream.datasets.corrections import shows_correction
 from slipstream.embedded.algorithm import PolicyLoss
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.device import device
+from slipstream.embedded.policy_model import lora_config
+from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +67,58 @@ class SelfDistillationTrainer(Trainer):
         per_token = divergence(with_tail(student), with_tail(inputs["teacher_logprobs"]), self._alpha)
         loss = per_token.sum() / (len(per_token) if num_items_in_batch is None else num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
+
+
+def self_distillation_trainer(
+    config: EngineConfig,
+    policy: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    rows: Dataset,
+    order: list[int],
+    common: Mapping[str, Any],
+) -> SelfDistillationTrainer:
+    """Have the teacher answer, and build the trainer, with fresh adapters where there are to be any.
+
+    Args:
+        rows: in the columns of `token_table` for corrections.
+        order: places of the rows, as they are trained on.
+        common: arguments that all trainers of data sets take, by TRL's names.
+
+    Raises:
+        ConfigError: the weights are to be kept in 4 or 8 bits.
+    """
+    model, tokenizer = policy
+    if any(lora.load_in_4bit or lora.load_in_8bit for lora in config.model.lora_configs or ()):
+        raise ConfigError("model.lora_configs.0: expected no load_in_4bit and load_in_8bit for sdpo, found one of them")
+    arguments = dict(common)
+    multiple, recomputes = arguments.pop("pad_to_multiple_of"), arguments.pop("activation_checkpointing")
+    del arguments["max_length"]
+    loss = config.algorithm.policy_loss_fn_args
+    taught = with_teacher(
+        model.to(device()),  # type: ignore[arg-type]
+        tokenizer,
+        rows,
+        loss,
+        together=arguments["per_device_train_batch_size"],
+        longest_answer=config.model.max_response_tokens,
+        context=config.model.context_length,
+        temperature=config.model.temperature,
+        seed=arguments["seed"],
+    )
+    adapters = lora_config(config)
+    return SelfDistillationTrainer(
+        model if adapters is None else get_peft_model(model, adapters),
+        args=TrainingArguments(
+            **arguments,
+            remove_unused_columns=False,
+            gradient_checkpointing=recomputes,
+            # with the other way nothing comes back to adapters through frozen weights
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        ),
+        train_dataset=taught.select(order),
+        alpha=loss.distillation_alpha,
+        pad_id=tokenizer.eos_token_id or 0,
+        multiple=multiple,
+    )
 
 
 def divergence(student: Tensor, teacher: Tensor, alpha: float) -> Tensor:
