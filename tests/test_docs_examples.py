@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 from typer.main import get_command
 
+from slipstream.agent_training.stages import load_stages
 from slipstream.api.experiments import ExperimentBody
 from slipstream.api.rollouts import RolloutBody
 from slipstream.cli import app
@@ -95,6 +96,10 @@ def _problems(document: Any, file: Path) -> list[str]:
         document = {"rewards": document}
     if document.keys() & {"dataset", "train"}:
         DataFile.model_validate({"dataset": {"name": "n", "sources": [{"production": {}}]}, **document})
+        return []
+    if "profile" in document:
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        load_stages(file)
         return []
     if not document.keys() <= Settings.model_fields.keys():
         _validate_plan(document)

@@ -82,7 +82,7 @@ async def _one(measured: str, rig: Rig, seed: int) -> Result:
     after = await rig.measure()
     name = {"distil": "distil", "dpo": "pairs"}[measured]
     manifest = json.loads((rig.run_dir / "datasets" / name / "manifest.json").read_text())
-    rows = manifest["rows"]["train"]
+    rows = manifest["counts"]["rows"]["train"]
     return Result(seed, production, before.reward, after.reward, rows, exported, trained, whole)
 
 
