@@ -25,7 +25,7 @@ from slipstream.serve.sockets import CONTROL, open_sockets
 from slipstream.serve.training import run_training
 from slipstream.settings.sidecar import Settings
 
-LISTS = {"tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "audit"}
+LISTS = {"tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "audit", "datasets"}
 
 
 @pytest.fixture(autouse=True)
