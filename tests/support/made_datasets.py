@@ -19,14 +19,18 @@ SESSIONS = 60
 SHARE = 0.2
 
 
-def make_datasets(directory: Path) -> None:
-    """Make `support`, of production's answers and the policy's, and `preferred`, of pairs of runs."""
+def make_datasets(directory: Path, odd: str = HOSTILE) -> None:
+    """Make `support`, of production's answers and the policy's, and `preferred`, of pairs of runs.
+
+    Args:
+        odd: the name of one of the labels, and of one of the models.
+    """
     draw = random.Random(7)
     answers: list[dict[str, Any]] = [{"production": {"min_reward": 0.5, "liked": True}}, {"policy": {"best_of_group": 1}}]
     support = dataset(sources=answers, held_out={"share": SHARE}, dedup={"near": 0.85})
     with new_folder(directory, support) as made:
         for number in range(3 * SESSIONS):
-            made.add("held_out" if number // 3 % 5 == 0 else "train", _row(Kind.SFT, number, draw))
+            made.add("held_out" if number // 3 % 5 == 0 else "train", _row(Kind.SFT, number, draw, odd))
         for reason, rows in (("duplicate", 24), ("no_reward", 11), ("near_duplicate", 7), ("empty_answer", 2)):
             made.drop(reason, rows)
         made.publish(_about(["email", "card_number"], kept=True))
@@ -34,12 +38,12 @@ def make_datasets(directory: Path) -> None:
     pairs = dataset(Kind.PREFERENCE, name="preferred", pairs={"from": ["runs"], "min_margin": 0.2}, format="openai")
     with new_folder(directory, pairs) as made:
         for number in range(SESSIONS):
-            made.add("train", _row(Kind.PREFERENCE, number, draw))
+            made.add("train", _row(Kind.PREFERENCE, number, draw, odd))
         made.drop("no_pair", 31)
         made.publish(_about([], kept=False))
 
 
-def _row(kind: Kind, number: int, draw: random.Random) -> Row:
+def _row(kind: Kind, number: int, draw: random.Random, odd: str) -> Row:
     reward = min(1.0, max(0.0, draw.gauss(0.8, 0.15)))
     by_policy = kind is Kind.PREFERENCE or number % 3 == 0
     origin = provenance(
@@ -48,9 +52,9 @@ def _row(kind: Kind, number: int, draw: random.Random) -> Row:
         session=f"default/session-{number // 3}",
         tenant="default",
         source=Source.RUNS if kind is Kind.PREFERENCE else Source.POLICY if by_policy else Source.PRODUCTION,
-        models=(f"version:{4 + number % 3}",) if by_policy else ("gpt-4o" if number % 20 else HOSTILE,),
+        models=(f"version:{4 + number % 3}",) if by_policy else ("gpt-4o" if number % 20 else odd,),
         rewards=(reward, reward * draw.random()) if kind is Kind.PREFERENCE else (reward,),
-        labels=("refund",) if number % 4 else ("parcel", HOSTILE),
+        labels=("refund",) if number % 4 else ("parcel", odd),
     )
     if kind is Kind.PREFERENCE:
         origin = replace(origin, models=origin.models * 2)

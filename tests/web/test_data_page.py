@@ -52,7 +52,7 @@ async def test_the_list_says_what_there_is_and_leads_on(page: Page, site: Loop) 
     row = listed.get_by_role("row", name="support")
     [found] = [one for one in (await site.client.get("/datasets")).json()["datasets"] if one["name"] == "support"]
     counts = found["counts"]
-    for shown in ("sft", "trl", f"production {counts['sources']['production']}", "near duplicate", "and 1 more reasons"):
+    for shown in ("sft", "trl", f"production {counts['sources']['production']}", "near duplicate", "and 1 more"):
         await expect(row).to_contain_text(shown)
     await expect(row.get_by_role("cell", name=str(counts["rows"]["train"]), exact=True)).to_be_visible()
     await expect(row.get_by_role("img", name="24 of ")).to_be_visible()
@@ -93,9 +93,9 @@ async def test_a_data_set_shows_its_card(page: Page, site: Loop) -> None:
     await expect(panel(page, "Privacy").get_by_role("listitem")).to_contain_text("3 rows of 3 tasks")
     await expect(panel(page, "Files")).to_contain_text(manifest["digest"])
     use = panel(page, "Use it")
-    data_file = json.loads(await use.get_by_role("region", name="data.yaml").inner_text())
+    data_file = json.loads(await use.get_by_role("group", name="data.yaml").inner_text())
     assert data_file == {"dataset": manifest["dataset"], "train": {"overlays": ["overlays/sft.yaml"]}}
-    python = await use.get_by_role("region", name="Python").inner_text()
+    python = await use.get_by_role("group", name="Python").inner_text()
     assert f'load_dataset("{made["directory"]}/support", split="train")' in python
     await page.get_by_text("The card, as README.md has it").click()
     card = page.get_by_role("region", name="README.md")
@@ -118,7 +118,7 @@ async def test_versions_stand_side_by_side_on_a_suite(page: Page, site: Loop) ->
     compared = panel(page, "Evaluations side by side")
     heads = compared.get_by_role("columnheader")
     versions = [f"version {VERSION + number}" for number in range(3)]
-    await expect(heads).to_have_text(["", *versions, f"production beside {versions[-1]}"])
+    await expect(heads).to_have_text(["Measure", *versions, f"production beside {versions[-1]}"])
     reward = compared.get_by_role("row", name="Reward", exact=False).first
     await expect(reward.get_by_role("cell").nth(0)).to_contain_text(f"{4 / CASES:.3f}")
     await expect(reward.get_by_role("img")).to_have_count(4)
@@ -174,7 +174,7 @@ async def test_what_is_made_and_what_cannot_be_read_is_told_at_once(page: Page, 
     await page.goto("/#/data")
     await page.reload()
     await expect(page.get_by_role("heading", name="No data set yet")).to_be_visible()
-    await expect(listed.get_by_role("region", name="Command")).to_have_text("slipstream dataset export --data data.yaml")
+    await expect(listed.get_by_role("group", name="Command")).to_have_text("slipstream dataset export --data data.yaml")
     make_datasets(directory)
     await expect(listed.get_by_role("row", name="support")).to_be_visible()
 

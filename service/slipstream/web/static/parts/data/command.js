@@ -4,5 +4,5 @@ import { Copy } from "../basics.js";
 import { plain } from "../said.js";
 
 export function Command({ text, label = "Command" }) {
-  return html`<div class="command"><pre tabindex="0" role="region" aria-label=${label}>${plain(text)}</pre><${Copy} text=${text}>Copy<//></div>`;
+  return html`<div class="command"><pre tabindex="0" role="group" aria-label=${label}>${plain(text)}</pre><${Copy} text=${text}>Copy<//></div>`;
 }

@@ -22,13 +22,13 @@ export function Versions({ numbers }) {
   return html`${more > 0 && html`<span class="muted small">${more} more, </span>`}${numbers.slice(-SHOWN).map((number) => html`<a key=${number} href=${link("versions", [number])}>${number}</a> `)}`;
 }
 
-/** A table with a bar for each name. `of`: what the whole bar is; `name` draws a name. */
-export function Counts({ counts, of, first, name = plain, kind = "" }) {
+/** A table with a bar for each name. `of`: what the whole bar is; `things`: what is counted; `name` draws a name. */
+export function Counts({ counts, of, first, things = "Rows", name = plain, kind = "" }) {
   const [all, setAll] = useState(false);
   const rows = largest(counts);
   const whole = of || 1;
   return html`<div class="scroll"><table>
-    <thead><tr><th>${first}</th><th class="number">Rows</th><th>Share</th></tr></thead>
+    <thead><tr><th>${first}</th><th class="number">${things}</th><th>Share</th></tr></thead>
     <tbody>${rows.slice(0, all ? rows.length : SHOWN).map(([key, number]) => html`<tr key=${key}>
       <th scope="row" class="wrap">${name(key)}</th><td class="number">${count(number)}</td>
       <td class="nowrap"><${Bar} value=${number / whole} kind=${kind} label=${percent(number / whole)} /> <span class="small muted">${percent(number / whole)}</span></td></tr>`)}</tbody></table></div>

@@ -49,7 +49,7 @@ function Shown({ found }) {
     <div class="panels">
       <section class="panel"><h2>Where it came from</h2>
         <${Counts} counts=${made.counts.sources} of=${rows} first="Source" name=${(source) => plain(source.replaceAll("_", " "))} />
-        <${Counts} counts=${made.counts.models} of=${sum(made.counts.models)} first="Answered by" name=${answerer} />
+        <${Counts} counts=${made.counts.models} of=${sum(made.counts.models)} first="Answered by" things="Answers" name=${answerer} />
         ${Object.keys(made.counts.labels).length > 0 && html`<${Counts} counts=${made.counts.labels} of=${rows} first="Label" name=${label} />`}</section>
       <section class="panel"><h2>What was left out</h2>${left === 0 ? html`<p class="muted">Nothing was left out.</p>`
         : html`<${Counts} counts=${made.dropped} of=${rows + left} first="Reason" name=${reasonWords} kind="muted" />`}</section>

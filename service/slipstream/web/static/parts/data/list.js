@@ -33,5 +33,5 @@ function LeftOut({ dropped, rows }) {
   const all = rows + sum(dropped);
   return html`${reasons.slice(0, REASONS).map(([reason, number]) => html`<div key=${reason} class="nowrap left-out">
       <${Bar} value=${number / all} kind="muted" label=${`${count(number)} of ${count(all)}`} /> ${count(number)} <span class="small muted">${reasonWords(reason)}</span></div>`)}
-    ${reasons.length > REASONS && html`<div class="small muted">and ${reasons.length - REASONS} more reasons</div>`}`;
+    ${reasons.length > REASONS && html`<div class="small muted">and ${reasons.length - REASONS} more</div>`}`;
 }

@@ -75,7 +75,7 @@ function Columns({ suite, columns }) {
     return row(name, ({ key, arm }) => html`<${Mean} value=${pick(arm)} axis=${axis} label=${`${name}, ${key === "production" ? key : `version ${key}`}`} />`);
   };
   return html`<div class="scroll"><table class="side-by-side">
-    <thead><tr><th></th>${columns.map((one) => html`<th key=${one.version} scope="col"><a href=${link("versions", [one.version])}>version ${one.version}</a></th>`)}
+    <thead><tr><th>Measure</th>${columns.map((one) => html`<th key=${one.version} scope="col"><a href=${link("versions", [one.version])}>version ${one.version}</a></th>`)}
       ${newest.result.production && html`<th scope="col">production <span class="muted">beside version ${newest.version}</span></th>`}</tr></thead>
     <tbody>
       ${means("Reward", (arm) => arm.reward)}

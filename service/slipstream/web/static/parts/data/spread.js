@@ -15,7 +15,7 @@ export function Spreads({ rows }) {
   const known = rows.filter((row) => row.spread);
   if (known.length === 0) return html`<p class="muted">No row has a reward or a length.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Distributions"><table>
-    <thead><tr><th></th><th>Distribution</th><th class="number">Values</th><th class="number">Mean</th>${NAMES.map((name) => html`<th key=${name} class="number">${name}</th>`)}</tr></thead>
+    <thead><tr><th>Of</th><th>Distribution</th><th class="number">Values</th><th class="number">Mean</th>${NAMES.map((name) => html`<th key=${name} class="number">${name}</th>`)}</tr></thead>
     <tbody>${known.map(({ name, axis, spread }) => html`<tr key=${name}><th scope="row">${name}</th>
       <td><${Box} name=${name} spread=${spread} range=${rangeOf(known.filter((row) => row.axis === axis))} /></td>
       <td class="number">${count(spread.count)}</td><td class="number">${short(spread.mean)}</td>
