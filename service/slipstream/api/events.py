@@ -102,7 +102,7 @@ async def _look(sidecar: Sidecar, salt: int, scope: Scope) -> Mapping[str, State
 
 
 def _changed_at(directory: Path | None) -> tuple[Any, ...]:
-    """When a name in the folder of data sets came or went: each is made, replaced and deleted by renaming."""
+    """Time of the last change of names in the folder of data sets: each is made, replaced and deleted by renaming."""
     try:
         return () if directory is None else (directory.stat().st_mtime_ns,)
     except OSError:  # there is none yet

@@ -25,7 +25,7 @@ export function Exports() {
     ${can("admin") && html`<p><a href="preferences/export" download="preferences.jsonl">Download the judged pairs</a></p>`}</section>`;
 }
 
-// Names by which `slipstream dataset import` knows the formats; each task gets the label imported:FORMAT.
+// The formats, by the names that the command has for them; each task gets the label imported:FORMAT.
 const FORMATS = [["openai-chat", "OpenAI, chat"], ["openai-preference", "OpenAI, preferences"], ["langfuse", "Langfuse"], ["phoenix", "Phoenix"], ["otel", "OpenTelemetry"]];
 
 export function Imports() {

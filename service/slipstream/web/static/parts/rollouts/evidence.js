@@ -32,7 +32,7 @@ export function Interval({ mean, interval, margin = null, worse = -1, most = 1, 
     <line class="zero" x1=${x(0)} y1="0" x2=${x(0)} y2=${HEIGHT} /><//>`;
 }
 
-/** A mean with its interval, on an axis from `low` to `high` that others share. */
+/** A mean with its interval, on an axis that others share: its ends are `low` and `high`. */
 export function MeanInterval({ mean, interval, low, high, label }) {
   return html`<${Drawn} label=${`${label}: ${decimal(mean, 3)}, from ${decimal(interval[0], 3)} to ${decimal(interval[1], 3)}`} mean=${mean} interval=${interval} x=${along(low, high)} />`;
 }
