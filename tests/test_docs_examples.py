@@ -16,6 +16,7 @@ from typer.main import get_command
 from slipstream.api.experiments import ExperimentBody
 from slipstream.api.rollouts import RolloutBody
 from slipstream.cli import app
+from slipstream.datasets.config import DataFile
 from slipstream.errors import ConfigError
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
@@ -92,6 +93,9 @@ def _problems(document: Any, file: Path) -> list[str]:
         document = {"calculators": document}
     if "calculators" in document:
         document = {"rewards": document}
+    if document.keys() & {"dataset", "train"}:
+        DataFile.model_validate({"dataset": {"name": "n", "sources": [{"production": {}}]}, **document})
+        return []
     if not document.keys() <= Settings.model_fields.keys():
         _validate_plan(document)
         return []

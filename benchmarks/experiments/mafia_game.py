@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from textarena.core import GAME_ID, ObservationType
 from textarena.envs.SecretMafia.env import Phase, SecretMafiaEnv, VoteHandler
 
+from slipstream.rewards.part_weights import PartWeights
+
 PLAYERS = 6
 MAFIA = 2
 MOST_TURNS = 80  # a game of six has at most 38 turns, and twice as many where each is first taken wrongly
@@ -71,10 +73,7 @@ class Score:
 
     @property
     def reward(self) -> float:
-        least = sum(weight for weight in WEIGHTS.values() if weight < 0)
-        most = sum(weight for weight in WEIGHTS.values() if weight > 0)
-        worth = float(sum(weight * getattr(self, part) for part, weight in WEIGHTS.items()))
-        return (worth - least) / (most - least)
+        return PartWeights(WEIGHTS).reward({part: getattr(self, part) for part in WEIGHTS}).value
 
 
 class Game:

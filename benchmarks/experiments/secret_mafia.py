@@ -8,7 +8,6 @@ shared; then the page's part is written from all seeds that were run.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from experiments import report
 from experiments.mafia_game import MAFIA, PLAYERS, WEIGHTS, Game
 from experiments.training import arguments, in_step, publish, trained
+from slipstream.agent_training.games import wilson
 from slipstream.local.model import SMOLLM2
 from slipstream_client.tuner import AlgorithmConfig, TunerModelConfig, WorkflowOutput
 
@@ -156,14 +156,6 @@ def _interval(seed: report.Seed, version: int) -> str:
     rate, games = seed.versions[version]["won"], seed.counts["held_out"]
     low, high = wilson(rate, games)
     return f"{rate:.2f} ({low:.2f} to {high:.2f})"
-
-
-def wilson(rate: float, trials: float) -> tuple[float, float]:
-    """The 95% score interval of a rate (E. B. Wilson, 1927)."""
-    z = 1.959964
-    middle = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    return middle - half, middle + half
 
 
 if __name__ == "__main__":

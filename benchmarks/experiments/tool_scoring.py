@@ -1,17 +1,17 @@
 """What an answer with a function call is worth, by a case's possible answers.
 
-The answer is a call as in Python, as BFCL has it from models that are asked in their prompt. Values are compared as its
-`ast_checker` compares them (texts without case, spaces and some punctuation; a parameter may be left out where its
-possible values say so), with one difference: what is partly right counts in part.
+The answer is a call as in Python, as BFCL has it from models that are asked in their prompt. Values are compared as
+`slipstream.evaluation.metrics` compares them.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from slipstream.evaluation.metrics import argument_share
 
 WEIGHTS = {"called": 0.1, "tool": 0.3, "arguments": 0.3, "recall": 0.3}
 """What the parts of a `Score` count for in the reward."""
@@ -53,31 +53,5 @@ def read(answer: str) -> dict[str, Any] | None:
 def score(answer: str, function: str, expected: Mapping[str, Sequence[Any]]) -> Score:
     given = read(answer)
     right = answer.partition("(")[0].strip() == function
-    arguments = share(given, expected) if given is not None and right else 0.0
+    arguments = argument_share(given, expected) if given is not None and right else 0.0
     return Score(float(given is not None), float(right), arguments, float(arguments == 1))
-
-
-def share(arguments: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) -> float:
-    """The share of right arguments among those given and those that are missing; 1 where there are none of either."""
-    right = sum(name in expected and _possible(value, expected[name]) for name, value in arguments.items())
-    missing = sum(name not in arguments and "" not in values for name, values in expected.items())
-    counted = len(arguments) + missing
-    return right / counted if counted else 1.0
-
-
-def _possible(value: Any, values: Sequence[Any]) -> bool:
-    return any(_alike(value, each) for each in values)
-
-
-def _alike(value: Any, right: Any) -> bool:
-    if isinstance(right, dict):  # its parameters have possible values again
-        return isinstance(value, dict) and share(value, right) == 1
-    if isinstance(right, list):
-        return isinstance(value, list | tuple) and len(value) == len(right) and all(map(_alike, value, right))
-    if isinstance(right, str):
-        return isinstance(value, str) and _plain(value) == _plain(right)
-    return isinstance(value, bool) == isinstance(right, bool) and bool(value == right)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[ ,./\-_*^]", "", text).lower().replace("'", '"')

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from experiments.tool_cases import Case, case_of, split
-from experiments.tool_scoring import share
 from experiments.tool_use import choose, judge, row
 from scripted import completion
 from serving import serving
@@ -63,32 +60,6 @@ def test_no_function_that_is_held_out_is_trained_on() -> None:
     assert training
     assert not {case.function for case in training} & {case.function for case in held_out}
     assert split(cases, 5) == (training, held_out)
-
-
-@pytest.mark.parametrize(
-    ("expected", "arguments", "worth"),
-    [
-        pytest.param({"n": [5]}, {"n": 5}, 1, id="right"),
-        pytest.param({"n": [5]}, {"n": 5.0}, 1, id="a number by its value"),
-        pytest.param({"n": [1]}, {"n": True}, 0, id="a truth value is no number"),
-        pytest.param({"n": [5]}, {"n": "5"}, 0, id="a text is no number"),
-        pytest.param({"n": [5]}, {}, 0, id="missing"),
-        pytest.param({"n": [5], "unit": ["cm", ""]}, {"n": 5}, 1, id="optional, and left out"),
-        pytest.param({"n": [5], "unit": ["cm", ""]}, {"n": 5, "unit": "m"}, 0.5, id="optional, and wrong"),
-        pytest.param({"n": [5]}, {"n": 5, "m": 6}, 0.5, id="one too many"),
-        pytest.param({"day": ["2024-04-01", "April 1, 2024"]}, {"day": "april 1 2024"}, 1, id="texts as BFCL compares"),
-        pytest.param({"who": ["Ann"]}, {"who": "Anna"}, 0, id="another text"),
-        pytest.param({"of": [["a b", 2]]}, {"of": ["AB", 2]}, 1, id="a list, place by place"),
-        pytest.param({"of": [[1, 2]]}, {"of": [2, 1]}, 0, id="a list in another order"),
-        pytest.param({"at": [{"x": [1, 2], "y": [""]}]}, {"at": {"x": 2}}, 1, id="an object with possible values"),
-        pytest.param({"at": [{"x": [1], "y": [3]}]}, {"at": {"x": 1}}, 0, id="an object with a value missing"),
-        pytest.param({}, {}, 1, id="nothing to give"),
-    ],
-)
-def test_arguments_are_compared_with_the_possible_answers(
-    expected: dict[str, Any], arguments: dict[str, Any], worth: float
-) -> None:
-    assert share(arguments, expected) == worth
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ class UserModel:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.url = ""
+        self.status = 200
+        self.hold: Callable[[], Any] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -51,10 +53,12 @@ class UserModel:
                 break
         self.requests.append(json.loads(body))
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        if self.hold is not None:
+            await self.hold()
         answer = self.answers.pop(0) if self.answers else self._next(self.requests[-1])
         if answer is None:
             raise ConnectionResetError
-        status = answer if isinstance(answer, int) else 200
+        status = answer if isinstance(answer, int) else self.status
         content = {"error": {"message": f"status {status}"}} if isinstance(answer, int) else answer
         content = completion(content) if isinstance(content, str) else content
         raw = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -350,6 +354,37 @@ async def test_a_budget_is_of_a_run_and_of_its_group(model: UserModel) -> None:
                 problems.append(run.problem.reason if run.problem is not None else None)
         assert problems.count(None) == finished, budget
         assert set(problems) <= {None, "user_budget"}
+
+
+async def test_a_user_that_the_agent_does_not_wait_for_drops_the_run(model: UserModel) -> None:
+    asked = asyncio.Event()
+
+    async def hang() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    model.hold = hang
+    with Production().replay() as run:
+        talking = asyncio.create_task(user_of(model).async_converse(lambda messages: asyncio.sleep(0, "no"), "hello"))
+        await asked.wait()
+        talking.cancel()
+        with suppress(asyncio.CancelledError):
+            await talking
+    assert run.problem is not None
+    assert run.problem.reason == "user_failed"
+
+
+async def test_hostile_text_and_keys_go_nowhere(model: UserModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = user_of(model, max_turns=2)
+    conversation = await user.async_converse(lambda messages: asyncio.sleep(0, "a\ud800[END]"), "b\udfff")
+    assert [message["content"] for message in model.requests[0]["messages"][2:]] == ["b?", "a?[END]"]
+    assert conversation.turns == 2
+    for key, answer in (("secret-key", {"error": {"message": "x" * 290 + "secret-key is wrong"}}), ("secret\nkey", "")):
+        monkeypatch.setenv(endpoint.KEY, key)
+        model.answers, model.status = [answer], 401
+        with pytest.raises(slipstream.SimulatedUserError) as failed:
+            await user.async_converse(lambda messages: asyncio.sleep(0, "no"), "hello")
+        assert "secret" not in str(failed.value)
 
 
 def test_a_conversation_that_a_replay_left_behind_does_not_go_on() -> None:

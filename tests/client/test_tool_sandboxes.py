@@ -189,6 +189,28 @@ def test_parallel_tools_of_one_run_share_the_object() -> None:
     assert len(Bank.made) == 1
 
 
+def test_a_sandbox_that_is_made_when_its_run_has_ended_is_left_at_once() -> None:
+    """By a thread of an agent that did not return in time."""
+    left: list[str] = []
+
+    class Slow:
+        def __enter__(self) -> None:
+            run.sandboxes.end()
+
+        def __exit__(self, *error: object) -> None:
+            left.append("left")
+
+        def write(self) -> None: ...
+
+    @slipstream.tool(side_effects=True, sandbox=Slow)
+    def write() -> None:
+        raise AssertionError("written")
+
+    with slipstream.replay("a", 0) as run, pytest.raises(RuntimeError, match="the run has ended"):
+        write()
+    assert left == ["left"]
+
+
 async def test_a_sandbox_that_cannot_be_left_costs_nothing_but_a_line_in_the_log(
     run_loop: RunLoop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,8 +104,8 @@ def test_every_wrong_key_and_value_is_named_at_once(problems):
         'commit.on_shutdown: expected a valid boolean, unable to interpret input; found "perhaps"',
         "log.level: expected 'debug', 'info', 'warning' or 'error'; found \"loud\"",
         "lisen: unknown key; known here: listen, access, proxy, production, explorer, store, audit, capture, "
-        "selection, runs, rewards, feedback, preferences, commit, facade, serving, rollouts, evaluation, webhooks, "
-        "costs, otel, limits, isolation, log",
+        "selection, runs, rewards, feedback, preferences, commit, facade, serving, rollouts, evaluation, datasets, "
+        "webhooks, costs, otel, limits, isolation, log",
     )
 
 

@@ -46,6 +46,16 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert "Licence: not stated." in body
 
 
+def test_names_that_cannot_be_written_are_shown_as_far_as_they_can(tmp_path: Path) -> None:
+    with new_folder(tmp_path, dataset()) as folder:
+        for number in range(300):
+            origin = provenance(number, models=(f"\ud83e{number}" + "x" * 10_000,))
+            folder.add("train", replace(rows(Kind.SFT)[0], provenance=origin))
+        made = folder.publish({})
+    assert made.counts.models["(others)"] == 100
+    assert max(map(len, made.counts.models)) == 200
+
+
 def test_the_card_says_how_each_format_is_read(tmp_path: Path) -> None:
     owners = {"trl": "TRL", "openai": "OpenAI", "trinity": "Trinity-RFT", "sharegpt": "LLaMA-Factory"}
     for form, kind in FORMS:

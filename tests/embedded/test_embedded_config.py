@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.datasets.row import Kind
 from slipstream.embedded.config import load_config
 from slipstream.errors import ConfigError
 
@@ -88,7 +89,7 @@ buffer:
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
         (
             "algorithm: {algorithm_type: topr}",
-            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo' or 'ppo', found 'topr'",
+            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo', 'ppo', 'sft', 'dpo' or 'kto', found",
         ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
         ("algorithm: {policy_loss_fn_args: {clip_range: 0}}", "algorithm.policy_loss_fn_args.clip_range: "),
@@ -178,3 +179,41 @@ def test_keys_that_would_change_learning_are_warned_of(tmp_path: Path, capsys: p
     assert "algorithm.entropy_loss_fn" in line
     assert "algorithm.tis" in line
     assert "cluster" not in line
+
+
+def test_the_overlays_of_data_sets_are_read_over_the_trainer_s_file(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_PATH", "/models/smollm2")
+    monkeypatch.setenv("CHECKPOINT_ROOT_DIR", "/checkpoints")
+    root = pytestconfig.rootpath
+    for kind, name in ((Kind.SFT, "sft"), (Kind.PREFERENCE, "dpo"), (Kind.KTO, "kto")):
+        algorithm = load_config(root / "trainer.yaml", "train", [root / "overlays" / f"{name}.yaml"]).algorithm
+
+        assert algorithm.on_dataset(kind) == name
+        assert (algorithm.optimizer.schedule(100), algorithm.optimizer.warmup_steps(100)) == ("cosine", 10)
+        with pytest.raises(
+            ConfigError, match=rf"expected grpo, multi_step_grpo or ppo.*found '{name}'.*slipstream train"
+        ):
+            _ = algorithm.online
+    online = load_config(root / "trainer.yaml", "train", [root / "overlays" / "small-cpu.yaml"]).algorithm
+    assert online.online == "grpo"
+    with pytest.raises(
+        ConfigError, match=r"expected 'sft' for a data set of kind sft, found 'grpo'; overlays/sft\.yaml"
+    ):
+        online.on_dataset(Kind.SFT)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("{reference_free: true}", "reference_free: expected false: TRL"),
+        ("{loss_type: hinge, label_smoothing: 0.1}", "label_smoothing: expected 0 with loss_type hinge"),
+        ("{loss_type: exo_pair}", "policy_loss_fn_args.loss_type"),
+        ("{beta: 0}", "policy_loss_fn_args.beta"),
+    ],
+)
+def test_a_loss_that_is_not_built_is_refused_in_words(tmp_path: Path, loss: str, words: str) -> None:
+    text = SMALLEST + f"algorithm: {{algorithm_type: dpo, policy_loss_fn_args: {loss}}}"
+    with pytest.raises(ConfigError, match=words):
+        load_config(file(tmp_path, text), "serve")

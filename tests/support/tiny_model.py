@@ -8,17 +8,40 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from slipstream.local import model
 
+_CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
-def tiny_llama(seed: int) -> LlamaForCausalLM:
-    """Two layers of random weights, with SmolLM2's vocabulary."""
+
+def save_byte_model(directory: Path) -> None:
+    """Write a model directory whose tokens are bytes: scoring a vocabulary is most of what training a tiny model takes,
+    and this one has 258 words."""
+    alphabet = {character: place for place, character in enumerate(sorted(ByteLevel.alphabet()))}
+    backend = Tokenizer(BPE(vocab=alphabet, merges=[]))
+    backend.pre_tokenizer, backend.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"]
+    )
+    tokenizer.chat_template = _CHATML
+    tokenizer.save_pretrained(directory)
+    tiny_llama(seed=0, words=len(tokenizer)).save_pretrained(directory)
+
+
+def tiny_llama(seed: int, words: int = 49152) -> LlamaForCausalLM:
+    """Two layers of random weights, with SmolLM2's vocabulary or one of so many words."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=49152,
+            vocab_size=words,
             hidden_size=64,
             intermediate_size=128,
             num_hidden_layers=2,

@@ -137,7 +137,10 @@ class Approval:
             return Refusal(clean(answer)[:MAX_REASON])
         if answer is not False:
             self._warn(
-                "answer", "%s: approve: expected True, False or text, found a %s: refused", call.tool, type(answer)
+                "answer",
+                "%s: approve: expected True, False or text, found a %s: refused",
+                call.tool,
+                type(answer).__name__,
             )
         return Refusal("")
 

@@ -73,6 +73,7 @@ class Guard:
 
     def around(self) -> Callable[..., Any]:
         """Return the guarded tool, of a plain function."""
+        approval = self._options.approval
 
         @functools.wraps(self._function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -83,8 +84,9 @@ class Guard:
             record = self._begun(context, args, kwargs, text)
 
             def run() -> Any:
-                refusal = self._approval.refused(self._waiting(context, args, kwargs)) if self._approval else None
-                return self._function(*args, **kwargs) if refusal is None else refusal
+                if approval is not None and (no := approval.refused(self._waiting(context, args, kwargs))) is not None:
+                    return no
+                return self._function(*args, **kwargs)
 
             try:
                 key = self._key_in_task(context, text)
@@ -98,6 +100,7 @@ class Guard:
 
     def around_async(self) -> Callable[..., Any]:
         """Return the guarded tool, of an async function."""
+        approval = self._options.approval
 
         @functools.wraps(self._function)
         async def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -109,9 +112,11 @@ class Guard:
             record = self._begun(context, args, kwargs, text)
 
             async def run() -> Any:
-                approval, call = self._approval, self._waiting(context, args, kwargs)
-                refusal = await approval.async_refused(call) if approval else None
-                return await self._function(*args, **kwargs) if refusal is None else refusal
+                if approval is not None:
+                    no = await approval.async_refused(self._waiting(context, args, kwargs))
+                    if no is not None:
+                        return no
+                return await self._function(*args, **kwargs)
 
             try:
                 key = self._key_in_task(context, text)
@@ -122,10 +127,6 @@ class Guard:
             return self._returned(record, result)
 
         return guarded
-
-    @property
-    def _approval(self) -> Approval | None:
-        return self._options.approval
 
     def _replayed(self, context: Context, replay: Replay, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the tool's result in a replay. Whatever goes wrong in here, the tool does not run."""
@@ -168,7 +169,7 @@ class Guard:
         return text
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str | None) -> str:
-        """What equal calls have in common, in production and in replays. Raises NotComparable, TypeError."""
+        """The key of equal calls, in production and in replays. Raises NotComparable, TypeError."""
         if text is not None:
             return f"{self._identity} key {sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
         return f"{self._identity} {fingerprint(self._arguments(args, kwargs))}"
@@ -182,10 +183,8 @@ class Guard:
         return arguments
 
     def _waiting(self, context: Context, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolCall:
-        return ToolCall(
-            self._name, self._arguments(args, kwargs) if self._approval else {},
-            context.task_id, context.session_id, context.labels, context.metadata,
-        )  # fmt: skip
+        arguments = self._arguments(args, kwargs)
+        return ToolCall(self._name, arguments, context.task_id, context.session_id, context.labels, context.metadata)
 
     def _key_in_task(self, context: Context, text: str | None) -> Key | None:
         if text is None:
@@ -206,7 +205,7 @@ class Guard:
         try:
             return recording.begin(self._key(args, kwargs, text))
         except Exception:  # noqa: BLE001 - production goes on
-            self._warn("its arguments cannot be compared, so replays block it", with_error=True)
+            self._warn("its arguments cannot be compared, so no replay gets its result", with_error=True)
             return None
 
     def _returned(self, record: Record | None, result: Any) -> Any:
@@ -216,7 +215,7 @@ class Guard:
             try:
                 record.returned(result, _as_it_is if is_refusal else self._redact)
             except Exception:  # noqa: BLE001 - production goes on
-                self._warn("its result cannot be kept, so replays block it", with_error=True)
+                self._warn("its result cannot be kept, so no replay gets it", with_error=True)
         return refusal(refused(self._name, result.reason), self._function) if is_refusal else result
 
     def _warn(self, what: str, with_error: bool = False) -> None:

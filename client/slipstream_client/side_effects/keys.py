@@ -103,12 +103,15 @@ class FirstResults:
             return entry, False
 
     def _end(self, key: Key, entry: Entry, result: Any, kept: Callable[[Any], bool]) -> None:
-        keep = result is not _AGAIN and kept(result)
-        if not keep:
-            with self._lock:
-                self._entries.pop(key, None)
-        entry.caller = (0, None)
-        entry.result.set_result(_copied(result) if result is not _AGAIN else result)
+        shared = _AGAIN
+        try:
+            if result is not _AGAIN:
+                shared = _copied(result)
+        finally:  # whatever interrupts it, those who wait go on
+            if shared is _AGAIN or not kept(result):
+                with self._lock:
+                    self._entries.pop(key, None)
+            entry.result.set_result(shared)
 
     def _forget(self) -> None:
         excess = len(self._entries) - self._limit
@@ -124,7 +127,7 @@ class FirstResults:
 
 
 def _copied(result: Any) -> Any:
-    """What one caller does to its result, another one must not see; what cannot be copied, they share."""
+    """A copy, so that no caller sees what another one does to its result; what cannot be copied, they share."""
     try:
         return deepcopy(result)
     except Exception:  # noqa: BLE001 - whatever cannot be copied

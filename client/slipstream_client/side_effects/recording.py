@@ -102,8 +102,8 @@ class Record:
 
 
 Outcome = Literal["recorded", "blocked", "fallback", "sandboxed", "refused"]
-"""What a guarded tool's call in a replay got: production's result, a result that says that it was not carried out, the
-tool's fallback, its sandbox's result, or the refusal that production's call got."""
+"""Outcomes of a guarded tool's call in a replay: production's result, a result that says that it was not carried out,
+the tool's fallback, its sandbox's result, or the refusal that production's call got."""
 
 
 @dataclass(frozen=True)

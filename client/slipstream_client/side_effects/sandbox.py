@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import FunctionType, MappingProxyType
 from typing import Any
+
+logger = logging.getLogger("slipstream_client")
 
 
 class SandboxClosed(RuntimeError):
@@ -36,23 +39,34 @@ class Sandboxes:
             if kind not in self._objects:
                 made = kind()
                 self._objects[kind] = self._exits.enter_context(made) if hasattr(kind, "__exit__") else made
-            return self._objects[kind]
+            if not self._closed:
+                return self._objects[kind]
+            exits = self._exits.pop_all()
+        exits.close()  # the run ended meanwhile, and nobody else leaves it
+        raise SandboxClosed(f"the run has ended, and with it its {kind.__qualname__}")
 
     @property
     def objects(self) -> Mapping[type, Any]:
         """The objects that were made, by class."""
         return MappingProxyType(self._objects)
 
+    def end(self) -> None:
+        """Make no more objects. Waits for nobody."""
+        self._closed = True
+
     def close(self) -> None:
-        """Leave the context managers, the last one first. Raises what they raise, once all were left."""
+        """End, and leave the context managers, the last one first. What they raise is a line in the log."""
+        self.end()
         with self._lock:
-            self._closed = True
             exits = self._exits.pop_all()
-        exits.close()
+        try:
+            exits.close()
+        except Exception as error:
+            logger.warning("a sandbox was not left as it should be: %r", error, exc_info=True)
 
 
 class Sandbox:
-    """What a tool runs in a replay: a function, or the method of the tool's name of an object for each run.
+    """Stand-in of a tool in a replay: a function, or the method of the tool's name of an object for each run.
 
     Args:
         stand_in: the function or the class.

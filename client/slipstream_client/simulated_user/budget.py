@@ -76,7 +76,7 @@ class Spent:
 
 
 class Purse:
-    """What one conversation may spend: of its run, and of its group, if it has one.
+    """Limits of one conversation: those of its run, and of its group, if it has one.
 
     Args:
         needs_tokens: tokens are limited, so each answer must say how many it took.

@@ -68,7 +68,7 @@ class Endpoint:
                 try:
                     try:
                         return self._read(client.post(**self._request(messages)), purse)
-                    except httpx.TransportError as error:
+                    except httpx.RequestError as error:
                         raise _Again(str(error) or type(error).__name__) from error
                 except _Again as again:
                     if pause is None:
@@ -84,7 +84,7 @@ class Endpoint:
                 try:
                     try:
                         return self._read(await client.post(**self._request(messages)), purse)
-                    except httpx.TransportError as error:
+                    except httpx.RequestError as error:
                         raise _Again(str(error) or type(error).__name__) from error
                 except _Again as again:
                     if pause is None:
@@ -101,14 +101,15 @@ class Endpoint:
 
     def _request(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         key = self._key()
+        if key and not (key.isascii() and key.isprintable()):  # httpx would name it in its error
+            raise self._failed("its key has other characters than printable ASCII")
         headers = {"authorization": f"Bearer {key}"} if key else {}
         return {"url": self._url, "headers": headers, "json": {**self._fields, "messages": list(messages)}}
 
     def _key(self) -> str | None:
-        own = os.environ.get(KEY)
-        if own or httpx.URL(self._url).host != httpx.URL(OPENAI).host:
-            return own
-        return os.environ.get("OPENAI_API_KEY")
+        url, openai = httpx.URL(self._url), httpx.URL(OPENAI)
+        is_openai = (url.scheme, url.host, url.port) == (openai.scheme, openai.host, openai.port)
+        return os.environ.get(KEY) or (os.environ.get("OPENAI_API_KEY") if is_openai else None)
 
     def _read(self, response: httpx.Response, purse: Purse) -> Answer:
         if response.status_code == 429 or response.status_code >= 500:
@@ -131,18 +132,19 @@ class Endpoint:
         return Answer(clean(text).strip(), tokens)
 
     def _said(self, response: httpx.Response) -> str:
-        """The endpoint's error, without the key, which some endpoints repeat."""
+        """The endpoint's error, without the key, which some repeat."""
         try:
             message = str(response.json()["error"]["message"])
         except (LookupError, TypeError, ValueError, RecursionError):
             message = response.reason_phrase
+        return f"{response.status_code} {clean(self._without_key(message))[:MAX_WHY]}"
+
+    def _without_key(self, text: str) -> str:
         key = self._key()
-        if key:
-            message = message.replace(key, "[redacted]")
-        return f"{response.status_code} {clean(message)[:MAX_WHY]}"
+        return text.replace(key, "[redacted]") if key else text
 
     def _failed(self, why: str) -> SimulatedUserError:
-        return SimulatedUserError("user_failed", f"the simulated user's model at {self._url}: {why}")
+        return SimulatedUserError("user_failed", f"the simulated user's model at {self._url}: {self._without_key(why)}")
 
 
 def _tokens(usage: Any) -> int | None:

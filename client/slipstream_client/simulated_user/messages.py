@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slipstream_client.validation import clean
+
 Message = dict[str, Any]
 
 _OPENING = "Hello. How can I help you?"
@@ -54,12 +56,12 @@ def answered(answer: object) -> list[Message]:
 
 def seen_by_user(messages: Sequence[Mapping[str, Any]], system: str) -> list[Message]:
     """Return a conversation as the user's model is asked: sides swapped, without tools and the agent's instructions."""
-    seen: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": _OPENING}]
+    seen: list[Message] = [{"role": "system", "content": clean(system)}, {"role": "user", "content": _OPENING}]
     for message in messages:
         role = _OTHER_SIDE.get(str(message.get("role")))
         if role is None or (role == "user" and message.get("tool_calls")):
             continue
-        text = text_of(message) or _NO_ANSWER
+        text = clean(text_of(message)).strip() or _NO_ANSWER
         if seen[-1]["role"] == role and len(seen) > 2:  # sides must take turns
             seen[-1]["content"] += f"\n\n{text}"
         else:

@@ -20,7 +20,7 @@ _STOP_RULE = "When your request is settled, or you give up, write {stop}"
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a simulated user plays; see `SimulatedUser`."""
+    """The part that a simulated user plays; see `SimulatedUser`."""
 
     prompt: str | Callable[[Context], str]
     endpoint: Endpoint
@@ -147,7 +147,7 @@ class Turns:
         return seen_by_user(self._messages, "\n\n".join([prompt, " ".join(rules)]))
 
     def _purse(self) -> Purse:
-        """What the run and its group have left. Raises SimulatedUserError in what an ended replay has left behind."""
+        """The budget of the run and its group. Raises SimulatedUserError in what an ended replay has left behind."""
         context, budget = current(), self._part.budget
         if context.ended:
             raise SimulatedUserError("user_failed", "the replay that the conversation belongs to has ended")
@@ -174,14 +174,18 @@ class Turns:
 
 
 class _Dropping:
-    """A block whose SimulatedUserError drops the run that it belongs to, whatever the agent makes of the error."""
+    """A block whose failure drops the run that it belongs to, whatever the agent makes of the error.
+
+    So does an interruption, such as by a timeout of the agent's own: the conversation lacks its end.
+    """
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         replay = current().replay
-        if isinstance(error, SimulatedUserError) and isinstance(replay, GuardedReplay):
-            replay.fail(RunProblem(error.reason, str(error)))
+        if error is not None and isinstance(replay, GuardedReplay):
+            reason = error.reason if isinstance(error, SimulatedUserError) else "user_failed"
+            replay.fail(RunProblem(reason, str(error) or f"the simulated user: {type(error).__name__}"))
 
 
 def _spent_by_run(budget: UserBudget) -> Spent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -124,4 +125,8 @@ def _fields(model: str, seed: int | None, options: Mapping[str, Any] | None) -> 
     for name in ("model", "messages", "seed", "stream", "n"):
         if name in (options or {}):
             raise ValueError(f"options: {name} is not among them")
+    try:
+        json.dumps(dict(options or {}), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"options: expected what JSON can hold: {error}") from None
     return {**(options or {}), **own}

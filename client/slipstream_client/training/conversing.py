@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -39,9 +40,11 @@ def conversing(agent: Callable[..., Any], user: SimulatedUser) -> Callable[..., 
 
         return respond, bound.arguments[_MESSAGES]
 
+    @functools.wraps(agent)
     def conversation(*args: Any, **kwargs: Any) -> Conversation:
         return user.converse(*begun(args, kwargs))
 
+    @functools.wraps(agent)
     async def async_conversation(*args: Any, **kwargs: Any) -> Conversation:
         return await user.async_converse(*begun(args, kwargs))
 

@@ -95,7 +95,8 @@ class RunExecutor:
         try:
             output = await self._developers("agent", task.agent, args, kwargs, variables, slot, scope)
         except Dropped as dropped:
-            raise _problem(replay) or dropped from dropped.__cause__
+            problem = _problem(replay) if dropped.reason == "agent_raised" else None
+            raise problem or dropped from dropped.__cause__
         latency = time.monotonic() - began
         if (
             problem := _problem(replay)
@@ -131,14 +132,15 @@ class RunExecutor:
             raise Dropped("bad_reward", str(error)) from error
 
     async def _close_sandboxes(self, task: Task, replay: GuardedReplay, slot: Slot) -> None:
-        """Leave the run's sandboxes, in a thread as a replay. The run has ended: nothing more comes of an error."""
+        """Leave the run's sandboxes, in a thread as a replay."""
+        replay.sandboxes.end()  # an agent that did not return in time makes none any more
         if not replay.sandboxes.objects:
             return
         variables, scope = _in_replay(task, replay)
         try:
             await self._developers("sandbox", replay.sandboxes.close, (), {}, variables, slot, scope)
         except Dropped as dropped:
-            logger.warning("a sandbox was not left as it should be: %s", dropped, exc_info=dropped.__cause__)
+            logger.warning("a sandbox was not left: %s", dropped)
         except GivenUp:  # the runner stops, and the thread goes on by itself
             pass
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.call_spans import CallSpans
 from slipstream.capture.conversations import Conversations
+from slipstream.capture.imported import Importer
 from slipstream.capture.recorder import Recorder
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
@@ -29,6 +30,7 @@ class Capture:
     Attributes:
         writer: takes the exchanges that the proxy copied.
         recorder: makes calls of them.
+        importer: makes calls of what did not pass here.
         stages: their loops.
         workers: all loops.
     """
@@ -55,6 +57,7 @@ class Capture:
             Retries(settings.capture.chains),
             decide=selector.decide if selector.quick else None,
         )
+        self.importer = Importer(exchanges, context.parsing, settings.capture.chains)
         self.stages = (
             context.stages.add(Stage.CAPTURE_WRITER, self.writer.step),
             context.stages.add(Stage.RECORDER, self.recorder.step),

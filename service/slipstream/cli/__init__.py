@@ -24,6 +24,7 @@ from slipstream.cli import (
     sidecar,
     store,
     tasks,
+    train,
     training,
     versions,
 )
@@ -37,7 +38,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (deployment, sidecar, tasks, store, training, evaluation):
+for group in (deployment, sidecar, tasks, store, training, train, evaluation):
     app.add_typer(group.commands)
 app.add_typer(serving.kills)
 app.add_typer(serving.commands, name="serving")

@@ -1,4 +1,4 @@
-"""`slipstream dataset`: data sets made from the store, and what becomes of them."""
+"""`slipstream dataset`: data sets made from the store, what becomes of them, and conversations that are imported."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from slipstream import logs
-from slipstream.cli.options import SIDECAR_FILE, LogOptions
+from slipstream.cli.options import SIDECAR_FILE, AdminKey, LogOptions, Url
+from slipstream.cli.options import Config as ForAddress
 
 if TYPE_CHECKING:
     from slipstream.datasets.manifest import Manifest
@@ -24,6 +25,8 @@ Directory = Annotated[
     Path | None,
     typer.Option(help="The folder of data sets (default: `datasets.directory` of --config).", show_default=False),
 ]
+_LONGEST_LABEL = 64
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a data set.")]
 
 
@@ -48,7 +51,7 @@ def export(
         logs.configure("error", options.format or ("console" if sys.stderr.isatty() else "json"))
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     made = asyncio.run(run(settings, dataset, folder, replace=replace, workers=ray))
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
@@ -68,7 +71,7 @@ def list_datasets(directory: Directory = None, config: Config = SIDECAR_FILE) ->
     from slipstream.terminal.screen import console
     from slipstream.terminal.spans import moment
 
-    folder = _directory(directory, config)
+    folder = datasets_directory(directory, config)
     found = [manifest(path) for path in list_folders(folder)]
     if not found:
         print(f"{folder}: no data set; slipstream dataset export --data data.yaml makes one")
@@ -85,7 +88,7 @@ def card(name: Name, directory: Directory = None, config: Config = SIDECAR_FILE)
     """Show the card of a data set: what is in it, where that came from, and what was left out and why."""
     from slipstream.terminal.inert import inert
 
-    path = _dataset(_directory(directory, config), name)
+    path = _dataset(datasets_directory(directory, config), name)
     print(inert((path / "README.md").read_text(encoding="utf-8"), lines=True))
 
 
@@ -102,7 +105,7 @@ def erase(
     """Delete a whole data set; without NAME, delete from all of them what DELETE /data has deleted elsewhere."""
     from slipstream.datasets import erasure, folder
 
-    where = _directory(directory, config)
+    where = datasets_directory(directory, config)
     if name is not None:
         path = _dataset(where, name)
         with erasure.locked(where):
@@ -113,6 +116,77 @@ def erase(
     print(f"{where}: {sum(removed.values())} rows deleted")
     for each, rows in removed.items():
         print(f"  {each}: {rows}")
+
+
+@commands.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSONL or JSON; several are read together.")],
+    format: Annotated[  # noqa: A002
+        Literal["openai-chat", "openai-preference", "langfuse", "phoenix", "otel"],
+        typer.Option(help="Of the files."),
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose sessions they become, with a key that reaches all.", show_default=False)
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the imported tasks, beside imported and imported:FORMAT; may be repeated."),
+    ] = None,
+    session_field: Annotated[
+        str | None,
+        typer.Option(
+            help="Field, or attribute, that names the session (default: that of the format).", show_default=False
+        ),
+    ] = None,
+    as_: Annotated[
+        Literal["sessions", "cases"],
+        typer.Option("--as", help="Sessions of the store, or a file of cases for an evaluation."),
+    ] = "sessions",
+    output: Annotated[Path, typer.Option(help="File of the cases.", dir_okay=False)] = Path("cases.jsonl"),
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the judgements that become feedback (default: the only one of an answer).", show_default=False
+        ),
+    ] = None,
+    score_range: Annotated[str, typer.Option(metavar="LOW:HIGH", help="Range of their values.")] = "0:1",
+    select: Annotated[bool, typer.Option("--select", help="Let the selection strategies decide about them.")] = False,
+    url: Url = None,
+    config: ForAddress = SIDECAR_FILE,
+    key: AdminKey = None,
+) -> None:
+    """Import conversations of OpenAI's fine-tuning, Langfuse, Phoenix or OpenTelemetry."""
+    from slipstream.datasets.imports.command import import_sessions, write_cases
+    from slipstream.datasets.imports.conversation import Options
+    from slipstream.datasets.imports.formats import Format
+    from slipstream.datasets.imports.upload import Choices
+    from slipstream.terminal.sidecar_http import address
+
+    for name in label or ():
+        if not 0 < len(name.strip()) <= _LONGEST_LABEL or "," in name or not name.isprintable():
+            raise typer.BadParameter(
+                f"expected labels of 1 to {_LONGEST_LABEL} characters without a comma, found {name!r}"
+            )
+    options = Options(session_field, score)
+    if as_ == "cases":
+        whole = write_cases(files, Format(format), options, output)
+    else:
+        labels = [name.strip() for name in label or ()]
+        choices = Choices(format, labels, select, score, _range(score_range))
+        whole = import_sessions(files, options, choices, address(url, config, os.environ), key, tenant)
+    if not whole:
+        raise typer.Exit(1)
+
+
+def _range(given: str) -> tuple[float, float]:
+    low, _, high = given.partition(":")
+    try:
+        read = float(low), float(high)
+    except ValueError:
+        read = 0.0, 0.0
+    if not -1e300 < read[0] < read[1] < 1e300:
+        raise typer.BadParameter(f"expected two numbers such as 1:5, the lower first, found {given!r}")
+    return read
 
 
 def _counts(made: Manifest) -> str:
@@ -137,7 +211,7 @@ def _dataset(directory: Path, name: str) -> Path:
     return directory / name
 
 
-def _directory(given: Path | None, config: Path) -> Path:
+def datasets_directory(given: Path | None, config: Path) -> Path:
     """The folder of data sets.
 
     Raises:

@@ -151,7 +151,7 @@ def _settle(path: Path) -> None:
 
 
 def _abandoned(partial: Path) -> bool:
-    """Whether no process holds this folder, or it is not there."""
+    """Look if no process holds this folder; it need not be there."""
     try:
         descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

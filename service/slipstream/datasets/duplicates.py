@@ -16,7 +16,7 @@ from __future__ import annotations
 import mmap
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ _HASHES = 128
 """Hash functions of a MinHash: the standard error of a similarity of 0.85 is 0.03."""
 _GRAM = 5
 _SLOTS = 1 << 24
-"""Of the table, four bytes each: 16 or more for each of a million rows."""
+"""Size of the table, four bytes a slot: 16 slots for each of a million rows."""
 _PIECE = 4096
 """5-grams that are made at a time."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
@@ -75,7 +75,7 @@ class _Near:
             raise ConfigError(
                 "dedup.near: needs the package rensa, which is not installed; the extra [data] brings it"
             ) from error
-        self._new_hash = lambda: RMinHash(_HASHES, seed)
+        self._new_hash: Callable[[], Any] = lambda: RMinHash(_HASHES, seed)
         self._threshold = threshold
         self._in_band = next(rows for least, rows in _BANDS if threshold >= least)
         self._signatures = bytearray()
@@ -126,7 +126,7 @@ _BANDS = ((0.8, 8), (0.5, 4), (0.0, 2))
 def _similarity(one: Sequence[int], other: Sequence[int]) -> float:
     """Estimate the Jaccard similarity from the low bytes of two MinHashes: of different hashes, one in 256 has the
     same (b-bit minwise hashing: Li and König, 2010)."""
-    same = sum(map(operator.eq, one, other)) / _HASHES
+    same: float = sum(map(operator.eq, one, other)) / _HASHES
     return (same - 1 / 256) / (1 - 1 / 256)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "DatasetError",
     "DatasetExists",
     "DatasetMissing",
+    "Manifest",
     "NewFolder",
     "delete",
     "list_folders",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,6 +14,7 @@ from slipstream.datasets.exchange import Unfit, exchange, says_the_same
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.scoring import AnswerScorer
 from slipstream.datasets.sources import Block, Dropped, said, version_name
+from slipstream.jsontext import to_json
 from slipstream.store import training_answers as stored
 from slipstream.store.database import Database
 from slipstream.store.preference_verdicts import Verdict, verdicts
@@ -24,8 +27,11 @@ _PAGE = 50
 _BLOCK = 500
 """Groups of a block."""
 
-_GROUPS, _JUDGED = 0, 1
-"""The two sources of pairs, as blocks name them."""
+_GROUPS, _JUDGED, _TWICE = 0, 1, 2
+"""The sources of pairs, as blocks name them."""
+
+_REMEMBERED = 10_000
+"""Judged questions that are remembered until they are answered again: a user asks again within minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +65,26 @@ class PairSources:
         self._middle = middle
 
     async def blocks(self) -> list[Block]:
-        """All that is to be read: the groups, then what people judged, which is one block."""
+        """All that is to be read: the groups, then what people judged, and what was answered twice, a block each."""
         found: list[Block] = []
         if {"runs", "production_vs_policy", "thumbs"} & set(self._pairs.from_):
             async with self._database.read() as session:
                 found += [Block(_GROUPS, *span) for span in await stored.spans_of_groups(session, _BLOCK)]
         if "preferences" in self._pairs.from_:
             found.append(Block(_JUDGED, None, None))
+        if "thumbs" in self._pairs.from_:
+            found.append(Block(_TWICE, None, None))
         return found
 
     async def rows(self, block: Block) -> AsyncIterator[Row | Dropped]:
         """Read a block."""
-        async for row in self._judged() if block.source == _JUDGED else self._of_groups(block):
+        if block.source == _JUDGED:
+            rows = self._judged()
+        elif block.source == _TWICE:
+            rows = self._answered_twice()
+        else:
+            rows = self._of_groups(block)
+        async for row in rows:
             yield row
 
     async def _of_groups(self, block: Block) -> AsyncIterator[Row | Dropped]:
@@ -168,6 +182,35 @@ class PairSources:
         better = (given, answer) if liked else (answer, given)
         return [self._row(group.task, Source.THUMBS, group.id, *better)]
 
+    async def _answered_twice(self) -> AsyncIterator[Row | Dropped]:
+        """Pairs of production's answers to one question of a session, of which one was liked and the other disliked:
+        the user asked again, or the two were imported as a preference."""
+        waiting: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()
+        after = 0
+        while True:
+            async with self._database.read() as session:
+                page = await stored.judged_answers(session, after, _PAGE, self._dataset.tenants)
+                asked = {each.pk: _question(each) for each in page}
+                earlier = await stored.calls_by_row(session, {waiting[q][0] for q in asked.values() if q in waiting})
+            known = {**earlier, **{each.pk: each for each in page}}
+            for each in page:
+                given = said(each.feedback)
+                if given is None or given == self._middle:
+                    continue
+                question, liked = asked[each.pk], given > self._middle
+                other, other_liked = waiting.get(question, (0, liked))
+                if other_liked is liked or other not in known:
+                    waiting[question] = each.pk, liked
+                    if len(waiting) > _REMEMBERED:
+                        waiting.popitem(last=False)
+                    continue
+                del waiting[question]
+                better, worse = (each, known[other]) if liked else (known[other], each)
+                yield self._row(each.task, Source.THUMBS, None, _of_user(better), _of_user(worse))
+            if len(page) < _PAGE:
+                return
+            after = page[-1].pk
+
     async def _judged(self) -> AsyncIterator[Row | Dropped]:
         after: tuple[float, str] | None = (0.0, "")
         while after is not None:
@@ -237,6 +280,21 @@ def _of_run(run: ScoredRun, at: int) -> _Answer:
     return _Answer(
         call.request, call.answer, version, call.msg_id, run.reward, run.breakdown, said(run.feedback), run.updated_at
     )
+
+
+def _of_user(answer: ProductionAnswer) -> _Answer:
+    call = answer.call
+    model = call.model or "unknown"
+    return _Answer(
+        call.request, call.answer, model, call.msg_id or "", None, {}, said(answer.feedback), call.started_at
+    )
+
+
+def _question(answer: ProductionAnswer) -> bytes:
+    """Return a hash of what was asked, and in which session."""
+    request = answer.call.request
+    asked = to_json([answer.task.session_ref, request.get("messages"), request.get("tools")])
+    return hashlib.sha256(asked).digest()
 
 
 def _judged_run(call: PolicyCall, variant: str, at: float) -> _Answer:

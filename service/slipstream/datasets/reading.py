@@ -1,4 +1,4 @@
-"""How a data set is read, for its card: by the owner of its format."""
+"""Instructions for reading a data set, for its card: by the owner of its format."""
 
 from __future__ import annotations
 

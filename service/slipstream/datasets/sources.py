@@ -200,7 +200,7 @@ def version_name(version: int | None) -> str:
 
 
 def _good(provenance: Provenance, middle: float) -> bool | None:
-    """Whether an answer is good: by its users if they said so, else by its reward; None if neither is known."""
+    """Judge an answer by its users if they said so, else by its reward; None if neither is known."""
     value = provenance.feedback[0] if provenance.feedback[0] is not None else provenance.rewards[0]
     return None if value is None or value == middle else value > middle
 

@@ -13,6 +13,8 @@ SAMPLE = 4096
 1 / SAMPLE)."""
 _NAMES = 200
 """Names that are counted apart: models and labels are named by agents, who may name as many as they like."""
+_LENGTH = 200
+"""Characters of such a name."""
 OTHERS = "(others)"
 
 
@@ -99,4 +101,5 @@ _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def _count(names: Counter[str], name: str) -> None:
+    name = name[:_LENGTH].encode(errors="replace").decode()  # half of a surrogate pair cannot be written into a card
     names[name if name in names or len(names) < _NAMES else OTHERS] += 1

@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
 
-AlgorithmType = Literal["grpo", "multi_step_grpo", "ppo"]
+from slipstream.embedded.algorithm import OnlineAlgorithm
+
 Step = tuple[str | None, int, float]
 """task_id, run_id and reward of one experience."""
 
 _STD_EPSILON = 1e-6  # Trinity-RFT's default: keeps a group of nearly equal rewards finite
 
 
-def advantages(algorithm: AlgorithmType, steps: Sequence[Step]) -> list[float] | None:
+def advantages(algorithm: OnlineAlgorithm, steps: Sequence[Step]) -> list[float] | None:
     """The advantages of one commit's experiences, in their order, or None where the Trainer computes them."""
     if algorithm == "ppo":
         return None

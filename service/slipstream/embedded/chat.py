@@ -116,6 +116,11 @@ def parse_tool_calls(text: str) -> tuple[str | None, list[ToolCall]]:
     return (text.partition(hermes.TOOL_CALL)[0].strip() or None, calls) if calls else (text, [])
 
 
+def answer_text(message: Message) -> str:
+    """Return what the model writes to give this answer: its text, and its calls as `parse_tool_calls` reads them."""
+    return hermes.rendered(_native([message]), ())[0]["content"]
+
+
 def _knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
     return re.search(r"\btools\b", tokenizer.get_chat_template()) is not None
 

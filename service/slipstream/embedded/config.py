@@ -7,16 +7,17 @@ what is learned the log warns, and a KL term to a reference model is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import structlog
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from slipstream.embedded.advantages import AlgorithmType
+from slipstream.embedded.algorithm import Algorithm
+from slipstream.embedded.section import Count, Number, Positive, Section
 from slipstream.errors import ConfigError
 from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory
@@ -26,29 +27,22 @@ log = structlog.get_logger(__name__)
 _CHANGE_LEARNING = ("algorithm.", "model.")  # sections in which a key without effect is worth a warning
 
 
-def _no_boolean(value: Any) -> Any:
-    """pydantic would read `true` as the number 1."""
-    if isinstance(value, bool):
-        raise ValueError("Input should be a number, not a boolean")  # noqa: TRY004 - pydantic reports ValueError
-    return value
-
-
-Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0)]
-Positive = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1)]
-Number = Annotated[float, BeforeValidator(_no_boolean), Field(allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """A part of the file. What it does not know is kept apart in `model_extra`."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
-
-
 class Lora(Section):
+    """Low-rank adapters. With `load_in_4bit` or `load_in_8bit` the weights beside them are kept in so many bits while a
+    data set is trained on, which needs a GPU and bitsandbytes; Trinity-RFT has neither of the two."""
+
     lora_rank: Positive = 32
     lora_alpha: Positive = 32
     target_modules: str | list[str] = "all-linear"
     exclude_modules: str | list[str] | None = None
+    load_in_4bit: bool = False
+    load_in_8bit: bool = False
+
+    @model_validator(mode="after")
+    def _is_one_precision(self) -> Self:
+        if self.load_in_4bit and self.load_in_8bit:
+            raise ValueError("load_in_4bit and load_in_8bit: expected one of the two, found both")
+        return self
 
 
 class Model(Section):
@@ -75,63 +69,6 @@ class Model(Section):
     def context_length(self) -> int:
         """Most tokens that prompt and response may have together."""
         return self.max_model_len or (self.max_prompt_tokens or 0) + (self.max_response_tokens or 0)
-
-
-class Optimizer(Section):
-    lr: Annotated[Number, Field(gt=0)] = 1e-6
-    lr_warmup_steps: int = -1
-    lr_scheduler_type: str = "constant"
-    betas: tuple[Number, Number] = (0.9, 0.999)
-    weight_decay: Annotated[Number, Field(ge=0)] = 0.01
-    clip_grad: Annotated[Number, Field(gt=0)] = 1.0
-
-
-class PolicyLoss(Section):
-    """Limits of a step's change of a token's probability, as a ratio, and the unit over which the loss is averaged."""
-
-    clip_range: Annotated[Number, Field(gt=0)] = 0.2
-    clip_range_low: Annotated[Number, Field(gt=0)] | None = None
-    clip_range_high: Annotated[Number, Field(gt=0)] | None = None
-    loss_agg_mode: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
-
-    @property
-    def low(self) -> float:
-        return self.clip_range if self.clip_range_low is None else self.clip_range_low
-
-    @property
-    def high(self) -> float:
-        return self.clip_range if self.clip_range_high is None else self.clip_range_high
-
-
-class KlTerm(Section):
-    """Weight of a KL term; Trinity-RFT's default is 0.001."""
-
-    kl_coef: Number = 0.001
-
-
-class Algorithm(Section):
-    """`grpo` and `multi_step_grpo` compare the runs of a task with each other; `ppo` takes single samples against the
-    batch's mean. There is no reference model: a KL term must be off."""
-
-    algorithm_type: AlgorithmType = "ppo"
-    repeat_times: Positive = 1
-    optimizer: Optimizer = Optimizer()
-    policy_loss_fn_args: PolicyLoss = PolicyLoss()
-    kl_loss_fn: str = "none"
-    kl_loss_fn_args: KlTerm = KlTerm()
-    kl_penalty_fn: str = "none"
-    kl_penalty_fn_args: KlTerm = KlTerm()
-
-    @model_validator(mode="after")
-    def _has_no_kl_term(self) -> Self:
-        for name in ("kl_loss_fn", "kl_penalty_fn"):
-            function, weight = getattr(self, name), getattr(self, f"{name}_args").kl_coef
-            if function != "none" and weight != 0:
-                raise ValueError(
-                    f"{name}: the embedded engine has no reference model for a KL term; expected none, or "
-                    f"{name}_args.kl_coef 0 (which overlays/small-cpu.yaml sets), found {function} with {weight:g}"
-                )
-        return self
 
 
 class RolloutModel(Section):
@@ -188,7 +125,11 @@ class TrainerInput(Section):
 
 
 class Buffer(Section):
+    """`train_batch_size` is the experiences, or the rows of a data set, of a training step; `total_epochs` is how often
+    a data set is gone through."""
+
     train_batch_size: Positive = 8
+    total_epochs: Positive = 1
     trainer_input: TrainerInput = TrainerInput()
 
 
@@ -204,6 +145,9 @@ class Trainer(Section):
 
     `dtype` is what is computed with (the weights are kept in float32); auto is bfloat16 where the CPU has it. Trinity-
     RFT has no such field either.
+
+    `max_token_len_per_gpu` bounds the tokens of a data set's rows that are computed together, and
+    `gradient_checkpointing` computes each layer again at backward, for less memory at a third more time.
     """
 
     save_interval: Count = 0
@@ -213,6 +157,8 @@ class Trainer(Section):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     max_checkpoints_to_keep: Count = 0
     save_hf_checkpoint: Literal["always", "last", "never"] = "last"
+    max_token_len_per_gpu: Positive = 4096
+    gradient_checkpointing: bool = True
 
 
 class Synchronizer(Section):
@@ -271,7 +217,7 @@ def load_config(path: Path, mode: Literal["serve", "train"], overlays: Sequence[
         raise ConfigError(*(f"{files}: {_problem(each)}" for each in error.errors())) from error
     if config.mode != mode:
         raise ConfigError(f"{path}: mode: expected {mode!r}, found {config.mode!r}")
-    unknown = list(_unknown(config))
+    unknown = list(config.unknown())
     learning = [name for name in unknown if name.startswith(_CHANGE_LEARNING)]
     if learning:
         log.warning("keys without effect: the embedded engine does not have them", file=str(path), keys=learning)
@@ -286,13 +232,3 @@ def _problem(error: Any) -> str:
     return f"{where}: {expected}" + (
         "" if isinstance(error["input"], dict) and found != "nothing" else f", found {found}"
     )
-
-
-def _unknown(section: Section, prefix: str = "") -> Iterator[str]:
-    for name in section.model_extra or {}:
-        yield f"{prefix}{name}"
-    for name in type(section).model_fields:
-        value = getattr(section, name)
-        for index, item in enumerate(value if isinstance(value, list) else [value]):
-            if isinstance(item, Section):
-                yield from _unknown(item, f"{prefix}{name}.{index}." if isinstance(value, list) else f"{prefix}{name}.")

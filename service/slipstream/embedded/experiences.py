@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 
-from slipstream.embedded.advantages import AlgorithmType, advantages
+from slipstream.embedded.advantages import advantages
+from slipstream.embedded.algorithm import OnlineAlgorithm
 from slipstream.embedded.tables import open_tables
 
 TokenIds = NDArray[np.int32]
@@ -134,7 +135,7 @@ class ExperienceStore:
                 reached += connection.execute(given, {"given": msg_id, "place": place}).rowcount
         return reached
 
-    def commit(self, algorithm: AlgorithmType) -> int:
+    def commit(self, algorithm: OnlineAlgorithm) -> int:
         """Moves every ready answer into the buffer, with its advantage; returns how many. A commit of none counts."""
         answers = self._answers
         with self._engine.begin() as connection:
@@ -226,6 +227,11 @@ class ExperienceStore:
         return self._retake(
             (row.train_step > step) | (row.train_step.is_(None) & (row.model_version > step)), DISCARDED
         )
+
+    def discard_before(self, version: int) -> int:
+        """Marks what versions before this one sampled and no step has taken, never to be taken. Returns how many."""
+        row = self._buffer.c
+        return self._retake(row.train_step.is_(None) & (row.model_version < version), DISCARDED)
 
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:

@@ -35,6 +35,7 @@ class Explorer:
 
     def __init__(self, config: EngineConfig, clock: Callable[[], float], vllm: Path | None = None) -> None:
         self.config = config
+        self.algorithm = config.algorithm.online
         self.clock = clock
         buffer = config.buffer.trainer_input.experience_buffer
         self.store = ExperienceStore(config.database_url, buffer.name, clock)

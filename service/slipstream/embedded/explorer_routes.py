@@ -101,7 +101,7 @@ async def feedback(request: Request) -> Response:
 
 async def commit(request: Request) -> Response:
     explorer = _explorer(request)
-    count = await asyncio.to_thread(explorer.store.commit, explorer.config.algorithm.algorithm_type)
+    count = await asyncio.to_thread(explorer.store.commit, explorer.algorithm)
     log.info("committed", experiences=count)
     return JSONResponse({"status": "success"})
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset  # type: ignore[import-untyped]
-from peft import LoraConfig
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +25,7 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.packing import pack
+from slipstream.embedded.policy_model import lora_config
 from slipstream.errors import ConfigError, SlipstreamError
 
 _LOSS_TYPES = {"token-mean": "dapo", "seq-mean-token-mean": "grpo"}  # Trinity-RFT's names, and TRL's
@@ -107,13 +107,13 @@ def stored_samples_trainer(
             args=_trl_config(config, output_dir),
             train_dataset=Dataset.from_dict({"prompt": [""]}),
             processing_class=tokenizer,
-            peft_config=_lora_config(config),
+            peft_config=lora_config(config),
         )
         trainer.create_optimizer_and_scheduler(config.trainer.total_steps or 0)
     except ValueError as error:
         raise ConfigError(f"algorithm.optimizer or model.lora_configs: {error}") from error
-    # A layer is computed again at backward: a third more time, for 1 MiB less a token of SmolLM2.
-    model.activation_checkpointing_enable({"use_reentrant": False})
+    if config.trainer.gradient_checkpointing:  # a third more time, for 1 MiB less a token of SmolLM2
+        model.activation_checkpointing_enable({"use_reentrant": False})
     trainer.current_gradient_accumulation_steps = 1  # the parts of a batch are weighed by `loss_inputs` and `Learner`
     return trainer
 
@@ -144,14 +144,19 @@ def loss_inputs(rows: Sequence[Experience], advantages: Sequence[float], tokens:
 def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
     if config.model.temperature == 0:
         raise ConfigError("model.temperature: expected above 0, as it is the sampling's, found 0")
+    if any(lora.load_in_4bit or lora.load_in_8bit for lora in config.model.lora_configs or ()):
+        raise ConfigError("model.lora_configs.0: load_in_4bit and load_in_8bit are for data sets: slipstream train")
     optimizer, loss = config.algorithm.optimizer, config.algorithm.policy_loss_fn_args
-    schedule = optimizer.lr_scheduler_type
-    if schedule == "constant" and optimizer.lr_warmup_steps > 0:
-        schedule = "constant_with_warmup"
-    if not schedule.startswith("constant") and config.trainer.total_steps is None:
+    steps = config.trainer.total_steps
+    if steps is None and not optimizer.lr_scheduler_type.startswith("constant"):
         raise ConfigError(
             f"algorithm.optimizer.lr_scheduler_type: expected 'constant' without trainer.total_steps, "
-            f"found {schedule!r}"
+            f"found {optimizer.lr_scheduler_type!r}"
+        )
+    if steps is None and optimizer.lr_warmup_steps < 0 < optimizer.lr_warmup_steps_ratio:
+        raise ConfigError(
+            "algorithm.optimizer.lr_warmup_steps_ratio: expected 0 without trainer.total_steps, "
+            f"found {optimizer.lr_warmup_steps_ratio:g}; lr_warmup_steps says how many steps warm up"
         )
     return GRPOConfig(
         output_dir=str(output_dir),
@@ -167,26 +172,13 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         adam_beta1=optimizer.betas[0],
         adam_beta2=optimizer.betas[1],
         max_grad_norm=optimizer.clip_grad,
-        lr_scheduler_type=schedule,
-        warmup_steps=max(optimizer.lr_warmup_steps, 0),
+        lr_scheduler_type=optimizer.schedule(steps or 0),
+        warmup_steps=optimizer.warmup_steps(steps or 0),
         bf16=computes_in_bfloat16(config.trainer.dtype, torch.device("cpu")),
         activation_checkpointing=False,  # TRL's own outer loop would turn it on: see `stored_samples_trainer`
         disable_dropout=True,
         report_to=[],
         use_cpu=True,
-    )
-
-
-def _lora_config(config: EngineConfig) -> LoraConfig | None:
-    if not config.model.lora_configs:
-        return None
-    lora = config.model.lora_configs[0]
-    return LoraConfig(
-        r=lora.lora_rank,
-        lora_alpha=lora.lora_alpha,
-        target_modules=lora.target_modules,
-        exclude_modules=lora.exclude_modules,
-        task_type="CAUSAL_LM",
     )
 
 

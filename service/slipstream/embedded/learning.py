@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar
 
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
 from slipstream.embedded.packing import split
-from slipstream.errors import ConfigError
+from slipstream.embedded.policy_model import attends_freely, export, export_dtype, load_policy
 from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152
@@ -63,20 +59,9 @@ class Learner:
     """
 
     def __init__(self, config: EngineConfig, weights: Path, output_dir: Path) -> None:
-        disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            # the weights are kept in float32: steps of a usual size vanish in bfloat16's 8 bits
-            model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
-            self._tokenizer = AutoTokenizer.from_pretrained(weights)
-            given = AutoConfig.from_pretrained(config.model.model_path).dtype or torch.float32
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"model.model_path: expected a Hugging Face model directory: {error}") from error
-        # What is served is to be what was trained. Computing in bfloat16 rounds the weights as an export does.
-        # Computing in float32 does not, and rounded, most of a step vanishes: versions of the demo were 0.02 to 0.09
-        # nats a token away from what was trained.
-        rounds = computes_in_bfloat16(config.trainer.dtype, torch.device("cpu"))
-        self._export_dtype = given if rounds else torch.float32
-        self._shares_prompts = _attends_freely(model)
+        model, self._tokenizer = load_policy(weights)
+        self._export_dtype = export_dtype(config, torch.device("cpu"))
+        self._shares_prompts = attends_freely(model)
         self._mean_of_means = config.algorithm.policy_loss_fn_args.loss_agg_mode == "seq-mean-token-mean"
         trainer = stored_samples_trainer(config, model, self._tokenizer, output_dir)
         self._trainer = trainer
@@ -133,12 +118,7 @@ class Learner:
     def save_model(self, path: Path) -> None:
         """Writes an ordinary model directory: adapters merged, in the precision of the model it started from, or in
         float32 if that is what is computed in."""
-        model = copy.deepcopy(self._model)
-        if isinstance(model, PeftModel):
-            model = model.merge_and_unload()
-        model.to(self._export_dtype).save_pretrained(path)
-        self._tokenizer.save_pretrained(path)
-        del model
+        export(copy.deepcopy(self._model), self._tokenizer, self._export_dtype, path)
         gc.collect()  # a copied model refers to itself: it would stay, 257 MiB a version of SmolLM2
 
     def state(self) -> dict[str, Any]:
@@ -175,9 +155,3 @@ def batch_advantages(batch: Sequence[Experience]) -> list[float]:
         else experience.advantage
         for experience in batch
     ]
-
-
-def _attends_freely(model: Any) -> bool:
-    """Return whether the model attends to exactly what the mask allows: no state, no window."""
-    layers = getattr(model.config, "layer_types", None) or ["full_attention"]
-    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

@@ -8,24 +8,20 @@ once. Every failure that is not the batch's own ends the process, and leaves the
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import structlog
-import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
 from slipstream.embedded.learning import Learner, Metrics
-from slipstream.memory import trim
+from slipstream.embedded.training_process import settle, stopped_by_signals
 from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
@@ -38,19 +34,14 @@ def train(config: EngineConfig) -> None:
     """Trains until SIGTERM or SIGINT (after the step that runs; a second signal ends it at once), until
     `trainer.total_steps`, or until nothing came for `max_read_timeout`.
 
-    Uses half of the cores, unless OMP_NUM_THREADS is set: the Explorer needs the others, and threads that share a core
-    wait for one another at each operation. With 2 busy cores, a step of 16 samples took 5 s in one thread and between
-    3 and 20 s in two.
-
     Raises:
         ConfigError: the model or the database does not fit; names the key.
         TrainerRuns: another Trainer runs on this job.
     """
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max((os.cpu_count() or 2) // 2, 1))
-    trim.settle()  # a large tensor goes back to the system when it is freed, and leaves no hole
+    _ = config.algorithm.online  # one that trains on a data set is refused before the model is loaded
+    settle()
     stop = threading.Event()
-    with _stopped_by_signals(stop), trainer_lock(config.job_dir):
+    with stopped_by_signals(stop), trainer_lock(config.job_dir):
         Trainer(config, stop).run()
 
 
@@ -192,23 +183,3 @@ class Trainer:
         )
         self._published, self._unpublished = self._step, []
         checkpoints.prune(self._job_dir, self._config.trainer.max_checkpoints_to_keep)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """The first SIGTERM or SIGINT sets `stop`; the second one does what it does by default."""
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def handle(number: int, _frame: object) -> None:
-        log.info("stopping after this step", signal=signal.Signals(number).name)
-        stop.set()
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

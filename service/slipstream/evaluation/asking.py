@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,9 +13,9 @@ import structlog
 
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.evaluation.cases import AskedCase
-from slipstream.evaluation.production import ProductionAsker, ProductionAway
+from slipstream.evaluation.completions import ModelAway, production_asker
 from slipstream.evaluation.scoring import CaseScorer, message_call, run_of
-from slipstream.evaluation.servers import Server
+from slipstream.evaluation.servers import Server, VersionUnsure, answer_of, serves
 from slipstream.explorer.client import shadow_request
 from slipstream.memory.parsing import Share
 from slipstream.settings.evaluation import Suite
@@ -27,14 +26,6 @@ from slipstream.trajectory import PolicyCall, Task
 from slipstream.usage import OF_ALL, Kind
 
 _log = structlog.get_logger(__name__)
-
-
-class VersionChanged(Exception):
-    """The server serves another version than the one that is evaluated."""
-
-
-class _Unsure(Exception):
-    """The server does not say which version it serves."""
 
 
 class _Gone(Exception):
@@ -62,7 +53,7 @@ class CaseAsker:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._production = ProductionAsker(context.settings)
+        self._production = production_asker(context.settings, context.settings.evaluation.concurrency)
         self._tries: Counter[tuple[int, Key]] = Counter()
 
     async def aclose(self) -> None:
@@ -83,7 +74,7 @@ class CaseAsker:
             if key.arm is Arm.VERSION:
                 return await self._of_version(work, key)
             return await self._of_production(work, work.cases[key.position])
-        except _Unsure:
+        except VersionUnsure:
             return None
         except _Gone:
             return Answer(Outcome.GONE, None, {}, None)
@@ -98,7 +89,7 @@ class CaseAsker:
         asked = {**case.request, **work.suite.parameters}
         try:
             answered = await self._production.ask(asked, work.evaluation.settings["production"])
-        except ProductionAway as error:
+        except ModelAway as error:
             _log.warning("evaluation_production_away", evaluation=work.evaluation.id, reason=str(error))
             return Answer(Outcome.AWAY, None, {}, None)
         self._context.metrics.tokens.used(Kind.EVALUATION_PRODUCTION, OF_ALL, answered.answer)
@@ -112,13 +103,9 @@ class CaseAsker:
             return None
         async with self._task(case) as task:
             content = json.dumps(_asked(work, case, task, model)).encode()
-        await _serves(server, version)
-        started = time.monotonic()
         try:
-            async with server.chat(content) as answer:
-                latency = time.monotonic() - started
+            async with answer_of(server, version, content) as (answer, latency):
                 self._context.metrics.tokens.used(Kind.EVALUATION, OF_ALL, answer)
-                await _serves(server, version)
                 async with self._task(case) as task:
                     answered = PolicyCall(
                         _asked(work, case, task, model), answer, answer["id"], latency, work.evaluation.version
@@ -129,7 +116,7 @@ class CaseAsker:
         except ExplorerAway:
             return None
         except (AnswerLost, ExplorerUnavailable) as error:
-            await _serves(server, version)  # one that loads another version breaks answers off
+            await serves(server, version)  # one that loads another version breaks answers off
             self._tries[work.evaluation.id, key] += 1
             if self._tries[work.evaluation.id, key] < self._context.settings.runs.max_attempts:
                 return None
@@ -168,19 +155,3 @@ class CaseAsker:
 def _asked(work: Work, case: AskedCase, task: Task | None, model: str) -> dict[str, Any]:
     request: Mapping[str, Any] = case.request if task is None else task.calls[0].request
     return shadow_request({**request, **work.suite.parameters}, model)
-
-
-async def _serves(server: Server, version: int) -> None:
-    """
-    Raises:
-        VersionChanged: it serves another version.
-        _Unsure: it does not say, or serves several.
-    """
-    try:
-        now = await server.version()
-    except ExplorerError as error:
-        raise _Unsure from error
-    if now is None:
-        raise _Unsure
-    if now != version:
-        raise VersionChanged

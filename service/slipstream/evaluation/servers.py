@@ -6,8 +6,9 @@ the answer's version, because the numbers of an Explorer only rise while it runs
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
 from slipstream.errors import ExplorerError, ExplorerUnavailable
@@ -17,8 +18,19 @@ from slipstream.memory.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.versions.lanes import LaneStep
 
+NAMES = {"explorer": "Explorer", "lane": "lane"}
+"""Words for the names of servers."""
+
 InLane = Callable[[], Awaitable[LaneStep | None]]
 """Tells the step that the lane's Explorer is to load, and its version."""
+
+
+class VersionChanged(Exception):
+    """The server serves another version than the one that is evaluated."""
+
+
+class VersionUnsure(Exception):
+    """The server does not say which version it serves."""
 
 
 class Server(Protocol):
@@ -74,6 +86,43 @@ class LaneServer:
         return there.version if there is not None and there.step == state.step else None
 
 
+async def serves(server: Server, version: int) -> None:
+    """Make sure that a server serves this version.
+
+    Raises:
+        VersionChanged: it serves another one.
+        VersionUnsure: it does not say, or serves several.
+    """
+    try:
+        now = await server.version()
+    except ExplorerError as error:
+        raise VersionUnsure(f"the {NAMES[server.name]} does not say which version it serves: {error}") from error
+    if now is None:
+        raise VersionUnsure(f"the {NAMES[server.name]} serves several versions")
+    if now != version:
+        raise VersionChanged
+
+
+@asynccontextmanager
+async def answer_of(server: Server, version: int, request: bytes) -> AsyncIterator[tuple[dict[str, Any], float]]:
+    """Ask for an answer of this version and of no other. Yields it with the seconds that it took, in memory that is
+    reserved until the block ends.
+
+    Args:
+        request: a chat completion's, in JSON, under the server's name of its model.
+
+    Raises:
+        VersionChanged, VersionUnsure: as of `serves`, before the answer or after it.
+        ExplorerError: there is no answer.
+    """
+    await serves(server, version)
+    started = time.monotonic()
+    async with server.chat(request) as answer:
+        latency = time.monotonic() - started
+        await serves(server, version)
+        yield answer, latency
+
+
 class Served(NamedTuple):
     """Result of looking for the server of a version.
 
@@ -127,18 +176,15 @@ class PolicyServers:
             try:
                 now = await server.version()
             except ExplorerError as error:
-                told.append(f"the {_NAMES[server.name]} did not answer ({error})")
+                told.append(f"the {NAMES[server.name]} did not answer ({error})")
                 sure = False
                 continue
             if now == version:
                 return Served(server, "", sure=True)
-            told.append(f"the {_NAMES[server.name]} serves {'several' if now is None else now}")
+            told.append(f"the {NAMES[server.name]} serves {'several' if now is None else now}")
             sure &= now is not None
         return Served(None, "; ".join(told) or "there is no lane, and the Explorer's is another", sure)
 
     async def current(self) -> int | None:
         """Return the version that the Explorer serves now. Raises ExplorerError."""
         return await self._explorer.version()
-
-
-_NAMES = {"explorer": "Explorer", "lane": "lane"}

@@ -16,10 +16,10 @@ import structlog
 
 from slipstream.errors import ExplorerError, SlipstreamError
 from slipstream.evaluation import plans
-from slipstream.evaluation.asking import CaseAsker, VersionChanged, Work
+from slipstream.evaluation.asking import CaseAsker, Work
 from slipstream.evaluation.results import result_of
 from slipstream.evaluation.scoring import CaseScorer, digest_of
-from slipstream.evaluation.servers import PolicyServers, Served
+from slipstream.evaluation.servers import PolicyServers, Served, VersionChanged
 from slipstream.isolation import Isolation
 from slipstream.runs.budget import Budget
 from slipstream.settings.evaluation import Suite

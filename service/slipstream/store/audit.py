@@ -32,6 +32,7 @@ class Action(StrEnum):
     PREFERENCE = "preference"
     COMMIT = "commit"
     ERASURE = "erasure"
+    IMPORT = "import"
     RUN_END = "run_end"
     FACADE_FEEDBACK = "facade_feedback"
     SERVING_SHARE = "serving_share"

@@ -8,6 +8,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.held_out import is_held_out
+from slipstream.store import imports
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
 from slipstream.store.tables.runs import GroupRow
@@ -47,6 +48,7 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
         CallRow.position == 0,
         CallRow.problem.is_(None),
         or_(CallRow.variant.is_(None), CallRow.variant == "production"),
+        or_(TaskRow.reason.is_(None), TaskRow.reason != imports.REASON),  # they are no live traffic
     )
     columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id).join(TaskRow, TaskRow.id == CallRow.task_id)
     found: dict[str, list[HeldOutCall]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
@@ -21,6 +21,7 @@ from slipstream.store.read_models import policy_call, production_call, replayed
 from slipstream.store.segments import StoredRequest
 from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.feedback import FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.trajectory import Call, Feedback, PolicyCall
 
@@ -96,6 +97,19 @@ async def production_answers(
 async def calls_by_row(session: AsyncSession, pks: Collection[int]) -> dict[int, ProductionAnswer]:
     """Captured answers by their rows."""
     return {found.pk: found for found in await _answers(session, _calls(()).where(CallRow.id.in_(pks)))}
+
+
+async def judged_answers(
+    session: AsyncSession, after: int, limit: int, tenants: Collection[str] = ()
+) -> list[ProductionAnswer]:
+    """Answers of production that somebody gave feedback on, from behind the one with the row `after`.
+
+    Args:
+        tenants: whose; empty for all.
+    """
+    judged = exists().where(FeedbackTargetRow.call_pk == CallRow.id)
+    query = _calls(tenants).where(CallRow.id > after, judged, _of_production())
+    return await _answers(session, query.order_by(CallRow.id).limit(limit))
 
 
 async def spans_of_calls(session: AsyncSession, size: int) -> list[tuple[int, int]]:

@@ -42,6 +42,10 @@ class NotThere(SlipstreamError):
     """The sidecar answers that it has nothing of this name."""
 
 
+class NotTaken(SlipstreamError):
+    """The sidecar does not take a body: it is too large, or one of its fields is wrong."""
+
+
 def client(url: str, key: str | None, tenant: str | None = None) -> httpx.Client:
     """
     Args:
@@ -80,6 +84,7 @@ def ask(
     Raises:
         SidecarAway: the sidecar cannot be reached, or has failed.
         NotThere: it has nothing of this name.
+        NotTaken: it does not take the body.
         SlipstreamError: it does not take the key, or refuses what was asked: then in its own words.
     """
     url = str(client.base_url).rstrip("/")
@@ -101,12 +106,15 @@ def ask(
             f"({response.status_code})"
         )
     if response.is_client_error and (message := _refusal(found)) is not None:
-        raise (NotThere if response.status_code == 404 else SlipstreamError)(message)
+        raise _REFUSALS.get(response.status_code, SlipstreamError)(message)
     if not response.is_success or not isinstance(found, dict) or field not in found:
         raise (SidecarAway if response.is_server_error else SlipstreamError)(
             f"{url}{path}: expected the answer of a sidecar, found {response.status_code} {inert(response.text, 200)}"
         )
     return found
+
+
+_REFUSALS: Mapping[int, type[SlipstreamError]] = {404: NotThere, 413: NotTaken, 422: NotTaken}
 
 
 def _refusal(found: Any) -> str | None:

@@ -36,7 +36,7 @@ def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine,
             f"model.max_model_len: expected at most {longest} tokens, the model's own, "
             f"found {config.model.context_length}"
         )
-    eos_ids = sorted({tokenizer.eos_token_id, *_eos_ids(directory, model)} - {None})
+    eos_ids = ending_ids(directory, tokenizer, model)
     if vllm is None:
         return load_transformers_engine(config, directory, eos_ids), tokenizer
     from slipstream.embedded.engines.vllm_engine import load_vllm_engine  # imports httpx, which only this engine needs
@@ -44,11 +44,12 @@ def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine,
     return load_vllm_engine(config, directory, eos_ids, vllm), tokenizer
 
 
-def _eos_ids(directory: Path, model: PreTrainedConfig) -> list[int | None]:
-    """Return the tokens that end a response, as `generate` would read them."""
+def ending_ids(directory: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedConfig) -> list[int]:
+    """Return the tokens that end a response: the tokenizer's, and those that `generate` would read."""
     if (directory / "generation_config.json").exists():
         generation = GenerationConfig.from_pretrained(directory, local_files_only=True)
     else:
         generation = GenerationConfig.from_model_config(model)
     eos = generation.eos_token_id
-    return eos if isinstance(eos, list) else [eos]
+    named = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])}
+    return sorted(token_id for token_id in named if isinstance(token_id, int))

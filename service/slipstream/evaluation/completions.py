@@ -1,4 +1,4 @@
-"""Production asked the cases of a file, with `production.api_key` and the model that the suite names."""
+"""Chat completions of any server that speaks OpenAI's API, asked a bounded number at a time and tried again."""
 
 from __future__ import annotations
 
@@ -17,48 +17,57 @@ from slipstream.settings.sidecar import Settings
 from slipstream.trajectory import PolicyCall
 
 
-class ProductionAway(Exception):
-    """Production gave no answer that can be scored; says why."""
+class ModelAway(Exception):
+    """The model gave no answer that can be scored; says why."""
 
 
 class _Asked(EndpointParameters):
-    """Parameters of questions to production, like those of a calculator that asks a service."""
+    """Parameters of questions to a model, like those of a calculator that asks a service."""
 
     def build(self, isolation: Isolation) -> BuiltCalculator:
-        raise NotImplementedError("production is no calculator")
+        raise NotImplementedError("a model is no calculator")
 
 
-class ProductionAsker:
-    """Asks production for chat completions, a bounded number at a time."""
+class CompletionsAsker:
+    """Asks one server for chat completions.
 
-    def __init__(self, settings: Settings) -> None:
-        key = settings.production.api_key
-        secret = "" if key is None else key.get_secret_value()
+    Args:
+        base_url: with its `/v1`.
+        secret: sent as the bearer token; empty for none.
+        settings: `runs` has the time limit and the tries of an answer.
+        concurrency: answers that are asked for at the same time.
+    """
+
+    def __init__(self, base_url: str, secret: str, settings: Settings, concurrency: int) -> None:
         headers = {"authorization": f"Bearer {secret}"} if secret else {}
-        parameters = _Asked(
-            timeout=settings.runs.timeout,
-            attempts=settings.runs.max_attempts,
-            concurrency=settings.evaluation.concurrency,
-        )
-        self._endpoint = Endpoint(f"{settings.production.base_url}/chat/completions", headers, parameters)
+        parameters = _Asked(timeout=settings.runs.timeout, attempts=settings.runs.max_attempts, concurrency=concurrency)
+        self._endpoint = Endpoint(f"{base_url}/chat/completions", headers, parameters)
 
     async def ask(self, request: Mapping[str, Any], model: str) -> PolicyCall:
         """Ask once.
 
         Raises:
-            ProductionAway: there is no answer.
+            ModelAway: there is no answer.
         """
         asked = shadow_request(request, model)
         started = time.monotonic()
         try:
             answer = await self._endpoint.ask(json.dumps(asked).encode(), _read)
         except ScoringError as error:
-            raise ProductionAway(str(error)) from error
+            raise ModelAway(str(error)) from error
         return message_call(asked, answer, time.monotonic() - started)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._endpoint.aclose()
+
+
+def production_asker(settings: Settings, concurrency: int) -> CompletionsAsker:
+    """Return the asker of production, with `production.api_key`."""
+    key = settings.production.api_key
+    return CompletionsAsker(
+        settings.production.base_url, "" if key is None else key.get_secret_value(), settings, concurrency
+    )
 
 
 def _read(answer: Any) -> dict[str, Any]:

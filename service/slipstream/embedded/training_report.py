@@ -1,0 +1,91 @@
+"""The text of `slipstream train --estimate`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from slipstream.datasets.row import Row
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import TrainedDataset
+from slipstream.embedded.estimate import GPUS, Device, memory, seconds, smaller
+from slipstream.embedded.training_plan import TrainingPlan, calibrate, plan, this_device
+
+
+def report(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, *, calibrates: bool = False) -> str:
+    """Say what a run would take here and on named GPUs.
+
+    Args:
+        calibrates: run two real steps, and reckon from what these took.
+
+    Raises:
+        ConfigError: a setting cannot be trained with; names the key.
+        RunError: no row can be trained on.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-estimate-") as scratch:
+        planned = plan(config, rows, dataset, Path(scratch) / "rows")
+        lines = [*_head(planned), *_here(planned, this_device(config)), *_gpus(planned)]
+        if calibrates:
+            took = calibrate(config, planned, dataset.seed)
+            lines.append(
+                f"two real steps: {_size(took.memory)} at the peak, {took.seconds:.1f} s a step: "
+                f"{_time(took.seconds * planned.steps)} in all"
+            )
+    return "\n".join(lines)
+
+
+def _head(planned: TrainingPlan) -> Iterator[str]:
+    model, setting, table = planned.model, planned.setting, planned.table
+    what = "all weights" if setting.rank is None else f"adapters of rank {setting.rank}"
+    yield (
+        f"{setting.algorithm}, {what} of {model.parameters / 1e6:,.0f}M parameters: {len(table.weights)} rows of up to "
+        f"{table.longest} tokens, {planned.epochs} epochs, {planned.steps} steps, {setting.tokens} tokens at once"
+    )
+    for reason, count in table.left_out.items():
+        yield f"  left out, {reason}: {count}"
+    takes = memory(model, setting)
+    yield (
+        f"memory: {_size(takes.total)}: weights {_size(takes.weights)}, gradients and optimizer "
+        f"{_size(takes.training)}, activations {_size(takes.activations)}, libraries {_size(takes.libraries)}"
+    )
+
+
+def _here(planned: TrainingPlan, place: Device) -> Iterator[str]:
+    fits = memory(planned.model, planned.setting).total <= place.memory
+    yield (
+        f"here ({place.name}, {_size(place.memory)}, {place.speed / 1e9:,.0f} GFLOPS): "
+        f"{_time(seconds(planned.model, planned.setting, planned.tokens, planned.epochs, place))}"
+        f"{'' if fits else '; does not fit'}"
+    )
+    if not fits:
+        yield from _changes(planned, place)
+
+
+def _gpus(planned: TrainingPlan) -> Iterator[str]:
+    takes = memory(planned.model, planned.setting).total
+    for gpu in GPUS.values():
+        time = _time(seconds(planned.model, planned.setting, planned.tokens, planned.epochs, gpu))
+        if takes <= gpu.memory:
+            yield f"{gpu.name} ({gpu.memory / 1e9:.0f} GB): {time}"
+        else:
+            yield f"{gpu.name} ({gpu.memory / 1e9:.0f} GB): does not fit"
+            yield from _changes(planned, gpu)
+
+
+def _changes(planned: TrainingPlan, place: Device) -> Iterator[str]:
+    changes = smaller(planned.model, planned.setting, place)
+    if not changes:
+        yield "  no change of a setting makes it fit: a smaller model, or several GPUs on Trinity-RFT"
+    for change, takes in changes[:2]:
+        yield f"  fits with {change}: {_size(takes.total)}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def _time(taken: float) -> str:
+    if taken < 120:
+        return f"{max(taken, 1):.0f} s"
+    return f"{taken / 60:.0f} min" if taken < 2 * 3600 else f"{taken / 3600:.1f} h"

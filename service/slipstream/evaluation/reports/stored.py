@@ -1,0 +1,88 @@
+"""The store as reports read it: held-out sessions as cases, with the answers that their users got, and versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from slipstream.evaluation.cases import AskedCase
+from slipstream.evaluation.reports.cases import CaseSet, ReportCase
+from slipstream.evaluation.reports.names import ReportError
+from slipstream.evaluation.scoring import message_call
+from slipstream.settings.sidecar import Settings
+from slipstream.store import heldout, read_models, versions
+from slipstream.store.cipher import Cipher
+from slipstream.store.claim import sqlite_file
+from slipstream.store.database import Database
+from slipstream.store.heldout import HeldOutCall
+
+_SUITE = "\0report"
+"""No suite has this name: no cases of an evaluation before are preferred."""
+
+
+async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
+    """Take the newest sessions that no version was trained on, from the store as it is now, while a sidecar writes.
+
+    Args:
+        sessions: so many at most.
+
+    Raises:
+        ReportError: there is none, or they take more memory than `limits.parse_memory`.
+        ConfigError, StoreAway: the store cannot be read.
+    """
+    keys = settings.store.keys
+    database = Database(settings.store.url, Cipher(keys) if keys else None)
+    found: list[ReportCase] = []
+    room = settings.limits.parse_memory
+    try:
+        async with database.snapshot() as connection, AsyncSession(connection) as session:
+            for call in await heldout.newest(session, _SUITE, sessions, settings.datasets.held_out):
+                size = (await read_models.sizes(session, [call.task_id])).get(call.task_id, 0)
+                room -= size
+                if room < 0:
+                    raise ReportError(
+                        f"--held-out live: {sessions} sessions take more memory than limits.parse_memory "
+                        f"({settings.limits.parse_memory} bytes); ask for fewer by --sessions"
+                    )
+                if (case := await _case(session, call)) is not None:
+                    found.append(case)
+    finally:
+        await database.close()
+    if not found:
+        raise ReportError(
+            "--held-out live: no stored session was left out of training; datasets.held_out above 0 leaves some out"
+        )
+    return CaseSet("held-out sessions of the store", found)
+
+
+async def is_replaced(settings: Settings, version: int) -> bool:
+    """Return whether the Explorer's version of this number is another training's than the one that the store knows; not
+    where there is no store yet.
+
+    Raises:
+        ConfigError, StoreAway: the store cannot be read.
+    """
+    path = sqlite_file(make_url(settings.store.url))
+    if path is not None and not path.is_file():
+        return False
+    keys = settings.store.keys
+    database = Database(settings.store.url, Cipher(keys) if keys else None)
+    try:
+        async with database.snapshot() as connection, AsyncSession(connection) as session:
+            return await versions.replaced(session, version)
+    finally:
+        await database.close()
+
+
+async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
+    place = await heldout.task_of(session, call.id)
+    task = None if place is None else (await read_models.tasks(session, [place[0]])).get(place[0])
+    calls = () if task is None or place is None else tuple(each for each in task.calls if each.position == place[1])
+    if task is None or not calls:
+        return None
+    name = f"call-{call.id}"
+    asked = AskedCase(name, name, call.session, calls[0].request, task.metadata)
+    stored = message_call(calls[0].request, calls[0].answer, calls[0].latency)
+    return ReportCase(asked, task=replace(task, calls=calls), stored=stored)

@@ -1,0 +1,66 @@
+"""Data sets in Trinity's format, as Trinity's own file reader reads and tokenises them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataset_rows import dataset, rows
+from real_trinity import PYTHON
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from slipstream.datasets.folder import new_folder
+from slipstream.datasets.formats import to_line
+from slipstream.datasets.row import Kind
+
+READ = Path(__file__).with_name("read_dataset.py")
+TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def read(folders: Sequence[str], model: Path, cache: Path) -> dict[str, list[Any]]:
+    run = subprocess.run(
+        [str(PYTHON), str(READ), str(model), TEMPLATE, *folders],
+        env=os.environ | {"HF_DATASETS_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found: dict[str, list[Any]] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def expected(kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Iterator[dict[str, Any]]:
+    for line in (to_line(row, "trinity") for row in rows(kind)):
+        if kind is Kind.SFT:
+            *prompt, answer = json.loads(line["messages"])
+            answers, tools = [[answer]], json.loads(line["tools"] or "null")
+        else:
+            prompt, answers, tools = line["messages"], [line["chosen"], line["rejected"]], None
+        asked, *whole = (
+            tokenizer.apply_chat_template(
+                messages, tools=tools, chat_template=TEMPLATE, add_generation_prompt=messages is prompt, tokenize=False
+            )
+            for messages in (prompt, *(prompt + answer for answer in answers))
+        )
+        yield {"prompt": asked, "answers": [str(text).removeprefix(str(asked)) for text in whole]}
+
+
+def test_trinity_reads_what_was_written(tmp_path: Path, tokenizer_files: Path) -> None:
+    wanted: dict[str, list[Any]] = {}
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
+    for kind, schema in ((Kind.SFT, "sft"), (Kind.PREFERENCE, "dpo")):
+        for files in ("jsonl", "parquet"):
+            with new_folder(tmp_path, dataset(kind, format="trinity", files=files, name=f"{kind}-{files}")) as folder:
+                for row in rows(kind):
+                    assert folder.add("train", row)
+                folder.publish({})
+            wanted[f"{tmp_path}/{kind}-{files}:{schema}"] = list(expected(kind, tokenizer))
+    assert read(list(wanted), tokenizer_files, tmp_path / "cache") == wanted
