@@ -26,7 +26,10 @@ def make_datasets(directory: Path, odd: str = HOSTILE) -> None:
         odd: the name of one of the labels, and of one of the models.
     """
     draw = random.Random(7)
-    answers: list[dict[str, Any]] = [{"production": {"min_reward": 0.5, "liked": True}}, {"policy": {"best_of_group": 1}}]
+    answers: list[dict[str, Any]] = [
+        {"production": {"min_reward": 0.5, "liked": True}},
+        {"policy": {"best_of_group": 1}},
+    ]
     support = dataset(sources=answers, held_out={"share": SHARE}, dedup={"near": 0.85})
     with new_folder(directory, support) as made:
         for number in range(3 * SESSIONS):

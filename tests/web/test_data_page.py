@@ -95,13 +95,14 @@ async def test_a_data_set_shows_its_card(page: Page, site: Loop) -> None:
     use = panel(page, "Use it")
     data_file = json.loads(await use.get_by_role("group", name="data.yaml").inner_text())
     assert data_file == {"dataset": manifest["dataset"], "train": {"overlays": ["overlays/sft.yaml"]}}
+    await expect(use).to_contain_text(f"--held-out {made['directory']}/support --report report")
     python = await use.get_by_role("group", name="Python").inner_text()
     assert f'load_dataset("{made["directory"]}/support", split="train")' in python
     await page.get_by_text("The card, as README.md has it").click()
     card = page.get_by_role("region", name="README.md")
     await expect(card).to_contain_text("pretty_name: support")
     await expect(page.get_by_role("main").locator("img, script")).to_have_count(0)
-    assert HOSTILE in str(manifest["counts"]["labels"]) or HOSTILE in manifest["counts"]["labels"]
+    assert HOSTILE in manifest["counts"]["labels"]
     assert hits == []
 
 
@@ -111,6 +112,7 @@ async def test_the_other_kind_says_what_is_different(page: Page) -> None:
     await expect(panel(page, "Rewards and lengths")).to_contain_text("Reward of the rejected answer")
     await expect(panel(page, "Privacy")).to_contain_text("By no rule")
     await expect(panel(page, "Use it")).to_contain_text("overlays/dpo.yaml")
+    await expect(panel(page, "Use it")).not_to_contain_text("--held-out")  # there is no such row
 
 
 async def test_versions_stand_side_by_side_on_a_suite(page: Page, site: Loop) -> None:

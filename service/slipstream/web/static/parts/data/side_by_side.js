@@ -90,7 +90,8 @@ function Columns({ suite, columns }) {
         : html`<${Against} key=${`${first.id} ${one.id}`} a=${first.version} b=${one.version} suite=${suite} />`))}
       ${ofEach("Evaluation", (one) => html`<a href=${link("evaluations", [one.id])}>evaluation ${one.id}</a> <span class="muted small"><${Time} at=${one.ended_at} /></span>`)}
     </tbody></table></div>
-    <p class="small muted">The lines of means are 95 % intervals: the mean ± 1.96 standard errors, clustered by session; those of a row share an axis. Differences are taken case by case, with intervals that hold at any time.</p>`;
+    <p class="small muted">The lines of means are 95 % intervals: the mean ± 1.96 standard errors, clustered by session; those of a row share an axis. Differences are taken case by case, with intervals that hold at any time.
+      Tool calls, plans and other models are compared by a report: <code>slipstream evaluate --model production --model policy --held-out live --report report</code></p>`;
 }
 
 function Mean({ value, axis, label }) {
