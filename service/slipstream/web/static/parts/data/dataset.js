@@ -92,8 +92,10 @@ function Kept({ made }) {
       : html`<p>${rules.map((rule) => html`<${Badge} key=${rule}>${plain(String(rule))}<//> `)}</p>`}
     <h3>Erased since</h3>${made.erased.length === 0
       ? html`<p class="muted">Nothing. <code>DELETE /data</code> of a session or a task deletes its rows here.</p>`
-      : html`<ul class="bare">${made.erased.map((one, place) => html`<li key=${place}><${Time} at=${moment(one.at)} />: ${count(sum(one.rows))} rows of ${count(one.task_hashes.length)} tasks</li>`)}</ul>`}</section>`;
+      : html`<ul class="bare">${made.erased.map((one, place) => html`<li key=${place}><${Time} at=${moment(one.at)} />: ${some(sum(one.rows), "row")} of ${some(one.task_hashes.length, "task")}</li>`)}</ul>`}</section>`;
 }
+
+const some = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 
 function Files({ made }) {
   return html`<section class="panel"><h2>Files</h2><p class="muted small">Made ${exactTime(moment(made.made_at))}. Two data sets with the same digest have the same rows in the same order.</p>

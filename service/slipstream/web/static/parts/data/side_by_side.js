@@ -115,5 +115,5 @@ function Against({ a, b, suite }) {
   }}<//>`;
 }
 
-/** How many answers came to what, without those that are as they should be. */
+/** How many answers came to what: "11 scored, 1 failed". */
 const outcomes = (answers) => Object.entries(answers).map(([outcome, number]) => `${count(number)} ${outcome.replaceAll("_", " ")}`).join(", ") || "–";
