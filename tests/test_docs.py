@@ -226,7 +226,7 @@ def test_every_command_is_documented_and_no_other() -> None:
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     children = getattr(command, "commands", None)
-    if children is None:
+    if children is None or getattr(command, "invoke_without_command", False):
         yield " ".join(path)
     for name, child in (children or {}).items():
         yield from _commands(child, (*path, name))

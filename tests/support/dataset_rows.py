@@ -14,7 +14,7 @@ FORMS = [
     (form, kind)
     for form in ("trl", "openai", "trinity", "sharegpt")
     for kind in Kind
-    if kind is not Kind.KTO or form == "trl"
+    if kind not in (Kind.KTO, Kind.CORRECTION) or form == "trl"
 ]
 """Each format with each kind that it has."""
 
@@ -99,6 +99,7 @@ def rows(kind: Kind) -> list[Row]:
             tools,
             rejected={"role": "assistant", "content": "I cannot say."} if kind is Kind.PREFERENCE else None,
             good=bool(number % 2) if kind is Kind.KTO else None,
+            correction=f"no, {HOSTILE}" if kind is Kind.CORRECTION else None,
         )
         for number, (prompt, answer, tools) in enumerate(conversations())
     ]
@@ -106,5 +107,6 @@ def rows(kind: Kind) -> list[Row]:
 
 def dataset(kind: Kind = Kind.SFT, **changes: Any) -> Dataset:
     """A data set of the kind, as data.yaml says it."""
-    made_of = {"pairs": {"from": ["runs"]}} if kind is Kind.PREFERENCE else {"sources": [{"policy": {}}]}
+    others = {Kind.PREFERENCE: {"pairs": {"from": ["runs"]}}, Kind.CORRECTION: {"corrections": {}}}
+    made_of = others.get(kind, {"sources": [{"policy": {}}]})
     return Dataset.model_validate({"name": "support", "kind": kind, **made_of, **changes})

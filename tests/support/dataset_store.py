@@ -39,6 +39,7 @@ class Stored:
         session: str | None = None,
         tenant: str = DEFAULT,
         thumbs: float | None = None,
+        comment: str | None = None,
         labels: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         request: Mapping[str, Any] | None = None,
@@ -48,7 +49,7 @@ class Stored:
         """Have a task with one call, and a group of shadow runs with their rewards.
 
         Args:
-            thumbs: reward that a user gave to production's answer.
+            thumbs, comment: reward that a user gave to production's answer, and words.
         """
         at = NOW + next(self._numbers)
         ref = qualified(tenant, name)
@@ -86,8 +87,8 @@ class Stored:
                         breakdown={"exact_match": reward}, updated_at=at,
                     )
                 )  # fmt: skip
-            if thumbs is not None:
-                write.add(FeedbackRow(id=f"feedback-{ref}", reward=thumbs, created_at=at))
+            if thumbs is not None or comment is not None:
+                write.add(FeedbackRow(id=f"feedback-{ref}", reward=thumbs, comment=comment, created_at=at))
                 await write.flush()
                 write.add(
                     FeedbackTargetRow(

@@ -38,7 +38,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (deployment, sidecar, tasks, store, training, train, evaluation):
+for group in (deployment, sidecar, tasks, store, training, evaluation):
     app.add_typer(group.commands)
 app.add_typer(serving.kills)
 app.add_typer(serving.commands, name="serving")
@@ -49,6 +49,7 @@ app.add_typer(rollout.commands, name="rollout")
 app.add_typer(experiment.commands, name="experiment")
 app.add_typer(versions.commands, name="versions")
 app.add_typer(dataset.commands, name="dataset")
+app.add_typer(train.commands, name="train")
 
 
 def main() -> NoReturn:

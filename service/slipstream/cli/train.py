@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,15 +14,22 @@ from slipstream.cli.options import SIDECAR_FILE
 from slipstream.output import relayed
 
 if TYPE_CHECKING:
+    from slipstream.agent_training.jobs import Job
+    from slipstream.datasets.row import Row
     from slipstream.embedded.supervised import Outcome
 
-commands = typer.Typer()
+Sidecar = Annotated[Path, typer.Option(help="The sidecar's file, for `datasets.directory`.")]
+NamedData = Annotated[str, typer.Option("--data", metavar="NAME:train", help="The data set's name.")]
+Output = Annotated[Path, typer.Option("--output", help="The folder of checkpoints; data.yaml is written there.")]
+
+commands = typer.Typer(invoke_without_command=True)
 
 
-@commands.command()
+@commands.callback()
 def train(
+    context: typer.Context,
     config: Annotated[Path, typer.Option(help="What is trained on, and by which Trainer's file.")] = Path("data.yaml"),
-    sidecar: Annotated[Path, typer.Option(help="The sidecar's file, for `datasets.directory`.")] = SIDECAR_FILE,
+    sidecar: Sidecar = SIDECAR_FILE,
     directory: Directory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that was stopped or killed.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say what memory and time it would take.")] = False,
@@ -31,17 +38,18 @@ def train(
     ] = False,
 ) -> None:
     """Train on a data set, and publish the next version of the policy. The job's Trainer is stopped."""
+    if context.invoked_subcommand is not None:
+        return
     from slipstream.datasets import folder
     from slipstream.datasets.config import load_data_file
+    from slipstream.datasets.selection import is_selective, selected
     from slipstream.errors import ConfigError
 
     file = load_data_file(config)
     if file.train.engine != "embedded":
         raise ConfigError(f"{config}: train.engine: expected embedded, found {file.train.engine}")
-    for part in ("coreset", "replay"):
-        if getattr(file.dataset, part) is not None:
-            raise ConfigError(f"{config}: dataset.{part}: expected none: slipstream train does not know it yet")
-    path = datasets_directory(directory, sidecar) / file.dataset.name
+    where = datasets_directory(directory, sidecar)
+    path = where / file.dataset.name
     made = folder.manifest(path)
     if made.kind is not file.dataset.kind:
         raise ConfigError(
@@ -59,8 +67,21 @@ def train(
             start=file.train.start,
             task_weights=file.dataset.task_weights,
             seed=file.dataset.seed,
+            also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
         )
-        rows = folder.read_rows(path, "train")
+        rows: Iterable[Row] = folder.read_rows(path, "train")
+        if is_selective(file.dataset):
+            from slipstream.embedded.policy_scores import PolicyScores
+
+            chosen = selected(
+                file.dataset,
+                rows,
+                lambda name: folder.read_rows(where / name, "train"),
+                PolicyScores(settings, file.train.start),
+                {row.provenance.session for row in folder.read_rows(path, "held_out")},
+            )
+            rows = chosen.rows
+            _show_choice(len(chosen.rows), chosen.report)
         if estimate or calibrate:
             from slipstream.embedded.training_report import report
 
@@ -70,6 +91,48 @@ def train(
     _show(done)
     if done.version is None:
         raise typer.Exit(1)
+
+
+@commands.command()
+def sft(
+    data: NamedData,
+    output: Output,
+    base_model: Annotated[
+        str | None, typer.Option("--base-model", help="The model directory to start from.", show_default=False)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows (default: 3).")] = None,
+    task_weights: Annotated[
+        str | None, typer.Option("--task-weights", metavar="JSON", help="Shares by tasks.", show_default=False)
+    ] = None,
+    sidecar: Sidecar = SIDECAR_FILE,
+    directory: Directory = None,
+) -> None:
+    """Supervised training by the names of the agent-training articles: writes data.yaml, and runs it."""
+    from slipstream.agent_training.aliases import sft_alias
+
+    _run(sft_alias(data, output, base_model, epochs, task_weights), output, datasets_directory(directory, sidecar))
+
+
+@commands.command()
+def dpo(
+    data: NamedData,
+    output: Output,
+    sft_model: Annotated[Path, typer.Option("--sft-model", help="A model, or a job's checkpoints, to start from.")],
+    beta: Annotated[float, typer.Option(help="How near the policy stays to the one that it starts from.")] = 0.1,
+    num_samples: Annotated[int, typer.Option("--num-samples", help="Runs of a prompt.")] = 4,
+    sidecar: Sidecar = SIDECAR_FILE,
+    directory: Directory = None,
+) -> None:
+    """Preference training by the names of the agent-training articles: writes data.yaml, and runs it."""
+    from slipstream.agent_training.aliases import dpo_alias
+
+    _run(dpo_alias(data, output, sft_model, beta, num_samples), output, datasets_directory(directory, sidecar))
+
+
+def _run(job: Job, output: Path, datasets: Path) -> None:
+    for note in job.notes:
+        print(note)
+    job.run(output, datasets)
 
 
 def _show(done: Outcome) -> None:
@@ -85,6 +148,12 @@ def _show(done: Outcome) -> None:
         print(f"  {done.discarded} experiences of earlier versions are discarded: they are off-policy now")
     if done.warning:
         print(f"  warning: {done.warning}")
+
+
+def _show_choice(rows: int, report: Mapping[str, Any]) -> None:
+    print(f"{rows} rows are trained on, {report.get('replayed', 0)} of them of earlier data sets")
+    for which, figures in report.get("coreset", {}).items():
+        print(f"  {which}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
 
 
 def _show_left_out(left_out: Mapping[str, int]) -> None:

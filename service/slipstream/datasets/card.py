@@ -26,6 +26,7 @@ _TEACHES = {
     "sft": "Each row teaches its answer.",
     "preference": "Each row prefers the chosen answer to the rejected one.",
     "kto": "Each row says whether its answer is good.",
+    "correction": "Each row has an answer and what its user said was wrong with it.",
 }
 
 

@@ -99,6 +99,30 @@ class Pairs(_Part):
     per_group: Annotated[int, Field(ge=1)] = 1
 
 
+class Corrections(_Part):
+    """Corrections of a data set of kind `correction`.
+
+    Attributes:
+        from_: the user's next message where it corrects the answer; comments of feedback, if its reward is below the
+            middle of `rewards.clip`, or if it has none and the comment is a correction.
+        answers_of: who gave the answers that were corrected. Those of the policy were given in a rollout.
+        min_score: of the detector, from which a message counts as a correction.
+        judge: let the sidecar's `judge` calculator decide on messages that have no sign against it.
+        per_session: so many of one session at most, so that no user steers more than that.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    from_: Annotated[tuple[Literal["next_message", "comment"], ...], Field(alias="from", min_length=1)] = (
+        "next_message",
+        "comment",
+    )
+    answers_of: Annotated[tuple[Literal["production", "policy"], ...], Field(min_length=1)] = ("production", "policy")
+    min_score: Share = 0.5
+    judge: bool = False
+    per_session: Annotated[int, Field(ge=1)] = 3
+
+
 class HeldOut(_Part):
     """Sessions that go into the held-out split. Without a share it is the sidecar's `datasets.held_out`, and then
     reinforcement learning was not trained on them either."""
@@ -157,6 +181,7 @@ class Dataset(_Part):
         files: how they are written.
         sources: of `sft` and `kto`.
         pairs: of `preference`.
+        corrections: of `correction`.
         tenants: whose tasks; empty for all.
         held_out: which sessions are kept for evaluation.
         dedup: which rows count as the same.
@@ -173,6 +198,7 @@ class Dataset(_Part):
     files: Literal["jsonl", "parquet"] = "jsonl"
     sources: tuple[SourceOf, ...] = ()
     pairs: Pairs | None = None
+    corrections: Corrections | None = None
     tenants: Names = ()
     held_out: HeldOut = HeldOut()
     dedup: Duplicates = Duplicates()
@@ -184,13 +210,12 @@ class Dataset(_Part):
 
     @model_validator(mode="after")
     def _has_rows(self) -> Self:
-        if self.kind is Kind.PREFERENCE:
-            if self.pairs is None or self.sources:
-                raise ValueError("pairs and no sources, for kind preference")
-        elif self.pairs is not None or not self.sources:
-            raise ValueError(f"sources and no pairs, for kind {self.kind}")
-        if self.kind is Kind.KTO and self.format != "trl":
-            raise ValueError("format trl for kind kto")
+        made_of = {Kind.PREFERENCE: "pairs", Kind.CORRECTION: "corrections"}.get(self.kind, "sources")
+        given = [name for name in ("sources", "pairs", "corrections") if getattr(self, name)]
+        if given != [made_of]:
+            raise ValueError(f"of sources, pairs and corrections only {made_of}, for kind {self.kind}")
+        if self.kind in (Kind.KTO, Kind.CORRECTION) and self.format != "trl":
+            raise ValueError(f"format trl for kind {self.kind}")
         return self
 
 
@@ -215,6 +240,12 @@ class DataFile(_Part):
 
     dataset: Dataset
     train: Train = Train()
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if self.dataset.kind is Kind.CORRECTION and self.train.engine != "embedded":
+            raise ValueError("train.engine embedded for kind correction: Trinity-RFT has no such algorithm")
+        return self
 
 
 def load_data_file(path: Path) -> DataFile:

@@ -45,8 +45,8 @@ class Deletion:
 
     def means(self, provenance: Mapping[str, Any]) -> bool:
         """Return whether a row with this provenance is to be deleted."""
-        name = "session_hash" if self.kind == "session_id" else "task_hash"
-        return provenance.get(name) == self.hash and float(provenance.get("created_at") or 0.0) <= self.at
+        found = {hash_ for kind, hash_ in _named(provenance) if kind == self.kind}
+        return self.hash in found and float(provenance.get("created_at") or 0.0) <= self.at
 
 
 def deletion(kind: Kind, ref: str, at: float) -> Deletion:
@@ -126,10 +126,17 @@ def remove(path: Path, deleted: Sequence[Deletion]) -> int:
     by_name = {(each.kind, each.hash): each for each in deleted}
 
     def kept(provenance: Mapping[str, Any]) -> bool:
-        named = (("session_id", provenance.get("session_hash")), ("task_id", provenance.get("task_hash")))
-        return not any(by_name[name].means(provenance) for name in named if name in by_name)
+        return not any(by_name[name].means(provenance) for name in _named(provenance) if name in by_name)
 
     return folder.remove_rows(path, kept)
+
+
+def _named(provenance: Mapping[str, Any]) -> list[tuple[Kind, str]]:
+    """The session and the tasks of a row, by their hashes."""
+    fields: list[tuple[Kind, str]] = [
+        ("session_id", "session_hash"), ("task_id", "task_hash"), ("task_id", "said_in_hash"),
+    ]  # fmt: skip
+    return [(kind, provenance[name]) for kind, name in fields if name in provenance]
 
 
 def _apply(directory: Path) -> dict[str, int]:

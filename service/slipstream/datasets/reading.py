@@ -17,6 +17,10 @@ _TRL = {
     Kind.SFT: "TRL's `SFTTrainer` takes these rows as they are.",
     Kind.PREFERENCE: "TRL's `DPOTrainer` takes these rows as they are.",
     Kind.KTO: "TRL's `KTOTrainer` takes these rows as they are.",
+    Kind.CORRECTION: (
+        "TRL's experimental `SDPOTrainer` takes these rows with `include_environment_feedback=True`; it samples "
+        "answers of its own, and does not read `completion`, which is the answer that was corrected."
+    ),
 }
 _TRINITY = {
     Kind.SFT: """

@@ -21,11 +21,13 @@ class Kind(StrEnum):
     """Kind of a data set: what each of its rows teaches.
 
     SFT: give this answer. PREFERENCE: prefer the chosen answer to the rejected one. KTO: this answer is good, or bad.
+    CORRECTION: answer as one does who has read what the user said about this answer.
     """
 
     SFT = "sft"
     PREFERENCE = "preference"
     KTO = "kto"
+    CORRECTION = "correction"
 
 
 class Source(StrEnum):
@@ -43,6 +45,10 @@ class Source(StrEnum):
     """A pair that people judged."""
     THUMBS = "thumbs"
     """Answers that users liked and disliked."""
+    NEXT_MESSAGE = "next_message"
+    """An answer that the user's next message corrected."""
+    COMMENT = "comment"
+    """An answer with feedback that has a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Provenance:
         feedback: rewards that users gave to each answer; None where none did.
         labels: of the task.
         created_at: Unix seconds at which the first answer was stored.
+        said_in: reference of the task that a correction was said in, if that is another one.
     """
 
     task: str
@@ -74,10 +81,15 @@ class Provenance:
     feedback: tuple[float | None, ...] = ()
     labels: tuple[str, ...] = ()
     created_at: float = 0.0
+    said_in: str | None = None
 
     def written(self, digest: str) -> dict[str, Any]:
         """Return the line of `*.provenance.jsonl` for a row with this digest."""
         told = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "session"}
+        if self.said_in is None:
+            del told["said_in"]
+        else:
+            told["said_in_hash"] = hashed(self.said_in)
         return {"digest": digest, **told, "session_hash": hashed(self.session), "task_hash": hashed(self.task)}
 
 
@@ -88,9 +100,10 @@ class Row:
     Attributes:
         prompt: messages up to the answer, at least one.
         tools: that the model may call.
-        answer: the assistant message that is taught, chosen, or labelled.
+        answer: the assistant message that is taught, chosen, labelled, or corrected.
         rejected: of a preference: the assistant message that is not to be given.
         good: of KTO: whether the answer is good.
+        correction: the user's words about the answer, which is then the one that was corrected, and is not taught.
     """
 
     kind: Kind
@@ -100,6 +113,7 @@ class Row:
     tools: Sequence[Mapping[str, Any]] = ()
     rejected: Message | None = None
     good: bool | None = None
+    correction: str | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -111,6 +125,7 @@ class Row:
             "answer": self.answer,
             "rejected": self.rejected,
             "good": self.good,
+            "correction": self.correction,
         }
         return hashlib.sha256(to_json(taught)).hexdigest()
 

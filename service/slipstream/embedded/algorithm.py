@@ -17,12 +17,17 @@ from slipstream.errors import ConfigError
 OnlineAlgorithm = Literal["grpo", "multi_step_grpo", "ppo"]
 """Algorithms that learn from rewarded answers of the policy."""
 
-DatasetAlgorithm = Literal["sft", "dpo", "kto"]
+DatasetAlgorithm = Literal["sft", "dpo", "kto", "sdpo"]
 """Algorithms that learn from the rows of a data set."""
 
-AlgorithmType = Literal["grpo", "multi_step_grpo", "ppo", "sft", "dpo", "kto"]
+AlgorithmType = Literal["grpo", "multi_step_grpo", "ppo", "sft", "dpo", "kto", "sdpo"]
 
-_OF_KIND: dict[Kind, DatasetAlgorithm] = {Kind.SFT: "sft", Kind.PREFERENCE: "dpo", Kind.KTO: "kto"}
+_OF_KIND: dict[Kind, DatasetAlgorithm] = {
+    Kind.SFT: "sft",
+    Kind.PREFERENCE: "dpo",
+    Kind.KTO: "kto",
+    Kind.CORRECTION: "sdpo",
+}
 
 
 class Optimizer(Section):
@@ -52,6 +57,11 @@ class PolicyLoss(Section):
     The limits of a step's change of a token's probability, as a ratio, and the unit over which the loss is averaged
     belong to the online algorithms. The others belong to `dpo` and `kto`: `beta` holds the policy near the one that it
     started from, and `label_smoothing` is the share of pairs that are taken to be the wrong way round.
+
+    Those of `sdpo` are TRL's too, but for `distillation_answers`: the answers on whose tokens the policy is trained
+    towards the policy that has read the correction. `corrected` are that policy's own, `given` those that were
+    corrected. `distillation_alpha` is 0 for KL(teacher || student), 1 for the reverse, and between them a
+    Jensen-Shannon divergence; `distillation_topk` tokens of a distribution are told apart.
     """
 
     clip_range: Annotated[Number, Field(gt=0)] = 0.2
@@ -64,6 +74,9 @@ class PolicyLoss(Section):
     reference_free: bool = False
     desirable_weight: Annotated[Number, Field(gt=0)] = 1.0
     undesirable_weight: Annotated[Number, Field(gt=0)] = 1.0
+    distillation_answers: Literal["corrected", "given"] = "corrected"
+    distillation_alpha: Annotated[Number, Field(ge=0, le=1)] = 0.5
+    distillation_topk: Annotated[int, Field(ge=1, le=1000)] = 20
 
     @property
     def low(self) -> float:
@@ -116,7 +129,7 @@ class Algorithm(Section):
             ConfigError: it is one that trains on a data set.
         """
         chosen = self.algorithm_type
-        if chosen == "sft" or chosen == "dpo" or chosen == "kto":
+        if chosen == "sft" or chosen == "dpo" or chosen == "kto" or chosen == "sdpo":
             raise ConfigError(
                 "algorithm.algorithm_type: expected grpo, multi_step_grpo or ppo, which learn from rewarded answers; "
                 f"found {chosen!r}, which trains on a data set: slipstream train --config data.yaml"

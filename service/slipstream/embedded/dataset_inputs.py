@@ -34,6 +34,7 @@ class TrainedDataset:
         start: version that training goes on from: the newest one, the base model, or a number.
         task_weights: weights of the rows of tasks with these labels.
         seed: of the rows' order and of fresh adapters.
+        also: earlier data sets whose rows are among them.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TrainedDataset:
     start: Literal["latest", "base"] | int = "latest"
     task_weights: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    also: tuple[str, ...] = ()
 
 
 def weights_of(config: EngineConfig, version: int) -> Path:
@@ -69,12 +71,20 @@ def table_of(
         ConfigError: its tokenizer has no chat template.
         RunError: no row can be trained on.
     """
+    return write_table(rows, dataset.kind, row_tokenizer(config, weights), dataset.task_weights, folder)
+
+
+def row_tokenizer(config: EngineConfig, weights: Path) -> RowTokenizer:
+    """Return the tokenizer of rows for the model in `weights`.
+
+    Raises:
+        ConfigError: its tokenizer has no chat template.
+    """
     tokenizer = AutoTokenizer.from_pretrained(weights)
     if not tokenizer.chat_template:
         raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
     ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
-    by_row = RowTokenizer(tokenizer, ending, config.model.context_length)
-    return write_table(rows, dataset.kind, by_row, dataset.task_weights, folder)
+    return RowTokenizer(tokenizer, ending, config.model.context_length)
 
 
 def trainer_of(

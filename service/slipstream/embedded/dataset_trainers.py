@@ -30,6 +30,7 @@ from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.policy_model import attends_freely, lora_config
+from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import SharedPromptsTrainer
 from slipstream.errors import ConfigError
 
@@ -115,8 +116,11 @@ def dataset_trainer(
             # no second model is kept, and later epochs need no second pass.
             pairs = DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True)
             trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **parts)
-            trainer.train_dataset = trainer.train_dataset.select(order)
+            prepared: Any = trainer.train_dataset
+            trainer.train_dataset = prepared.select(order)
             return trainer
+        if algorithm == "sdpo":
+            return self_distillation_trainer(config, policy, rows, order, common)
         judged = KTOConfig(
             **common,
             beta=loss.beta,

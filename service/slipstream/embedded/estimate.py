@@ -209,7 +209,7 @@ def operations(model: ModelShape, setting: Setting, tokens: int, epochs: int) ->
     each = forward + backward + again
     if setting.algorithm == "kto":
         each += 3 * forward  # the reference, and for both the answers that estimate the KL divergence
-    once = forward if setting.algorithm == "dpo" else 0
+    once = forward if setting.algorithm in ("dpo", "sdpo") else 0  # the reference, the teacher
     return float(model.computed) * tokens * (each * epochs + once)
 
 

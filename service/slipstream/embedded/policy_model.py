@@ -58,14 +58,18 @@ def quantization(config: EngineConfig) -> BitsAndBytesConfig | None:
         raise ConfigError(f"{key}: expected a GPU, which alone computes with weights of so few bits; found none")
     if importlib.util.find_spec("bitsandbytes") is None:
         raise ConfigError(f"{key}: expected the package bitsandbytes, which is not installed")
-    if lora.load_in_8bit:
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
+    made: Any = BitsAndBytesConfig  # whose types are not stated
+    found: BitsAndBytesConfig = (
+        made(load_in_8bit=True)
+        if lora.load_in_8bit
+        else made(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16,
+        )
     )
+    return found
 
 
 def with_full_weights(model: PeftModel, weights: Path) -> PeftModel:

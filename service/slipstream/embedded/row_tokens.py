@@ -9,7 +9,7 @@ token that ends the turn: what the engine would have sampled to give this answer
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +17,7 @@ import jinja2
 from pydantic import TypeAdapter, ValidationError
 from transformers import PreTrainedTokenizerBase
 
+from slipstream.datasets.corrections import corrected_prompt
 from slipstream.datasets.row import Row
 from slipstream.embedded.chat import Message, Tool, answer_text, prompt_ids
 from slipstream.hermes import TOOL_CALL
@@ -30,22 +31,31 @@ class LeftOut(StrEnum):
     TOO_LONG = "longer than model.max_model_len"
     NO_ANSWER = "an answer without text and without calls"
     SAME_ANSWERS = "chosen and rejected answer are the same tokens"
+    SPECIAL = "a correction with a special token of the model"
     NOT_RENDERED = "refused by the chat template, or not of text alone"
 
 
 @dataclass(frozen=True, slots=True)
 class RowTokens:
-    """Token ids of a row; `rejected` is of a preference, `good` of KTO."""
+    """Token ids of a row; `rejected` is of a preference, `good` of KTO.
+
+    Attributes:
+        hinted: of a correction: the prompt with the correction in it.
+        correction: its text alone.
+    """
 
     prompt: list[int]
     answer: list[int]
     rejected: list[int] | None = None
     good: bool | None = None
+    hinted: list[int] | None = None
+    correction: list[int] | None = None
 
     @property
     def longest(self) -> int:
-        """Tokens of the prompt and the longer answer."""
-        return len(self.prompt) + max(len(self.answer), len(self.rejected or ()))
+        """Tokens of the longer prompt and the longer answer."""
+        prompt = max(len(self.prompt), len(self.hinted or ()))
+        return prompt + max(len(self.answer), len(self.rejected or ()))
 
 
 class RowTokenizer:
@@ -66,11 +76,10 @@ class RowTokenizer:
     def tokens(self, row: Row) -> RowTokens | LeftOut:
         """Return the row's token ids, or why it is left out. Nothing is ever cut off a row."""
         try:
-            prompt = prompt_ids(
-                self._tokenizer, _MESSAGES.validate_python(row.prompt), _TOOLS.validate_python(row.tools)
-            )
+            prompt = self._prompt_ids(row, row.prompt)
             answer = self.answer_ids(row.answer)
             rejected = None if row.rejected is None else self.answer_ids(row.rejected)
+            hinted = None if row.correction is None else self._hinted_ids(row, row.correction)
         except (jinja2.TemplateError, ValidationError):
             return LeftOut.NOT_RENDERED
         if answer is None or (row.rejected is not None and rejected is None):
@@ -78,6 +87,10 @@ class RowTokenizer:
         if answer == rejected:
             return LeftOut.SAME_ANSWERS
         found = RowTokens(prompt, answer, rejected, row.good)
+        if row.correction is not None:
+            if any(special in row.correction for special in self._tokenizer.all_special_tokens):
+                return LeftOut.SPECIAL
+            found = replace(found, hinted=hinted, correction=self._text_ids(row.correction))
         return found if found.longest <= self._longest else LeftOut.TOO_LONG
 
     def answer_ids(self, message: Mapping[str, Any]) -> list[int] | None:
@@ -91,9 +104,17 @@ class RowTokenizer:
             return None
         if self._thinks:
             text = _with_thoughts(text, message.get("reasoning_content"))
+        return [*self._text_ids(text), self._end]
+
+    def _prompt_ids(self, row: Row, messages: Sequence[Any]) -> list[int]:
+        return prompt_ids(self._tokenizer, _MESSAGES.validate_python(messages), _TOOLS.validate_python(row.tools))
+
+    def _hinted_ids(self, row: Row, correction: str) -> list[int]:
+        return self._prompt_ids(row, corrected_prompt(row.prompt, correction))
+
+    def _text_ids(self, text: str) -> list[int]:
         # what looks like a special token is text: no engine would have gone on after sampling it
-        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        return [*ids, self._end]
+        return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
 
 def _with_thoughts(text: str, thoughts: str | None) -> str:

@@ -206,7 +206,8 @@ class _Training:
             log.info("stopped: --resume goes on", step=steps, of=run.steps)
             shutil.rmtree(run.rows, ignore_errors=True)  # made anew at the next start, from what is there then
             return Outcome(None, run.parent, steps, len(table.weights), table.left_out)
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in trainer.model.parameters()):
+        model: Any = trainer.model
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
             run.end()  # to go on would end the same
             raise RunError(
                 f"after {steps} steps the weights are no finite numbers, and no version was published: a smaller "
@@ -221,6 +222,7 @@ class _Training:
                     "name": self._dataset.name,
                     "digest": self._dataset.digest,
                     "kind": str(self._dataset.kind),
+                    "also": list(self._dataset.also),
                     "rows": len(table.weights),
                     "sources": table.sources,
                     "left_out": table.left_out,

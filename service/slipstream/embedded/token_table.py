@@ -28,6 +28,7 @@ _FEATURES = {
     Kind.SFT: Features({"input_ids": _IDS, "labels": _IDS}),
     Kind.PREFERENCE: Features({"prompt_ids": _IDS, "chosen_ids": _IDS, "rejected_ids": _IDS}),
     Kind.KTO: Features({"prompt_ids": _IDS, "completion_ids": _IDS, "label": Value("bool")}),
+    Kind.CORRECTION: Features({"prompt_ids": _IDS, "hinted_ids": _IDS, "answer_ids": _IDS, "correction_ids": _IDS}),
 }
 
 
@@ -131,6 +132,13 @@ def _columns(kind: Kind, ids: RowTokens) -> dict[str, Any]:
         return {"input_ids": [*ids.prompt, *ids.answer], "labels": [NO_LOSS] * len(ids.prompt) + ids.answer}
     if kind is Kind.PREFERENCE:
         return {"prompt_ids": ids.prompt, "chosen_ids": ids.answer, "rejected_ids": ids.rejected or []}
+    if kind is Kind.CORRECTION:
+        return {
+            "prompt_ids": ids.prompt,
+            "hinted_ids": ids.hinted or [],
+            "answer_ids": ids.answer,
+            "correction_ids": ids.correction or [],
+        }
     return {"prompt_ids": ids.prompt, "completion_ids": ids.answer, "label": bool(ids.good)}
 
 

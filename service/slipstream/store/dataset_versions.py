@@ -17,8 +17,9 @@ async def trained_on(session: AsyncSession, names: Collection[str]) -> dict[str,
     query = select(VersionRow.version, VersionRow.parent, VersionRow.trained_on).order_by(VersionRow.version)
     found: dict[str, list[int]] = {name: [] for name in names}
     for version, parent, on in await session.execute(query):
-        own = ((on or {}).get("dataset") or {}).get("name")
+        dataset = (on or {}).get("dataset") or {}
+        own = {dataset.get("name"), *dataset.get("also", ())}  # rows of earlier ones may be among them
         for name, versions in found.items():
-            if own == name or parent in versions:
+            if name in own or parent in versions:
                 versions.append(version)
     return found

@@ -94,6 +94,24 @@ async def production_answers(
     return await _answers(session, query.order_by(CallRow.id).limit(limit))
 
 
+async def given_answers(
+    session: AsyncSession, after: int, up_to: int, limit: int, tenants: Collection[str] = ()
+) -> list[ProductionAnswer]:
+    """Answers that users got, of production and of versions of the policy, as `production_answers` pages them."""
+    query = _calls(tenants).where(CallRow.id > after, CallRow.id <= up_to)
+    return await _answers(session, query.order_by(CallRow.id).limit(limit))
+
+
+async def answers_before(session: AsyncSession, session_ref: str, pk: int, limit: int) -> list[ProductionAnswer]:
+    """The last answers of a session before the call with this row, the newest first.
+
+    Args:
+        session_ref: with its tenant.
+    """
+    query = _calls(()).where(TaskRow.session_id == session_ref, CallRow.id < pk)
+    return await _answers(session, query.order_by(CallRow.id.desc()).limit(limit))
+
+
 async def calls_by_row(session: AsyncSession, pks: Collection[int]) -> dict[int, ProductionAnswer]:
     """Captured answers by their rows."""
     return {found.pk: found for found in await _answers(session, _calls(()).where(CallRow.id.in_(pks)))}

@@ -101,8 +101,14 @@ def _dataset(said: Any) -> dict[str, Any] | None:
     """The data set that a version was trained on, as far as what is said of it is well formed."""
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         return None
-    texts = {name: value for name in ("name", "digest", "kind") if isinstance(value := said.get(name), str)}
-    return {**texts, **{name: value for name in ("rows",) if _is_count(value := said.get(name))}}
+    found: dict[str, Any] = {
+        name: value for name in ("name", "digest", "kind") if isinstance(value := said.get(name), str)
+    }
+    if _is_count(said.get("rows")):
+        found["rows"] = said["rows"]
+    if isinstance(also := said.get("also"), list) and (names := [name for name in also if isinstance(name, str)]):
+        found["also"] = names
+    return found
 
 
 def _files(step: Path) -> dict[str, FileState]:

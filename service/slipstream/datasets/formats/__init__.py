@@ -33,6 +33,7 @@ _FORMS: Mapping[tuple[str, Kind], _Form] = {
     ("trl", Kind.SFT): _Form(trl.SFT, trl.sft, trl.from_sft),
     ("trl", Kind.PREFERENCE): _Form(trl.PREFERENCE, trl.preference, trl.from_preference),
     ("trl", Kind.KTO): _Form(trl.KTO, trl.kto, trl.from_kto),
+    ("trl", Kind.CORRECTION): _Form(trl.CORRECTION, trl.correction, trl.from_correction),
     ("openai", Kind.SFT): _Form(openai.SFT, openai.sft, openai.from_sft),
     ("openai", Kind.PREFERENCE): _Form(openai.PREFERENCE, openai.preference, openai.from_preference),
     ("trinity", Kind.SFT): _Form(trinity.SFT, trinity.sft, trinity.from_sft),
@@ -40,7 +41,7 @@ _FORMS: Mapping[tuple[str, Kind], _Form] = {
     ("sharegpt", Kind.SFT): _Form(sharegpt.SFT, sharegpt.sft, sharegpt.from_sft),
     ("sharegpt", Kind.PREFERENCE): _Form(sharegpt.PREFERENCE, sharegpt.preference, sharegpt.from_preference),
 }
-"""Each kind in each format. Only TRL has a form for KTO."""
+"""Each kind in each format. Only TRL has a form for KTO and for corrections."""
 
 
 def columns(form: Format, kind: Kind) -> Mapping[str, Column]:

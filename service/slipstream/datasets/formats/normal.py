@@ -59,10 +59,10 @@ def normal_message(message: Mapping[str, Any]) -> dict[str, Any]:
         said["tool_calls"] = calls
     for key in _TEXTS:
         if message.get(key):
-            said[key] = _text(message[key])
+            said[key] = normal_text(message[key])
     for key in _REASONING:
         if message.get(key) and role == "assistant":
-            said["reasoning_content"] = _text(message[key])
+            said["reasoning_content"] = normal_text(message[key])
             break
     return said
 
@@ -80,8 +80,23 @@ def normal_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             raise Unsayable("tool_without_a_name")
         if depth(tool) > MAX_DEPTH:
             raise Unsayable("nested_too_deep")
-        _text(json.dumps(tool, ensure_ascii=False))
+        normal_text(json.dumps(tool, ensure_ascii=False))
     return [dict(tool) for tool in tools]
+
+
+def normal_text(text: Any) -> str:
+    """Return a text as it is.
+
+    Raises:
+        Unsayable: it is none, or has half of a surrogate pair, by which readers of JSON lose the whole file.
+    """
+    if not isinstance(text, str):
+        raise Unsayable("not_as_in_the_api")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unsayable("half_of_a_surrogate_pair") from None
+    return text
 
 
 def arguments_of(text: str) -> Any:
@@ -116,13 +131,13 @@ def _content(content: Any) -> Any:
     if content is None:
         return ""
     if isinstance(content, str):
-        return _text(content)
+        return normal_text(content)
     parts = _mappings(content)
     if all(part.get("type") == "text" for part in parts):
-        return "\n".join(_text(part.get("text", "")) for part in parts)
+        return "\n".join(normal_text(part.get("text", "")) for part in parts)
     if depth(parts) > MAX_DEPTH:
         raise Unsayable("nested_too_deep")
-    _text(json.dumps(parts, ensure_ascii=False))
+    normal_text(json.dumps(parts, ensure_ascii=False))
     return parts
 
 
@@ -138,16 +153,6 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         raise Unsayable("tool_call_not_of_a_function")
     if not isinstance(function.get("name"), str):
         raise Unsayable("tool_call_without_a_name")
-    arguments = _text(spelled(arguments_of(spelled(function.get("arguments") or ""))))
-    said: dict[str, Any] = {"id": _text(call["id"])} if call.get("id") else {}
-    return {**said, "type": "function", "function": {"name": _text(function["name"]), "arguments": arguments}}
-
-
-def _text(text: Any) -> str:
-    if not isinstance(text, str):
-        raise Unsayable("not_as_in_the_api")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unsayable("half_of_a_surrogate_pair") from None  # readers of JSON lose the whole file by one
-    return text
+    arguments = normal_text(spelled(arguments_of(spelled(function.get("arguments") or ""))))
+    said: dict[str, Any] = {"id": normal_text(call["id"])} if call.get("id") else {}
+    return {**said, "type": "function", "function": {"name": normal_text(function["name"]), "arguments": arguments}}

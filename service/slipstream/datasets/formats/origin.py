@@ -27,4 +27,5 @@ def provenance(line: Mapping[str, Any]) -> Provenance:
         feedback=tuple(line["feedback"]),
         labels=tuple(line["labels"]),
         created_at=line["created_at"],
+        said_in=line.get("said_in"),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from slipstream.datasets.formats.normal import Unsayable, normal_message, normal_tools
+from slipstream.datasets.formats.normal import Unsayable, normal_message, normal_text, normal_tools
 from slipstream.datasets.row import Kind, Provenance, Row
 
 __all__ = ["Message", "Said", "Unsayable"]
@@ -23,6 +23,7 @@ class Said:
     tools: Sequence[dict[str, Any]] = ()
     rejected: Message | None = None
     good: bool | None = None
+    correction: str | None = None
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -43,6 +44,7 @@ class Said:
             tools=normal_tools(row.tools),
             rejected=answers[1] if len(answers) > 1 else None,
             good=row.good,
+            correction=None if row.correction is None else normal_text(row.correction),
         )
 
     @property
@@ -52,4 +54,4 @@ class Said:
 
     def row(self, kind: Kind, provenance: Provenance) -> Row:
         """Return it as a row again."""
-        return Row(kind, self.prompt, self.answer, provenance, self.tools, self.rejected, self.good)
+        return Row(kind, self.prompt, self.answer, provenance, self.tools, self.rejected, self.good, self.correction)

@@ -1,4 +1,5 @@
-"""TRL's conversational formats (huggingface.co/docs/trl/dataset_formats): prompt and completion, preference, KTO.
+"""TRL's conversational formats (huggingface.co/docs/trl/dataset_formats): prompt and completion, preference, KTO; and
+the prompt with `privileged_context` of its SDPOTrainer, for corrections.
 
 Tools are JSON text, which TRL's trainers read, and the arguments of calls are objects, as chat templates want them.
 """
@@ -16,6 +17,13 @@ from slipstream.datasets.formats.templates import from_templated, templated
 SFT = {"prompt": Column.JSONS, "completion": Column.JSONS, "tools": Column.TEXT}
 PREFERENCE = {"prompt": Column.JSONS, "chosen": Column.JSONS, "rejected": Column.JSONS, "tools": Column.TEXT}
 KTO = {"prompt": Column.JSONS, "completion": Column.JSONS, "label": Column.FLAG, "tools": Column.TEXT}
+
+CORRECTION = {
+    "prompt": Column.JSONS,
+    "completion": Column.JSONS,
+    "privileged_context": Column.TEXT,
+    "tools": Column.TEXT,
+}
 
 
 def sft(said: Said) -> dict[str, Any]:
@@ -37,6 +45,13 @@ def kto(said: Said) -> dict[str, Any]:
     return {"prompt": line.pop("prompt"), "completion": line.pop("completion"), "label": said.good, **line}
 
 
+def correction(said: Said) -> dict[str, Any]:
+    """`completion` is the answer that was corrected. TRL's SDPOTrainer does not read it."""
+    line = sft(said)
+    given = {name: line.pop(name) for name in ("prompt", "completion")}
+    return {**given, "privileged_context": said.correction, **line}
+
+
 def from_sft(line: Mapping[str, Any]) -> Said:
     (answer,) = from_templated(line["completion"])
     return Said(from_templated(line["prompt"]), answer, _read_tools(line))
@@ -50,6 +65,11 @@ def from_preference(line: Mapping[str, Any]) -> Said:
 def from_kto(line: Mapping[str, Any]) -> Said:
     said = from_sft(line)
     return Said(said.prompt, said.answer, said.tools, good=bool(line["label"]))
+
+
+def from_correction(line: Mapping[str, Any]) -> Said:
+    said = from_sft(line)
+    return Said(said.prompt, said.answer, said.tools, correction=str(line["privileged_context"]))
 
 
 def _tools(said: Said) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Corrections in words: the detector, and learning from them against learning from the number alone."""
