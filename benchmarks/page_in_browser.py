@@ -23,12 +23,15 @@ from browser_tab import browser_path
 from filled_site import filled_site, talk
 from loops import Loop
 from PIL import Image
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 SIZE = {"width": 1280, "height": 860}
 
 LOADS = 20
 """Loads that are measured: each by a browser that has kept nothing."""
+
+_WHOLE = ("learning", "data", "dataset")
+"""Pages that are kept to their end."""
 
 COLOURS = 128
 """Colours of a picture: it is text on plain ground, and a third as large so."""
@@ -90,16 +93,19 @@ async def pictures(folder: Path, url: str) -> None:
             newest = versions[0]["version"] if versions else 0
             tasks = (await (await context.request.get("tasks?selected=true&limit=1")).json())["tasks"]
             task = tasks[0]["task_id"] if tasks else ""
+            datasets = (await (await context.request.get("datasets")).json())["datasets"]
+            dataset = {"dataset": f"data/{datasets[-1]['name']}"} if datasets else {}
             places = {
                 "now": "now", "tasks": "tasks", "task": f"tasks/{task}", "learning": "learning", "versions": "versions",
                 "version": f"versions/{newest}", "prefer": "prefer",
-                "data": "data", "audit": "audit", "settings": "settings",
+                "data": "data", **dataset, "audit": "audit", "settings": "settings",
             }  # fmt: skip
             for name, place in places.items():
                 await page.goto(f"/#/{place}")
                 await page.get_by_role("main").get_by_role("heading").first.wait_for()
                 await page.wait_for_timeout(1500)  # charts, and what is read after the first list
-                await _keep(page, folder / f"page-{name}-{scheme}.png", whole=name == "learning")
+                await expect(page.locator(".loading")).to_have_count(0)
+                await _keep(page, folder / f"page-{name}-{scheme}.png", whole=name in _WHOLE)
             await context.close()
 
 

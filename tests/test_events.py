@@ -25,7 +25,7 @@ from slipstream.serve.sockets import CONTROL, open_sockets
 from slipstream.serve.training import run_training
 from slipstream.settings.sidecar import Settings
 
-LISTS = {"tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "audit"}
+LISTS = {"tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "audit", "datasets"}
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,9 @@ async def test_a_stream_shows_what_its_key_may_see(run_shared: RunShared) -> Non
         seen: dict[str, Any] = {}
         for key in ("admin", "metrics", "admin-a", "admin-b"):
             async with reading(client, headers=shared.by(key)) as page:
-                status = (await page.first())["status"]
+                state = await page.first()
+            status = state["status"]
+            assert ("datasets" in state["changed"]) is (key == "admin")
             assert settled(status) == settled((await shared.ask(key, "GET", "/status")).json())
             seen[key] = [run["reason"] for run in status["failed_runs"]]
         assert seen["admin"] == seen["admin-a"] != []

@@ -53,6 +53,15 @@ async def test_what_a_sidecar_captured_is_exported_listed_and_erased_beside_it(
         assert shown["card"].startswith("---\n")
         version = (await loop.client.get("/versions/1")).json()
         assert version["trained_on"]["dataset"] == {"name": "support", "digest": "d", "kind": "sft", "rows": 4}
+        (directory / "broken").mkdir()
+        (directory / "broken" / "manifest.json").write_text('{"version": 1}')
+        [made] = (listed := (await loop.client.get("/datasets")).json())["datasets"]
+        [broken] = listed["unreadable"]
+        assert (made["name"], broken["name"]) == ("support", "broken")
+        assert "name: " in broken["problem"]
+        refused = await loop.client.get("/datasets/broken")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "dataset_unreadable")
+        (directory / "broken" / "manifest.json").unlink()
         missing = await loop.client.get("/datasets/none")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
 

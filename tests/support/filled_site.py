@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 from experiment_store import Tried
 from loops import Loop
+from made_datasets import make_datasets
 from rollout_store import VERSION
 from scripted import ScriptedExplorer, completion, production_app
 from scripted_lane import lane_section
@@ -36,6 +37,14 @@ _QUESTIONS = (
     ("Which size fits me? I am 1.78 m tall.", "Most people of your height take a medium."),
     ("你好,我的订单什么时候到?", "您好!您的订单预计周四送达。"),
 )
+
+TAUGHT = 5
+"""The version that was trained on a data set."""
+
+_ON_DATA: dict[str, Any] = {
+    "commits": 0, "first_commit": None, "last_commit": None, "groups": 0, "experiences": 0, "reward_mean": None,
+    "dataset": {"name": "support", "digest": "of the rows", "kind": "sft", "rows": 141},
+}  # fmt: skip
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>",
@@ -67,7 +76,7 @@ async def _versions(database: Database, now: float) -> None:
                     version=number, seen_at=served_at, found_at=served_at,
                     parent=None if number == 0 else number - 1, reward_count=runs, reward_sum=mean * runs,
                     reward_squares=runs * (mean * mean + 0.08),
-                    trained_on=None if number == 0 else {
+                    trained_on=None if number == 0 else _ON_DATA if number == TAUGHT else {
                         "commits": 2, "first_commit": 2 * number - 1, "last_commit": 2 * number, "groups": 12,
                         "experiences": 96, "reward_mean": mean - 0.03,
                     },
@@ -110,6 +119,8 @@ async def filled_site(
     /,
     *,
     rollouts: bool = True,
+    datasets: bool = True,
+    explorer: ScriptedExplorer | None = None,
     more: Callable[[Database], Awaitable[None]] | None = None,
     **sections: Any,
 ) -> AsyncIterator[Loop]:
@@ -117,11 +128,13 @@ async def filled_site(
 
     Args:
         rollouts: without them production answers all users, so that a test knows what they are told.
+        datasets: with two data sets.
+        explorer: in the place of a policy that is getting better.
         more: has further things happen in the store before the sidecar starts.
     """
     url = f"sqlite+aiosqlite:///{folder}/slipstream.db"
     database = Database(url)
-    explorer = _Policy()
+    explorer = explorer or _Policy()
     explorer.version = VERSION
     async with (
         serving(production_app()) as production_url,
@@ -135,6 +148,9 @@ async def filled_site(
         if more is not None:
             await more(database)
         await database.close()
+        directory = folder / "datasets"
+        if datasets:
+            await asyncio.to_thread(make_datasets, directory)
         settings = Settings.model_validate(
             {
                 "store": {"url": url},
@@ -142,6 +158,7 @@ async def filled_site(
                 "runs": {"repeat_time": 3},
                 "rewards": {"calculators": [{"agreement": {"weight": 2}}, {"length": {"max": 40}}]},
                 "commit": {"interval": "1h"},
+                "datasets": {"directory": str(directory)},
                 **({"serving": lane} if rollouts else {}),
                 **sections,
                 "production": {"base_url": f"{production_url}/v1"},

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PLACES = (
     "now", "tasks", "tasks/order-1040", "learning", "versions", "versions/8", "rollouts/1", "experiments/1", "prefer",
-    "data", "audit", "settings", "nowhere",
+    "data", "data/support", "audit", "settings", "nowhere",
 )  # fmt: skip
 
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}}

@@ -17,7 +17,7 @@ WEB = ROOT / "service" / "slipstream" / "web"
 STATIC = WEB / "static"
 LOCK = json.loads((WEB / "vendor.lock.json").read_text())["packages"]
 
-_IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\bimport\s+)["'`]([^"'`]+)["'`]""")
+_IMPORT = re.compile(r"""(?:\bfrom\s*|(?<!["'])\bimport\s*\(?\s*|\bimport\s+)["'`]([^"'`]+)["'`]""")
 
 
 async def test_the_page_is_at_the_root_packed_tagged_and_under_a_strict_policy(run_loop: RunLoop) -> None:

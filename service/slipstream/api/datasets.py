@@ -29,11 +29,12 @@ async def get_datasets(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """The data sets in `datasets.directory`, the newest first, with the versions that were trained on them."""
     require_all_tenants(scope, _OF_ALL)
     directory = _directory(sidecar)
-    found = [] if directory is None else await asyncio.to_thread(_all, directory)
+    found, unreadable = ([], {}) if directory is None else await asyncio.to_thread(_all, directory)
     versions = await _versions(sidecar, [made.name for made in found])
     return {
-        "directory": None if directory is None else str(directory),
+        "directory": _said(directory),
         "datasets": [{**_summary(made), "versions": versions[made.name]} for made in found],
+        "unreadable": [{"name": name, "problem": problem} for name, problem in unreadable.items()],
     }
 
 
@@ -41,13 +42,23 @@ async def get_datasets(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
 async def get_dataset(name: Name, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """One data set: its manifest, its card in Markdown, and the versions that were trained on it."""
     require_all_tenants(scope, _OF_ALL)
-    made, card = await asyncio.to_thread(_read, _directory(sidecar), name)
+    directory = _directory(sidecar)
+    made, card = await asyncio.to_thread(_read, directory, name)
     versions = await _versions(sidecar, [name])
-    return {"manifest": made.model_dump(mode="json"), "card": card, "versions": versions[name]}
+    return {
+        "manifest": made.model_dump(mode="json"),
+        "card": card,
+        "directory": _said(directory),
+        "versions": versions[name],
+    }
 
 
 def _directory(sidecar: Sidecar) -> Path | None:
     return sidecar.settings.datasets.directory
+
+
+def _said(directory: Path | None) -> str | None:
+    return None if directory is None else str(directory)
 
 
 async def _versions(sidecar: Sidecar, names: list[str]) -> dict[str, list[int]]:
@@ -55,9 +66,17 @@ async def _versions(sidecar: Sidecar, names: list[str]) -> dict[str, list[int]]:
         return await dataset_versions.trained_on(session, names)
 
 
-def _all(directory: Path) -> list[Manifest]:
-    found = [folder.manifest(path) for path in folder.list_folders(directory)]
-    return sorted(found, key=lambda made: made.made_at, reverse=True)
+def _all(directory: Path) -> tuple[list[Manifest], dict[str, str]]:
+    """The manifests, the newest first, and why some cannot be read, by name."""
+    found, unreadable = [], {}
+    for path in folder.list_folders(directory):
+        try:
+            found.append(folder.manifest(path))
+        except folder.DatasetMissing:  # it was deleted meanwhile
+            continue
+        except folder.DatasetError as error:
+            unreadable[path.name] = str(error)
+    return sorted(found, key=lambda made: made.made_at, reverse=True), unreadable
 
 
 def _summary(made: Manifest) -> dict[str, Any]:
@@ -71,3 +90,5 @@ def _read(directory: Path | None, name: str) -> tuple[Manifest, str]:
         return folder.manifest(directory / name), (directory / name / "README.md").read_text(encoding="utf-8")
     except (folder.DatasetMissing, FileNotFoundError) as error:
         raise RequestError(f"name: there is no data set {name}", status=404, param="name", code="not_found") from error
+    except folder.DatasetError as error:
+        raise RequestError(f"name: {error}", status=409, param="name", code="dataset_unreadable") from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -89,12 +91,22 @@ async def _look(sidecar: Sidecar, salt: int, scope: Scope) -> Mapping[str, State
     serving = await serving_view(sidecar)
     async with sidecar.database.read() as session:
         marks = await changes.marks(session, scope.tenant)
+    if scope.tenant is None:  # data sets are of all tenants
+        marks["datasets"] = await asyncio.to_thread(_changed_at, sidecar.settings.datasets.directory)
     changed = {name: xxhash.xxh3_64_hexdigest(repr(mark).encode(), seed=salt) for name, mark in marks.items()}
     return {
         "status": _status(status),
         "serving": State(serving, serving, serving),
         "changed": State(changed, changed, changed),
     }
+
+
+def _changed_at(directory: Path | None) -> tuple[Any, ...]:
+    """Time of the last change of names in the folder of data sets: each is made, replaced and deleted by renaming."""
+    try:
+        return () if directory is None else (directory.stat().st_mtime_ns,)
+    except OSError:  # there is none yet
+        return ()
 
 
 def _status(view: dict[str, Any]) -> State:

@@ -77,7 +77,7 @@ export function useLive(pick = (all) => all) {
   return value;
 }
 
-/** A mark that changes when a list does: "tasks", "versions", "rollouts", "experiments", "preferences", "audit". */
+/** A mark that changes when a list does: "tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "datasets", "audit". */
 export function useMark(name) {
   return useLive((all) => JSON.stringify(all.changed[name] ?? null));
 }

@@ -14,7 +14,7 @@ import { Confirm } from "../parts/dialog.js";
 import { Verdict } from "../parts/rollouts/evidence.js";
 import { OneVersion } from "../parts/versions/version.js";
 import { plain } from "../parts/said.js";
-import { NameHistory, Serves } from "../parts/versions/facts.js";
+import { NameHistory, Serves, TrainedOn } from "../parts/versions/facts.js";
 
 export default function Versions({ route }) {
   const [name] = route.parts;
@@ -46,7 +46,7 @@ function Table({ versions }) {
       <td class="number">${withError(one.rewards.mean, one.rewards.standard_error)}</td>
       <td class="number">${count(one.rewards.count)}</td>
       <td><${Verdict} is=${one.verdict.verdict} title="against production, and the champion" /></td>
-      <td class="nowrap">${one.trained_on ? html`${count(one.trained_on.experiences)} experiences` : html`<span class="muted">–</span>`}
+      <td class="nowrap"><${TrainedOn} on=${one.trained_on} />
         ${one.parent !== null && html` <span class="muted">from <a href=${link("versions", [one.parent])}>${one.parent}</a></span>`}</td>
       <td class="nowrap"><${Time} at=${one.made_at ?? one.found_at} /></td>
       <td>${one.kept ? html`by ${one.kept.by}` : html`<span class="muted">no</span>`}

@@ -24,13 +24,25 @@ export function intervalWords(mean, interval, digits = 3) {
 export function Interval({ mean, interval, margin = null, worse = -1, most = 1, label }) {
   if (!interval || interval[0] === null) return html`<span class="muted">–</span>`;
   const reach = Math.min(most, 1.15 * Math.max(Math.abs(interval[0]), Math.abs(interval[1]), 2 * (margin || 0), most / 50));
-  const x = (value) => ((Math.max(-reach, Math.min(reach, value)) / reach + 1) / 2) * (WIDTH - 8) + 4;
+  const x = along(-reach, reach);
   const edge = margin === null ? null : x(worse * margin);
-  return html`<svg class="interval" viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} width=${WIDTH} height=${HEIGHT} role="img"
-      aria-label=${`${label}: ${intervalWords(mean, interval)}${margin === null ? "" : `; a loss of ${margin} matters`}`}>
+  return html`<${Drawn} label=${`${label}: ${intervalWords(mean, interval)}${margin === null ? "" : `; a loss of ${margin} matters`}`} mean=${mean} interval=${interval} x=${x}>
     ${edge !== null && html`<rect class="harm" x=${worse > 0 ? edge : 0} y="0" width=${worse > 0 ? WIDTH - edge : edge} height=${HEIGHT} />
       <line class="margin" x1=${edge} y1="0" x2=${edge} y2=${HEIGHT} />`}
-    <line class="zero" x1=${x(0)} y1="0" x2=${x(0)} y2=${HEIGHT} />
+    <line class="zero" x1=${x(0)} y1="0" x2=${x(0)} y2=${HEIGHT} /><//>`;
+}
+
+/** A mean with its interval, on an axis that others share: its ends are `low` and `high`. */
+export function MeanInterval({ mean, interval, low, high, label }) {
+  return html`<${Drawn} label=${`${label}: ${decimal(mean, 3)}, from ${decimal(interval[0], 3)} to ${decimal(interval[1], 3)}`} mean=${mean} interval=${interval} x=${along(low, high)} />`;
+}
+
+/** Where a value between two stands in the picture. */
+const along = (low, high) => (value) => ((Math.max(low, Math.min(high, value)) - low) / (high - low || 1)) * (WIDTH - 8) + 4;
+
+function Drawn({ label, mean, interval, x, children }) {
+  return html`<svg class="interval" viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} width=${WIDTH} height=${HEIGHT} role="img" aria-label=${label}>
+    ${children}
     <line class="range" x1=${x(interval[0])} y1=${HEIGHT / 2} x2=${x(interval[1])} y2=${HEIGHT / 2} />
     ${interval.map((end) => html`<line class="range" x1=${x(end)} y1=${HEIGHT / 2 - 5} x2=${x(end)} y2=${HEIGHT / 2 + 5} />`)}
     ${mean !== null && mean !== undefined && html`<circle class="mean" cx=${x(mean)} cy=${HEIGHT / 2} r="4" />`}

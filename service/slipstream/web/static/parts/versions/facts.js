@@ -1,16 +1,25 @@
 // What stands beside a version wherever it is shown: where it answers, and its names.
 import { get, path, query } from "../../lib/api.js";
+import { count } from "../../lib/format.js";
 import { html } from "../../lib/html.js";
 import { useMark } from "../../lib/live.js";
 import { usePages } from "../../lib/pages.js";
+import { link } from "../../lib/router.js";
 import { Badge, Loaded, Time } from "../basics.js";
 import { By } from "../rollouts/decisions.js";
+import { plain } from "../said.js";
 
 const PLACES = { explorer: "the Explorer", lane: "in the lane" };
 
 export function Serves({ version }) {
   if (version.serves.length === 0) return html`<span class="muted">–</span>`;
   return html`${version.serves.map((place) => html`<${Badge} key=${place} kind="good">${PLACES[place] || place}<//> `)}`;
+}
+
+/** Experiences, or the data set. */
+export function TrainedOn({ on }) {
+  if (!on) return html`<span class="muted">–</span>`;
+  return on.dataset ? html`<a href=${link("data", [on.dataset.name])}>${plain(on.dataset.name)}</a>` : html`${count(on.experiences)} experiences`;
 }
 
 /** What a name meant from when on. */

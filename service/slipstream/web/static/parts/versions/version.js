@@ -13,7 +13,7 @@ import { Confirm } from "../dialog.js";
 import { Interval, Verdict, intervalWords } from "../rollouts/evidence.js";
 import { METRICS } from "./metrics.js";
 import { plain } from "../said.js";
-import { NameHistory, Serves } from "./facts.js";
+import { NameHistory, Serves, TrainedOn } from "./facts.js";
 
 export function OneVersion({ name }) {
   const marks = useMark("versions") + useMark("evaluations") + useMark("rollouts");
@@ -22,6 +22,7 @@ export function OneVersion({ name }) {
 }
 
 function Shown({ one, again }) {
+  const data = one.trained_on && one.trained_on.dataset;
   return html`
     <div class="row apart"><h1>Version ${one.version} <${State} is=${one.state} /> ${one.aliases.map((alias) => html`<${Badge} key=${alias} kind="note">${plain(alias)}<//> `)}</h1>
       <span class="muted">${one.parent !== null && html`<a href=${link("learning", [], { a: one.parent, b: one.version })}>compare with version ${one.parent}</a> · `}
@@ -30,8 +31,8 @@ function Shown({ one, again }) {
       <${Figure} name="Training reward" value=${decimal(one.rewards.mean, 3)} unit=${one.rewards.standard_error === null ? "" : `± ${decimal(one.rewards.standard_error, 3)}`} below=${`${count(one.rewards.count)} runs`} />
       <${Figure} name="Verdict" value=${html`<${Verdict} is=${one.verdict.verdict} />`} below=${one.verdict.champion ? `against the champion: ${one.verdict.champion.replaceAll("_", " ")}` : "against production"} />
       <${Figure} name="Answers" value=${html`<${Serves} version=${one} />`} below=${one.served_at ? html`the Explorer's since <${Time} at=${one.served_at} />` : "the Explorer never loaded it"} />
-      <${Figure} name="Trained on" value=${one.trained_on ? count(one.trained_on.experiences) : "–"} unit=${one.trained_on ? "experiences" : ""}
-        below=${one.trained_on && one.trained_on.commits !== null ? `${count(one.trained_on.groups)} groups in ${count(one.trained_on.commits)} commits` : one.parent === null ? "its parent is not known" : ""} />
+      <${Figure} name="Trained on" value=${one.trained_on ? count(data ? data.rows : one.trained_on.experiences) : "–"} unit=${data ? "rows" : one.trained_on ? "experiences" : ""}
+        below=${data ? html`of <${TrainedOn} on=${one.trained_on} />` : one.trained_on && one.trained_on.commits !== null ? `${count(one.trained_on.groups)} groups in ${count(one.trained_on.commits)} commits` : one.parent === null ? "its parent is not known" : ""} />
     </dl>
     ${can("operate") && html`<${Actions} one=${one} again=${again} />`}</section>
     <${Sources} one=${one} />
@@ -113,6 +114,7 @@ function Facts({ one }) {
   const on = one.trained_on;
   const rows = [
     ["Parent", one.parent === null ? "not known" : html`<a href=${link("versions", [one.parent])}>version ${one.parent}</a>`],
+    ...(on && on.dataset ? [["Data set", html`<${TrainedOn} on=${on} />`]] : []),
     ["Commits", on && on.first_commit !== null ? `${on.first_commit} to ${on.last_commit}` : "–"],
     ["Mean reward of what it was trained on", on ? decimal(on.reward_mean, 3) : "–"],
     ["Made", exactTime(one.made_at)], ["Found", exactTime(one.found_at)], ["State since", exactTime(one.state_at)],
