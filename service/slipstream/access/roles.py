@@ -32,7 +32,7 @@ _READERS: tuple[Role, ...] = ("metrics", "viewer", "operator", "admin")
 
 
 _READ = (
-    "/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning", "/datasets",
+    "/tasks", "/costs", "/rollouts", "/experiments", "/versions", "/aliases", "/evaluations", "/learning",
 )  # fmt: skip
 """Paths that readers may get, and, but for the first two, what is below them."""
 
@@ -61,6 +61,8 @@ def roles_for(method: bytes, path: str) -> tuple[Role, ...]:
         return _READERS
     if method == b"GET" and path.startswith(("/tasks/", "/calls/")):
         return "feedback", *_READERS
+    if method == b"GET" and (path == "/datasets" or path.startswith("/datasets/")):
+        return "operator", "admin"  # a data set is made of all tenants' conversations, and a reader's key is of one
     if _OPERATED.fullmatch(f"{method.decode('latin-1')} {path}"):
         return "operator", "admin"
     return ("admin",)
