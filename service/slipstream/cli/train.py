@@ -47,7 +47,10 @@ def train(
 
     file = load_data_file(config)
     if file.train.engine != "embedded":
-        raise ConfigError(f"{config}: train.engine: expected embedded, found {file.train.engine}")
+        raise ConfigError(
+            f"{config}: train.engine: expected embedded, found {file.train.engine}; for Trinity-RFT export with format "
+            "trinity, and name the files in the experience_buffer of a job of its own"
+        )
     where = datasets_directory(directory, sidecar)
     path = where / file.dataset.name
     made = folder.manifest(path)

@@ -223,7 +223,7 @@ class Train(_Part):
     """Training on the data set.
 
     Attributes:
-        engine: the embedded one, or a job of Trinity-RFT beside the policy's.
+        engine: `slipstream train` has the embedded one, and refuses the other in words.
         trainer: the Trainer's file; its job is the one that gets the new version.
         overlays: files over it; `overlays/sft.yaml` and its like say the algorithm.
         start: the version that training goes on from: the newest one, the base model, or a number.
