@@ -101,7 +101,7 @@ async def test_everything_about_a_session_is_deleted_and_others_stay(run_loop: R
             "tasks": 2, "calls": 1, "groups": 2, "runs": 4, "feedback": 4, "marks": 1, "facade_groups": 0,
             "exchanges": 0, "preferences": 0,
         }  # fmt: skip
-        assert told["pending"] == {"groups": 0, "exchanges": 0}
+        assert told["pending"] == {"groups": 0, "exchanges": 0, "datasets": 0}
         assert told["explorer"]["delivered"] == {"experiences": 0, "commits": [], "versions": [], "groups": []}
         assert len(told["explorer"]["recorded"]) == 4, "what the policy answered, and nobody will be rewarded for"
         assert await loop.task("t") is None

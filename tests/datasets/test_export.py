@@ -125,6 +125,8 @@ async def test_held_out_sessions_are_the_same_ones_each_time_and_stay_whole(tmp_
         again, _ = await _exported(made, tmp_path / "sets", wanted)
         assert again.digest == manifest.digest
         by_sidecar = {"sources": [{"production": {}}]}
+        with pytest.raises(ConfigError, match=r"dataset.held_out.share: expected at least 0.4"):
+            await _exported(made, tmp_path / "sets", wanted, datasets={"held_out": 0.4})
         same, _ = await _exported(made, tmp_path / "sets", by_sidecar, datasets={"held_out": 0.3})
         assert same.counts.rows == manifest.counts.rows
         assert same.about["held_out"]["kept_from_reinforcement_learning"] is True
@@ -137,10 +139,10 @@ async def test_a_deletion_reaches_data_sets_and_an_export_that_was_reading(tmp_p
         await made.task("two", "second", session="t")
         _, rows = await _exported(made, directory, {"sources": [{"production": {}}]})
         assert _texts(rows["train"]) == ["first", "second"]
-        assert erasure.erase(directory, erasure.deletion("session_id", "s", NOW + 100)) == {"data": 1}
+        assert erasure.erase(directory, erasure.deletion("session_id", "s", NOW + 100)).rows == {"data": 1}
         assert _texts(list(folder.read_rows(directory / "data", "train"))) == ["second"]
         later = erasure.deletion("session_id", "t", NOW - 100)
-        assert erasure.erase(directory, later) == {}, "its task began after the deletion"
+        assert erasure.erase(directory, later).rows == {}, "its task began after the deletion"
         # here the store still has both, as an export has that read them before they were deleted
         erasure.erase(directory, erasure.deletion("task_id", "two", NOW + 100))
         manifest, rows = await _exported(made, directory, {"sources": [{"production": {}}]})
@@ -149,7 +151,12 @@ async def test_a_deletion_reaches_data_sets_and_an_export_that_was_reading(tmp_p
     elsewhere = tmp_path / "copy"
     async with stored(tmp_path) as made:
         await _exported(made, elsewhere, {"sources": [{"production": {}}]})
-    assert erasure.apply_notes(elsewhere, directory / erasure.NOTES) == {"data": 2}
+    assert erasure.apply_notes(elsewhere, directory / erasure.NOTES).rows == {"data": 2}
+    torn = directory / "data" / "train.provenance.jsonl"
+    torn.write_text("no JSON\n")
+    (directory / "other").mkdir()  # no data set
+    applied = erasure.erase(directory, erasure.deletion("task_id", "one", 9e9))
+    assert list(applied.failed) == ["data"], "one that cannot be read is named, and stops nothing"
     (directory / erasure.NOTES).write_text('{"kind": "task_id"}\n')
     with pytest.raises(erasure.NotesError, match=r"erased.jsonl, line 1: expected a deletion"):
         erasure.apply_notes(directory)

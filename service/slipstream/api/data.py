@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Query, Request
@@ -14,6 +17,7 @@ from slipstream.api.context import SidecarDep, stored_id
 from slipstream.api.scope import ScopeDep, author, reference
 from slipstream.capture.redacted import is_of
 from slipstream.datasets import erasure as dataset_erasure
+from slipstream.datasets.erasure import Deletion
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
 from slipstream.store import audit, dataset_versions, erasure, quarantine
@@ -32,6 +36,10 @@ when it is over, and the answer says that it is pending."""
 _LOOK = 0.1
 _LONGEST_FOUND = 200
 """Characters that an error quotes."""
+
+T = TypeVar("T")
+
+_ERASING = ThreadPoolExecutor(1, thread_name_prefix="datasets")
 
 _Name = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH)]
 
@@ -57,8 +65,9 @@ async def delete_data(
         found = await erasure.erase(session, kind, ref, at)
         rows["exchanges"] += await quarantine.delete_exchanges(session, lambda packed: is_of(packed, kind, ref))
         await audit.note(session, Write(Action.ERASURE, None, kind, [ref]), author(scope), at)
-    undelivered = found.undelivered
+    undelivered, last = found.undelivered, found.at
     rows.update(found.rows)
+    await _in_datasets(sidecar, dataset_erasure.note, dataset_erasure.deletion(kind, ref, last))  # before any wait
     while True:
         async with sidecar.database.read() as session:
             unread = await erasure.still_unread(session, batches)
@@ -68,13 +77,14 @@ async def delete_data(
         if found.pending_groups:
             async with sidecar.database.write() as session:
                 found = await erasure.erase(session, kind, ref, at)
-            undelivered += found.undelivered
+            undelivered, last = undelivered + found.undelivered, max(last, found.at)
             rows.update(found.rows)
+    erased = await _in_datasets(sidecar, dataset_erasure.erase, dataset_erasure.deletion(kind, ref, last))
+    applied = erased or dataset_erasure.Applied()
     await sidecar.database.scrub()
-    removed = await _from_datasets(sidecar, kind, ref, at)
     async with sidecar.database.read() as session:
         told = await erasure.told(session, kind, ref)
-        versions = await dataset_versions.trained_on(session, removed)
+        versions = await dataset_versions.trained_on(session, applied.rows)
     sidecar.metrics.groups.labels("erased").inc(undelivered)
     pending = {"groups": found.pending_groups, "exchanges": unread}
     _log.warning(
@@ -84,13 +94,19 @@ async def delete_data(
         pending=pending,
         delivered=told["delivered"]["experiences"],
     )
-    datasets = [{"name": name, "rows": count, "versions": versions[name]} for name, count in removed.items()]
+    for name, problem in applied.failed.items():
+        _log.error("dataset_not_erased", dataset=name, reason=problem)
+    datasets = [{"name": name, "rows": count, "versions": versions[name]} for name, count in applied.rows.items()]
+    if scope.tenant is not None:  # which data sets there are is told to keys that reach all tenants
+        datasets = [{"rows": count} for count in applied.rows.values()]
+    pending |= {"datasets": len(applied.waiting) + len(applied.failed)}
     return {"erased_at": at, "deleted": dict(rows), "pending": pending, "explorer": told, "datasets": datasets}
 
 
-async def _from_datasets(sidecar: Sidecar, kind: Kind, ref: str, at: float) -> dict[str, int]:
-    """Delete the rows that data sets have of it. Returns how many, by the names of the data sets."""
+async def _in_datasets(sidecar: Sidecar, act: Callable[[Path, Deletion], T], deleted: Deletion) -> T | None:
+    """Do something about a deletion in the folder of data sets, in a thread of its own: it may wait for an export's.
+    None if there is no folder."""
     directory = sidecar.settings.datasets.directory
     if directory is None:
-        return {}
-    return await asyncio.to_thread(dataset_erasure.erase, directory, dataset_erasure.deletion(kind, ref, at))
+        return None
+    return await asyncio.get_running_loop().run_in_executor(_ERASING, act, directory, deleted)

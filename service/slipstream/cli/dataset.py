@@ -112,10 +112,16 @@ def erase(
             folder.delete(path)
         print(f"{path}: deleted")
         return
-    removed = erasure.apply_notes(where, notes)
-    print(f"{where}: {sum(removed.values())} rows deleted")
-    for each, rows in removed.items():
+    applied = erasure.apply_notes(where, notes)
+    print(f"{where}: {sum(applied.rows.values())} rows deleted")
+    for each, rows in applied.rows.items():
         print(f"  {each}: {rows}")
+    for each in applied.waiting:
+        print(f"  {each}: it is being made anew, and the export deletes the rows at its end")
+    for each, problem in applied.failed.items():
+        print(f"  {each}: not looked through: {problem}")
+    if applied.failed:
+        raise typer.Exit(1)
 
 
 @commands.command("import")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,7 @@ def train(
         return
     from slipstream.datasets import folder
     from slipstream.datasets.config import load_data_file
+    from slipstream.datasets.erasure import apply_notes
     from slipstream.datasets.selection import is_selective, selected
     from slipstream.errors import ConfigError
 
@@ -53,6 +55,7 @@ def train(
         )
     where = datasets_directory(directory, sidecar)
     path = where / file.dataset.name
+    apply_notes(where)  # of deletions that came while the data set was being made
     made = folder.manifest(path)
     if made.kind is not file.dataset.kind:
         raise ConfigError(
@@ -72,14 +75,23 @@ def train(
             seed=file.dataset.seed,
             also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
         )
-        rows: Iterable[Row] = folder.read_rows(path, "train")
+        share = max(_share(sidecar), float(made.about.get("held_out", {}).get("share", 0.0)))
+
+        def taught(name: str) -> Iterator[Row]:
+            """The training rows of a data set, without sessions that are held out by now."""
+            for row in folder.read_rows(where / name, "train"):
+                place = row.provenance.held_out_at
+                if place is None or place >= share:
+                    yield row
+
+        rows: Iterable[Row] = taught(made.name)
         if is_selective(file.dataset):
             from slipstream.embedded.policy_scores import PolicyScores
 
             chosen = selected(
                 file.dataset,
                 rows,
-                lambda name: folder.read_rows(where / name, "train"),
+                taught,
                 PolicyScores(settings, file.train.start),
                 {row.provenance.session for row in folder.read_rows(path, "held_out")},
             )
@@ -151,6 +163,13 @@ def _show(done: Outcome) -> None:
         print(f"  {done.discarded} experiences of earlier versions are discarded: they are off-policy now")
     if done.warning:
         print(f"  warning: {done.warning}")
+
+
+def _share(sidecar: Path) -> float:
+    """The share of the sessions that the sidecar holds out; 0 on a machine without its file."""
+    from slipstream.settings.source import load_settings
+
+    return load_settings(sidecar, os.environ).datasets.held_out if sidecar.exists() else 0.0
 
 
 def _show_choice(rows: int, report: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,21 @@ Kind = Literal["session_id", "task_id"]
 
 class NotesError(SlipstreamError):
     """The notes of deletions cannot be read; names file, line and what was expected."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """Result of deletions in the data sets of a folder.
+
+    Attributes:
+        rows: that were deleted, by the names of the data sets that had any.
+        waiting: data sets that are being replaced: their export applies the deletion at its end.
+        failed: data sets that could not be read, with the reason; the deletion is noted, and applied by the next one.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +78,23 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def erase(directory: Path, deleted: Deletion) -> dict[str, int]:
-    """Note a deletion, and delete its rows in all data sets of a folder; nothing happens if there is no folder.
+def note(directory: Path, deleted: Deletion) -> None:
+    """Note a deletion; nothing happens if there is no folder."""
+    if directory.is_dir():
+        with locked(directory):
+            _note(directory / NOTES, deleted)
 
-    Returns:
-        The rows that were deleted, by the names of the data sets that had any.
-    """
+
+def erase(directory: Path, deleted: Deletion) -> Applied:
+    """Note a deletion, and delete its rows in all data sets of a folder; nothing happens if there is no folder."""
     if not directory.is_dir():
-        return {}
+        return Applied()
     with locked(directory):
         _note(directory / NOTES, deleted)
         return _apply(directory)
 
 
-def apply_notes(directory: Path, notes: Path | None = None) -> dict[str, int]:
+def apply_notes(directory: Path, notes: Path | None = None) -> Applied:
     """Delete the rows of all noted deletions in all data sets of a folder.
 
     Args:
@@ -84,9 +102,6 @@ def apply_notes(directory: Path, notes: Path | None = None) -> dict[str, int]:
 
     Raises:
         NotesError: the file cannot be read.
-
-    Returns:
-        As of `erase`.
     """
     with locked(directory):
         for each in () if notes is None else read_notes(notes):
@@ -128,6 +143,8 @@ def remove(path: Path, deleted: Sequence[Deletion]) -> int:
     def kept(provenance: Mapping[str, Any]) -> bool:
         return not any(by_name[name].means(provenance) for name in _named(provenance) if name in by_name)
 
+    if all(kept(each) for split in folder.SPLITS for each in folder.read_provenance(path, split)):
+        return 0  # most deletions are of other data sets: nothing is written anew for them
     return folder.remove_rows(path, kept)
 
 
@@ -139,14 +156,19 @@ def _named(provenance: Mapping[str, Any]) -> list[tuple[Kind, str]]:
     return [(kind, provenance[name]) for kind, name in fields if name in provenance]
 
 
-def _apply(directory: Path) -> dict[str, int]:
+def _apply(directory: Path) -> Applied:
     """Apply all notes: an earlier deletion may have met a data set that was being replaced, by an export that died."""
     deleted = read_notes(directory / NOTES)
-    removed: dict[str, int] = {}
+    applied = Applied()
     for path in folder.list_folders(directory):
-        with suppress(folder.DatasetExists):  # it is being replaced, and the export applies the notes at its end
-            removed[path.name] = remove(path, deleted)
-    return {name: rows for name, rows in removed.items() if rows}
+        try:
+            if rows := remove(path, deleted):
+                applied.rows[path.name] = rows
+        except folder.DatasetExists:
+            applied.waiting.append(path.name)
+        except (SlipstreamError, OSError, ValueError) as error:  # one that cannot be read keeps no deletion from others
+            applied.failed[path.name] = str(error)
+    return applied
 
 
 def _note(path: Path, deleted: Deletion) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.jsontext import to_json
 from slipstream.trajectory import answer_message
 
-_WHOLE = ("stop", "tool_calls", "function_call", None)
+_WHOLE = ("stop", "tool_calls", None)
 """Reasons for which an answer ends when it is whole. None: its server gives none."""
 
 _PARTS = ("content", "tool_calls", "name", "tool_call_id", "role")
@@ -45,6 +46,8 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
     message = answer_message(answer)
     if message.get("refusal"):
         raise Unfit("refusal")
+    if message.get("function_call"):
+        raise Unfit("call in the form before tools")
     return Exchange(
         tuple(_plain(each) for each in messages),
         tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"),
@@ -92,8 +95,12 @@ def _tool_call(call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise Unfit("call of something else than a function")
-    arguments = function.get("arguments")
-    called = {"name": function["name"], "arguments": arguments if isinstance(arguments, str) else "{}"}
+    arguments = function.get("arguments", "{}")
+    if isinstance(arguments, Mapping):  # as some servers give them
+        arguments = to_json(arguments).decode()
+    if not isinstance(arguments, str):
+        raise Unfit("arguments that are no JSON object")
+    called = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id") or ""), "type": "function", "function": called}
 
 

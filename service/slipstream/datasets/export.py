@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ from slipstream.datasets.manifest import Manifest
 from slipstream.datasets.reader import reader
 from slipstream.datasets.row import Row
 from slipstream.datasets.sources import Dropped
-from slipstream.selection.held_out import is_held_out
+from slipstream.errors import ConfigError
+from slipstream.selection.held_out import held_out_at
 from slipstream.settings.sidecar import Settings
 
 _log = structlog.get_logger(__name__)
@@ -45,12 +47,17 @@ async def export(
     try:
         made = await _export(settings, dataset, directory, replace=replace, workers=workers)
     finally:  # deletions that came meanwhile, of the new data set, or of the one that it did not replace
-        removed = await asyncio.to_thread(erasure.apply_notes, directory)
-    return manifest(directory / dataset.name) if dataset.name in removed else made
+        applied = await asyncio.to_thread(erasure.apply_notes, directory)
+    return manifest(directory / dataset.name) if dataset.name in applied.rows else made
 
 
 async def _export(settings: Settings, dataset: Dataset, directory: Path, *, replace: bool, workers: int) -> Manifest:
     share = settings.datasets.held_out if dataset.held_out.share is None else dataset.held_out.share
+    if share < settings.datasets.held_out:
+        raise ConfigError(
+            f"dataset.held_out.share: expected at least {settings.datasets.held_out:g}, the sidecar's "
+            f"datasets.held_out, because versions are evaluated on these sessions; found {share:g}"
+        )
     duplicates = Duplicates(dataset.dedup, dataset.seed)
     reading = _Reading(settings, dataset)
     with new_folder(directory, dataset, replace=replace) as folder:
@@ -60,7 +67,10 @@ async def _export(settings: Settings, dataset: Dataset, directory: Path, *, repl
             elif why := duplicates.seen(found):
                 folder.drop(why)
             else:
-                folder.add("held_out" if is_held_out(found.provenance.session, share) else "train", found)
+                place = held_out_at(found.provenance.session)
+                origin = dataclasses.replace(found.provenance, held_out_at=place)
+                row = dataclasses.replace(found, provenance=origin)
+                folder.add("held_out" if place < share else "train", row)
         return folder.publish(_about(settings, share, reading.failed))
 
 

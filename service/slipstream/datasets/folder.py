@@ -39,6 +39,7 @@ __all__ = [
     "list_folders",
     "manifest",
     "new_folder",
+    "read_provenance",
     "read_rows",
     "remove_rows",
 ]
@@ -185,6 +186,18 @@ def read_rows(folder: Path, split: str) -> Iterator[Row]:
         made = _manifest(folder, descriptor)
         for row, _, _ in _read(folder, descriptor, made, split):
             yield row
+
+
+def read_provenance(folder: Path, split: str) -> Iterator[dict[str, Any]]:
+    """Read the provenance of a split's rows, without the rows.
+
+    Raises:
+        DatasetMissing: there is none.
+        DatasetError, FileError: it cannot be read.
+    """
+    path = folder / f"{split}.provenance.jsonl"
+    with opened(folder) as descriptor, _file(path, descriptor) as file:
+        yield from read_lines(file, path, None)
 
 
 def remove_rows(folder: Path, keep: Callable[[Mapping[str, Any]], bool]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -206,7 +206,11 @@ class PairSources:
                     continue
                 del waiting[question]
                 better, worse = (each, known[other]) if liked else (known[other], each)
-                yield self._row(each.task, Source.THUMBS, None, _of_user(better), _of_user(worse))
+                made = self._row(each.task, Source.THUMBS, None, _of_user(better), _of_user(worse))
+                earlier_task = known[other].task.ref
+                if isinstance(made, Row) and earlier_task != each.task.ref:  # a deletion of either reaches the pair
+                    made = replace(made, provenance=replace(made.provenance, said_in=earlier_task))
+                yield made
             if len(page) < _PAGE:
                 return
             after = page[-1].pk

@@ -66,6 +66,7 @@ class Provenance:
         feedback: rewards that users gave to each answer; None where none did.
         labels: of the task.
         created_at: Unix seconds at which the first answer was stored.
+        held_out_at: place of the session from 0 to 1, which is held out with any share above that; None if not known.
         said_in: reference of the task that a correction was said in, if that is another one.
     """
 
@@ -81,6 +82,7 @@ class Provenance:
     feedback: tuple[float | None, ...] = ()
     labels: tuple[str, ...] = ()
     created_at: float = 0.0
+    held_out_at: float | None = None
     said_in: str | None = None
 
     def written(self, digest: str) -> dict[str, Any]:

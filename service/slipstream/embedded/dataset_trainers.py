@@ -109,7 +109,7 @@ def dataset_trainer(
                     f"found {loss.loss_agg_mode}"
                 )
             args = SFTConfig(**common, shuffle_dataset=False)
-            trainer_of = SharedPromptsTrainer if attends_freely(model) else SFTTrainer
+            trainer_of = SharedPromptsTrainer if _packs(model, place) else SFTTrainer
             return trainer_of(model, args=args, train_dataset=rows.select(order), **parts)
         if algorithm == "dpo":
             # What the answers had under the policy that training starts from is computed once, before the first step:
@@ -147,6 +147,13 @@ def quiet() -> Iterator[None]:
             del os.environ["TQDM_DISABLE"]
         else:
             os.environ["TQDM_DISABLE"] = before
+
+
+def _packs(model: PreTrainedModel, place: torch.device) -> bool:
+    """Return whether prompts that rows share can be computed once: not by experts that are balanced over all tokens,
+    and not on several GPUs, among which TRL would split the packed batch."""
+    experts = hasattr(model.config, "output_router_logits")
+    return attends_freely(model) and not experts and (place.type == "cpu" or torch.cuda.device_count() == 1)
 
 
 def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:

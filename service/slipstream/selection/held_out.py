@@ -15,4 +15,9 @@ def is_held_out(session_ref: str, share: float) -> bool:
         session_ref: with its tenant, as in the store.
         share: of all sessions, from 0 to 1.
     """
-    return hash_fraction(session_ref, _SALT) < share
+    return held_out_at(session_ref) < share
+
+
+def held_out_at(session_ref: str) -> float:
+    """Return the place of a session from 0 to below 1: it is held out with any share above that."""
+    return hash_fraction(session_ref, _SALT)

@@ -44,11 +44,13 @@ class Erased:
         rows: deleted now, by what they were.
         pending_groups: that are being delivered, and stay until that has ended.
         undelivered: groups among the rows that were still to be delivered.
+        at: Unix seconds by which all of it was stored, by whichever clock.
     """
 
     rows: Mapping[str, int]
     pending_groups: int
     undelivered: int
+    at: float
 
 
 async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erased:
@@ -137,6 +139,12 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
         given = select(FacadeGroupRow.task_id).where(clients, FacadeGroupRow.task_id.is_not(None))
         tasks = tasks.where(TaskRow.id.not_in(union_all(select(GroupRow.task_id).where(own), given)))
 
+    scored = _of_tasks(select(func.max(RunRow.updated_at)), tasks)
+    last = max(
+        row.at,
+        await session.scalar(select(func.max(CallRow.started_at)).where(CallRow.task_id.in_(tasks))) or 0.0,
+        await session.scalar(scored) or 0.0,
+    )
     kind: Kind = "session_id" if row.kind == "session_id" else "task_id"
     row.told = await _with_what_was_told(session, row, tasks)
     undelivered = select(func.count()).where(GroupRow.task_id.in_(tasks), GroupRow.state.in_(UNDELIVERED_GROUPS))
@@ -158,7 +166,7 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
     counts["preferences"] = await preferences.erase(session, tasks, kind, row.ref, row.at)
     counts["tasks"] = await delete_tasks(session, tasks)
     row.pending = pending > 0
-    return Erased(counts, pending, lost)
+    return Erased(counts, pending, lost, last)
 
 
 def _names(row: ErasureRow) -> ColumnElement[bool]:

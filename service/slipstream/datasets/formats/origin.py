@@ -27,5 +27,6 @@ def provenance(line: Mapping[str, Any]) -> Provenance:
         feedback=tuple(line["feedback"]),
         labels=tuple(line["labels"]),
         created_at=line["created_at"],
+        held_out_at=line.get("held_out_at"),
         said_in=line.get("said_in"),
     )
