@@ -201,7 +201,17 @@ def test_an_environment_has_versions_that_our_distribution_allows(name: str) -> 
 
 # Of what our distribution requires, with its extras: what each command may load, at most.
 HELP = {"structlog", "typer"}
-ENGINE = HELP | {"numpy", "omegaconf", "pydantic", "pyyaml", "safetensors", "sqlalchemy", "torch", "transformers"}
+ENGINE = HELP | {
+    "msgspec",
+    "numpy",
+    "omegaconf",
+    "pydantic",
+    "pyyaml",
+    "safetensors",
+    "sqlalchemy",
+    "torch",
+    "transformers",
+}
 COMMANDS = {
     "key": (["slipstream.access.keys", "slipstream.access.settings"], HELP | {"pydantic"}),
     "model": (["slipstream.local.model"], HELP),

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from guarded import Production
+from guarded_tools import Production
 from loops import RunLoop
 
 import slipstream_client as slipstream

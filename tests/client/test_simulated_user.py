@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from guarded import Production
+from guarded_tools import Production
 from loops import RunLoop
 from serving import serving, until
 

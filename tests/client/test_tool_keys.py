@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from guarded import Production
+from guarded_tools import Production
 from loops import RunLoop
 
 import slipstream_client as slipstream

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from guarded import Production
+from guarded_tools import Production
 from loops import RunLoop
 
 import slipstream_client as slipstream

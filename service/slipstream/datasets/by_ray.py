@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,10 @@ def read(settings: Settings, dataset: Dataset, wanted: Sequence[Block], workers:
     if not wanted:
         return
     if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+        # One that happens to run on this machine is not joined: it may be another program's.
+        here: dict[str, Any] = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        own = {} if "RAY_ADDRESS" in os.environ else here
+        ray.init(log_to_driver=False, logging_level=logging.WARNING, **own)
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
