@@ -89,8 +89,8 @@ buffer:
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
         (
             "algorithm: {algorithm_type: topr}",
-            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo', 'ppo', 'sft', 'dpo', 'kto' or 'sdpo', "
-            "found",
+            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo', 'ppo', 'sft', 'dpo', 'kto' "
+            "or 'sdpo', found",
         ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
         ("algorithm: {policy_loss_fn_args: {clip_range: 0}}", "algorithm.policy_loss_fn_args.clip_range: "),
