@@ -14,10 +14,11 @@ from slipstream.redaction.escapes import Span
 _NAME = r"(?:password|passwd|passphrase|passcode|pwd)[0-9]?"
 _APART = r"""\s"'`&;,<>(){}\[\]|"""
 """Characters that end a password without quotation marks."""
+# Not possessive where a group is repeated: before Python 3.11.5 `re` found no match then, and nothing was redacted.
 _NAMED = re.compile(
     rf"(?i)(?P<name>{_NAME})(?:"
     r"""["'`]?[ \t]{0,3}(?:,\s{0,4}["']value["']\s?)?(?:=>|:=|[:=])[ \t\r\n\[]{0,4}"""
-    r"""(["'`])(?P<quoted>(?:[^"'`\\\n]|\\.|(?!\2)["'`]){1,512}+)\2"""
+    r"""(["'`])(?P<quoted>(?:[^"'`\\\n]|\\.|(?!\2)["'`]){1,512})\2"""
     rf"|[ \t]{{0,3}}:?=(?!=)[ \t]{{0,3}}(?P<set>(?:[^{_APART}\\]|\\(?![nrtbfu\"'/\\])){{1,512}}+)(?!\()"
     rf"|:[ \t]{{0,3}}(?P<line>[^{_APART}\\]{{3,512}}+)(?=[ \t]*(?:$|[\r\n,;&}}]))"
     rf"|[ \t]is[ \t:]{{1,3}}(?=\S{{0,64}}[0-9])(?P<told>[^{_APART}\\]{{4,512}}+)"
