@@ -47,12 +47,16 @@ def export(
     from slipstream.settings.source import load_settings
 
     options: LogOptions = context.obj
-    if options.level is None:  # calculators may fail on each of a million answers: they are counted
-        logs.configure("error", options.format or ("console" if sys.stderr.isatty() else "json"))
+    form = options.format or ("console" if sys.stderr.isatty() else "json")
     settings = load_settings(config, os.environ)
     dataset = load_data_file(data).dataset
     folder = datasets_directory(directory, config)
-    made = asyncio.run(run(settings, dataset, folder, replace=replace, workers=ray))
+    # Calculators may fail on each of a million answers: they are counted, and logged if that was asked for.
+    logs.configure(options.level or "error", form)
+    try:
+        made = asyncio.run(run(settings, dataset, folder, replace=replace, workers=ray))
+    finally:
+        logs.configure(options.level or "info", form)
     print(f"{folder / made.name}: {_counts(made)}")
     for reason, count in sorted(made.dropped.items(), key=lambda each: -each[1]):
         print(f"  left out, {reason}: {count}")
