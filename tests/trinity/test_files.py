@@ -14,7 +14,9 @@ from real_trinity import PYTHON
 from slipstream.trinity.document import load_document
 
 ROOT = Path(__file__).parents[2]
-OVERLAYS = sorted((ROOT / "overlays").glob("*.yaml"))
+OF_DATA_SETS = {"dpo", "kto", "sdpo", "sft"}
+"""Overlays of `slipstream train`: a job of Trinity's with these algorithms names its files too."""
+OVERLAYS = sorted(path for path in (ROOT / "overlays").glob("*.yaml") if path.stem not in OF_DATA_SETS)
 CHECK = Path(__file__).with_name("check_files.py")
 
 
