@@ -168,3 +168,15 @@ async def test_a_store_that_is_not_there_or_of_another_release_is_refused(tmp_pa
         await _exported(nothing, tmp_path / "sets", {"sources": [{"production": {}}]})
     assert folder.list_folders(tmp_path / "sets") == []
     assert not (tmp_path / "none.db").exists()
+
+
+async def test_the_latest_note_of_a_deletion_counts_whatever_order_they_stand_in(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("one", "first", session="s")
+        await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+    earlier = tmp_path / "erased-elsewhere.jsonl"
+    erasure.note(tmp_path / "sets", erasure.deletion("session_id", "s", NOW + 100))
+    (tmp_path / "elsewhere").mkdir()
+    erasure.note(tmp_path / "elsewhere", erasure.deletion("session_id", "s", NOW - 100))
+    (tmp_path / "elsewhere" / erasure.NOTES).rename(earlier)
+    assert erasure.apply_notes(tmp_path / "sets", earlier).rows == {"data": 1}

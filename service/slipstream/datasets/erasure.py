@@ -1,8 +1,9 @@
 """Deletions of sessions and tasks, carried on to the data sets that hold rows of them.
 
 Each deletion is noted in `erased.jsonl` beside the data sets, by hashes, for as long as the folder lives: longer than
-the store remembers it. An export that was reading meanwhile applies what was noted before it shows its data set, and
-whoever has copies of data sets elsewhere applies the file there (`slipstream dataset erase`).
+the store remembers it. An export that was reading meanwhile applies what was noted as soon as its data set is in place,
+and training does so before it reads one. For copies of data sets elsewhere, `slipstream dataset erase` applies the file
+there.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def apply_notes(directory: Path, notes: Path | None = None) -> Applied:
         return _apply(directory)
 
 
-def read_notes(path: Path, since: float = 0.0) -> list[Deletion]:
-    """The deletions in a file that were made since then; none if there is no file.
+def read_notes(path: Path) -> list[Deletion]:
+    """The deletions in a file; none if there is no file.
 
     Raises:
         NotesError: a line is none.
@@ -123,14 +124,12 @@ def read_notes(path: Path, since: float = 0.0) -> list[Deletion]:
             continue
         try:
             fields = json.loads(line)
-            each = Deletion(fields["kind"], fields["hash"], float(fields["at"]))
+            found.append(Deletion(fields["kind"], fields["hash"], float(fields["at"])))
         except (ValueError, KeyError, TypeError) as error:
             raise NotesError(
                 f"{path}, line {number}: expected a deletion as slipstream writes it, with kind, hash and at; found "
                 f"{line[:80]!r}"
             ) from error
-        if each.at >= since:
-            found.append(each)
     return found
 
 
@@ -138,7 +137,7 @@ def remove(path: Path, deleted: Sequence[Deletion]) -> int:
     """Delete the rows of these deletions in one data set; the folder's lock is held. Returns how many."""
     if not deleted:
         return 0
-    by_name = {(each.kind, each.hash): each for each in deleted}
+    by_name = {(each.kind, each.hash): each for each in sorted(deleted, key=lambda each: each.at)}  # the latest of each
 
     def kept(provenance: Mapping[str, Any]) -> bool:
         return not any(by_name[name].means(provenance) for name in _named(provenance) if name in by_name)
