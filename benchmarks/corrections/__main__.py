@@ -31,7 +31,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Round:
-    """What was measured of one way after a round: rewards of 0 to 1, and what the round learned from."""
+    """Figures of one way of learning after a round: rewards from 0 to 1, and the answers learned from."""
 
     way: str
     seed: int

@@ -45,17 +45,17 @@ class Counts:
 
     @property
     def precision(self) -> str:
-        """Of those taken for corrections, the share that are."""
+        """Return the share of the messages taken for corrections that are corrections."""
         return share(self.hits, self.hits + self.false_alarms)
 
     @property
     def recall(self) -> str:
-        """Of the corrections, the share that was found."""
+        """Return the share of the corrections that was found."""
         return share(self.hits, self.hits + self.misses)
 
     @property
     def alarms(self) -> str:
-        """Of the other messages, the share that was taken for corrections."""
+        """Return the share of the other messages that was taken for corrections."""
         return share(self.false_alarms, self.false_alarms + self.passed)
 
 

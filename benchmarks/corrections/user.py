@@ -49,7 +49,7 @@ def answered(task: Task, text: str) -> Answered:
 
 
 def words(given: Answered, how: Words) -> str | None:
-    """What the user says; None if the answer was right."""
+    """Return the message of the user; None if the answer was right."""
     if given.score.right:
         return None
     if how == "exact":

@@ -1,4 +1,4 @@
-"""What a policy learns from data sets, over several seeds: writes a part of docs/training-data.md.
+"""Measure how much a policy learns from data sets, over several seeds, and write a part of docs/training-data.md.
 
     PYTHONPATH=benchmarks python -m data_training distil --teacher MODEL [--seeds N] [--write docs/training-data.md]
     PYTHONPATH=benchmarks python -m data_training dpo [--seeds N] [--write docs/training-data.md]

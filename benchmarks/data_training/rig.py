@@ -27,7 +27,7 @@ sys.path.insert(0, str(DEMO))
 from agent import Agent  # noqa: E402 - of the demo's folder
 from learning import ready  # noqa: E402
 from reward import Score, mean, verify  # noqa: E402
-from services import _free_ports, set_environment  # noqa: E402
+from services import free_ports, set_environment  # noqa: E402
 from tasks import Task, held_out_tasks, training_tasks  # noqa: E402
 
 HELD_OUT = 48
@@ -53,7 +53,7 @@ class Rig:
         self._base = base
         self._production = production
         self._seed = seed
-        self._ports = dict(zip(("production", "explorer", "sidecar"), _free_ports(3), strict=True))
+        self._ports = dict(zip(("production", "explorer", "sidecar"), free_ports(3), strict=True))
 
     def _environment(self, model: Path) -> dict[str, str]:
         set_environment(

@@ -48,7 +48,7 @@ def configured(
     Raises:
         ConfigError: a file is wrong.
     """
-    production, explorer, lane, sidecar = _free_ports(4)
+    production, explorer, lane, sidecar = free_ports(4)
     set_environment(
         MODEL_PATH=model,
         RUN_DIR=run_dir,
@@ -101,7 +101,8 @@ async def run_beside(services: Services, work: Coroutine[Any, Any, None]) -> boo
     return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Find so many ports on loopback that nothing listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -42,7 +42,7 @@ class Sandboxes:
             if not self._closed:
                 return self._objects[kind]
             exits = self._exits.pop_all()
-        exits.close()  # the run ended meanwhile, and nobody else leaves it
+        exits.close()  # the run ended meanwhile: no other code will close it
         raise SandboxClosed(f"the run has ended, and with it its {kind.__qualname__}")
 
     @property
@@ -51,7 +51,7 @@ class Sandboxes:
         return MappingProxyType(self._objects)
 
     def end(self) -> None:
-        """Make no more objects. Waits for nobody."""
+        """Make no more objects. Returns at once."""
         self._closed = True
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ def tool(
             the same task and process returns the first one's result, and does not run.
         approve: asked in production before the tool runs, with a `ToolCall`; plain or async. True approves. False or a
             text that says why refuses, and so does anything else, an error, or no answer in time: the call then returns
-            a result that says so, and so do the same calls of replays, which ask nobody.
+            a result that says so, and so do the same calls of replays, in which it is not called.
         approve_timeout: seconds that an answer may take; 300 if left out.
         name: in reports, and what tells two tools apart that one function makes; the function's name if left out.
         redact: makes what is kept of a copy of the result, instead of replacing what goes by a secret's name.

@@ -35,7 +35,7 @@ class SimulatedUser:
         base_url: of an endpoint of OpenAI's chat completions; its key is `SLIPSTREAM_USER_API_KEY` of the environment,
             or, at OpenAI itself, `OPENAI_API_KEY`.
         max_turns: messages of the user in a conversation, the first one included; then it ends.
-        stop: a phrase by which the model ends the conversation, and which it is told of; or a function of the messages
+        stop: a phrase by which the model ends the conversation (its instructions say so); or a function of the messages
             so far that returns true after an answer of the agent that was the last one. None: only `max_turns` ends it.
         budget: a `UserBudget`; what is spent beyond it drops the run.
         seed: goes with each request, the same for all runs of a group.

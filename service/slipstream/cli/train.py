@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +44,7 @@ def train(
     from slipstream.datasets import folder
     from slipstream.datasets.config import load_data_file
     from slipstream.datasets.erasure import apply_notes
-    from slipstream.datasets.selection import is_selective, selected
+    from slipstream.datasets.selection import is_selective, selected, taught
     from slipstream.errors import ConfigError
 
     file = load_data_file(config)
@@ -76,22 +76,14 @@ def train(
             also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
         )
         share = max(_share(sidecar), float(made.about.get("held_out", {}).get("share", 0.0)))
-
-        def taught(name: str) -> Iterator[Row]:
-            """The training rows of a data set, without sessions that are held out by now."""
-            for row in folder.read_rows(where / name, "train"):
-                place = row.provenance.held_out_at
-                if place is None or place >= share:
-                    yield row
-
-        rows: Iterable[Row] = taught(made.name)
+        rows: Iterable[Row] = taught(path, share)
         if is_selective(file.dataset):
             from slipstream.embedded.policy_scores import PolicyScores
 
             chosen = selected(
                 file.dataset,
                 rows,
-                taught,
+                lambda name: taught(where / name, share),
                 PolicyScores(settings, file.train.start),
                 {row.provenance.session for row in folder.read_rows(path, "held_out")},
             )

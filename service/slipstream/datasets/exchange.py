@@ -34,8 +34,7 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
     """The exchange of a request and its answer, both in the chat form.
 
     Raises:
-        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty or has something else than text; the
-            answer had to have a form that only its server knows (a JSON schema is one that a model can be taught).
+        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty, or has something else than text.
     """
     messages = request.get("messages") or ()
     if not messages:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.datasets.config import Dataset
+from slipstream.datasets.folder import read_rows
 from slipstream.datasets.replay import with_replay
 from slipstream.datasets.row import Row
 
@@ -25,6 +27,19 @@ class Selected:
 
     rows: Sequence[Row]
     report: Mapping[str, Any] = field(default_factory=dict)
+
+
+def taught(folder: Path, share: float) -> Iterator[Row]:
+    """Read the training rows of a data set, without those of sessions that are held out with this share: it may have
+    been made when fewer were.
+
+    Raises:
+        DatasetMissing, DatasetError: it cannot be read.
+    """
+    for row in read_rows(folder, "train"):
+        place = row.provenance.held_out_at
+        if place is None or place >= share:
+            yield row
 
 
 def is_selective(dataset: Dataset) -> bool:

@@ -31,16 +31,13 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.policy_model import attends_freely, lora_config
 from slipstream.embedded.self_distillation import self_distillation_trainer
-from slipstream.embedded.shared_prompts import SharedPromptsTrainer
+from slipstream.embedded.shared_prompts import ROUND, SharedPromptsTrainer
 from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
 _CPU_TOKENS = 1024
 """Tokens that a CPU computes together at most: more takes memory and is not faster."""
-
-_ROUND = 64
-"""Tokens that a batch's length is a multiple of: oneDNN keeps code and memory for each shape that it meets."""
 
 
 class TrainedRows(NamedTuple):
@@ -218,7 +215,7 @@ def tokens_together(longest: int, together: int, algorithm: DatasetAlgorithm, sh
 
 
 def _rounded(length: int) -> int:
-    return -(-length // _ROUND) * _ROUND
+    return -(-length // ROUND) * ROUND
 
 
 def _common(config: EngineConfig, rows: int, together: int, place: torch.device) -> dict[str, Any]:
@@ -230,7 +227,7 @@ def _common(config: EngineConfig, rows: int, together: int, place: torch.device)
         "max_steps": steps,
         "train_sampling_strategy": "sequential",  # the order was drawn before
         "max_length": None,  # a row that is too long is left out, and never cut
-        "pad_to_multiple_of": _ROUND,
+        "pad_to_multiple_of": ROUND,
         "learning_rate": optimizer.lr,
         "weight_decay": optimizer.weight_decay,
         "adam_beta1": optimizer.betas[0],

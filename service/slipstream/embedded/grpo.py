@@ -56,13 +56,7 @@ class StoredSamplesTrainer(GRPOTrainer):
         ]
         packed = pack(rows)
         with self.accelerator.autocast():
-            logits = model(
-                input_ids=packed.input_ids,
-                position_ids=packed.position_ids,
-                attention_mask=packed.attention_mask,
-                logits_to_keep=packed.scored,
-                use_cache=False,
-            ).logits[0, : packed.answered]
+            logits = packed.answer_logits(model)
         answers = torch.cat([answer for _, answer in rows])
         parts = [
             checkpoint(self._score, *part, use_reentrant=False)

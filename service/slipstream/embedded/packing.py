@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,17 @@ class Pack:
     attention_mask: Tensor | None
     scored: Tensor
     answered: int
+
+    def answer_logits(self, model: Any) -> Tensor:
+        """Run the model over the sequence. Returns the logits of the answer tokens, (answered, words)."""
+        logits: Tensor = model(
+            input_ids=self.input_ids,
+            position_ids=self.position_ids,
+            attention_mask=self.attention_mask,
+            logits_to_keep=self.scored,
+            use_cache=False,
+        ).logits[0, : self.answered]
+        return logits
 
 
 def pack(rows: Sequence[Row], multiple: int = _ROUND) -> Pack:

@@ -31,11 +31,11 @@ from slipstream.embedded.algorithm import PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import device
 from slipstream.embedded.policy_model import lora_config
+from slipstream.embedded.shared_prompts import NO_LOSS
 from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
-_NO_LOSS = -100  # a label at which nothing is learned
 _LEAST_TAIL = 1e-7  # of probability outside of the tokens that are kept: its logarithm is finite
 _LONGEST_ANSWER = 1024
 """Tokens that the teacher answers with at most, if `model.max_response_tokens` says nothing."""
@@ -62,7 +62,7 @@ class SelfDistillationTrainer(Trainer):
     ) -> Any:
         labels = inputs["labels"][:, 1:]
         outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-        at = labels != _NO_LOSS
+        at = labels != NO_LOSS
         student = log_softmax(outputs.logits[:, :-1][at].float(), dim=-1).gather(1, inputs["teacher_ids"])
         per_token = divergence(with_tail(student), with_tail(inputs["teacher_logprobs"]), self._alpha)
         loss = per_token.sum() / (len(per_token) if num_items_in_batch is None else num_items_in_batch)
@@ -191,7 +191,7 @@ def with_teacher(
         return {
             "input_ids": [[*prompt, *answer] for prompt, answer in zip(batch["prompt_ids"], answers, strict=True)],
             "labels": [
-                [_NO_LOSS] * len(prompt) + answer for prompt, answer in zip(batch["prompt_ids"], answers, strict=True)
+                [NO_LOSS] * len(prompt) + answer for prompt, answer in zip(batch["prompt_ids"], answers, strict=True)
             ],
             "teacher_ids": [ids for ids, _ in targets],
             "teacher_logprobs": [logprobs for _, logprobs in targets],
@@ -299,7 +299,7 @@ class _Collator:
                 [row["input_ids"] + [self._pad_id] * more for row, more in zip(rows, spare, strict=True)]
             ),
             "attention_mask": torch.tensor([[1] * (width - more) + [0] * more for more in spare]),
-            "labels": torch.tensor([row["labels"] + [_NO_LOSS] * more for row, more in zip(rows, spare, strict=True)]),
+            "labels": torch.tensor([row["labels"] + [NO_LOSS] * more for row, more in zip(rows, spare, strict=True)]),
             "teacher_ids": torch.tensor([ids for row in rows for ids in row["teacher_ids"]]),
             "teacher_logprobs": torch.tensor([values for row in rows for values in row["teacher_logprobs"]]),
         }

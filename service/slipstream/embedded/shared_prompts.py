@@ -22,8 +22,8 @@ NO_LOSS = -100
 _SCORED_AT_ONCE = 128
 """Answer tokens: a float for each word of the vocabulary, in several copies at backward."""
 
-_ROUND = 64
-"""Tokens that the length of a packed batch is a multiple of."""
+ROUND = 64
+"""Tokens that the length of a batch is a multiple of, padded or packed: oneDNN keeps code and memory for each shape."""
 
 
 class SharedPromptsTrainer(SFTTrainer):
@@ -39,16 +39,10 @@ class SharedPromptsTrainer(SFTTrainer):
     ) -> Any:
         """Return the loss of a micro-batch: of its answers' tokens, as a part of the step's."""
         rows = sorted(_rows(inputs["input_ids"], inputs["labels"]), key=lambda row: torch.cat(row).tolist())
-        packed = pack(rows, _ROUND)
-        hidden = model(
-            input_ids=packed.input_ids,
-            position_ids=packed.position_ids,
-            attention_mask=packed.attention_mask,
-            logits_to_keep=packed.scored,
-            use_cache=False,
-        ).logits[0, : packed.answered]
+        packed = pack(rows, ROUND)
+        logits = packed.answer_logits(model)
         answers = torch.cat([answer for _, answer in rows])
-        parts = zip(torch.split(hidden, _SCORED_AT_ONCE), torch.split(answers, _SCORED_AT_ONCE), strict=True)
+        parts = zip(torch.split(logits, _SCORED_AT_ONCE), torch.split(answers, _SCORED_AT_ONCE), strict=True)
         total = torch.stack([checkpoint(_loss, *part, use_reentrant=False) for part in parts]).sum()
         tokens = packed.answered if num_items_in_batch is None else num_items_in_batch
         loss = total / torch.as_tensor(tokens, device=total.device).clamp(min=1)

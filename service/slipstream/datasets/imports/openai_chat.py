@@ -5,7 +5,7 @@ A line is a session. Each assistant message is an answer, unless its `weight` is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.datasets.imports import chat
@@ -35,11 +35,27 @@ def read(files: Sequence[RecordFile], options: Options) -> Iterator[Conversation
     Raises:
         ImportFileError: a file cannot be read.
     """
+    return each_line(files, options, _conversation)
+
+
+def each_line(
+    files: Sequence[RecordFile],
+    options: Options,
+    conversation: Callable[[Mapping[str, Any], Place, Options], Conversation],
+) -> Iterator[Conversation | Refused]:
+    """Yield the conversation of each line, or why it is refused.
+
+    Args:
+        conversation: makes one of a line; raises Unfit.
+
+    Raises:
+        ImportFileError: a file cannot be read.
+    """
     for file in files:
         for extent in file.extents():
             place = Place(file.name, extent.line)
             try:
-                yield _conversation(file.read(extent), place, options)
+                yield conversation(file.read(extent), place, options)
             except Unfit as error:
                 yield Refused(place, error.field, error.reason)
 

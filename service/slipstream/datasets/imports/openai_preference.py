@@ -24,7 +24,7 @@ from slipstream.datasets.imports.conversation import (
     found,
 )
 from slipstream.datasets.imports.files import RecordFile
-from slipstream.datasets.imports.openai_chat import request_fields, session_of
+from slipstream.datasets.imports.openai_chat import each_line, request_fields, session_of
 
 _SIDES: tuple[tuple[str, Literal["up", "down"]], ...] = (("preferred_output", "up"), ("non_preferred_output", "down"))
 
@@ -35,13 +35,7 @@ def read(files: Sequence[RecordFile], options: Options) -> Iterator[Conversation
     Raises:
         ImportFileError: a file cannot be read.
     """
-    for file in files:
-        for extent in file.extents():
-            place = Place(file.name, extent.line)
-            try:
-                yield _conversation(file.read(extent), place, options)
-            except Unfit as error:
-                yield Refused(place, error.field, error.reason)
+    return each_line(files, options, _conversation)
 
 
 def _conversation(line: Mapping[str, Any], place: Place, options: Options) -> Conversation:
