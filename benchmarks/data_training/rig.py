@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
+import yaml
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo"
 HERE = Path(__file__).parent
+CAPTURE = HERE / "capture.yaml"
 sys.path.insert(0, str(DEMO))
 
 from agent import Agent  # noqa: E402 - of the demo's folder
@@ -45,11 +48,15 @@ class Rig:
     Args:
         base: model directory that the policy starts from.
         production: model directory that production serves.
+
+    Attributes:
+        model: the name under which the policy is asked.
     """
 
     def __init__(self, run_dir: Path, base: Path, production: Path, seed: int) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
+        self.model = str(base)
         self._base = base
         self._production = production
         self._seed = seed
@@ -94,12 +101,12 @@ class Rig:
         sidecar = f"http://127.0.0.1:{self._ports['sidecar']}"
         async with (
             self._program(self._production, f"{production}/health", "explorer", "--config", "production.yaml"),
-            self._program(self._production, f"{sidecar}/healthz", "serve", "--config", str(HERE / "capture.yaml")),
+            self._program(self._production, f"{sidecar}/healthz", "serve", "--config", str(CAPTURE)),
         ):
             agent = Agent(f"{sidecar}/v1", str(self._production))
             async with httpx.AsyncClient(base_url=sidecar, timeout=30, trust_env=False) as control:
                 await ready(control)
-                replies = await _in_parallel(
+                replies = await in_parallel(
                     [agent.answer(task.question, _headers(at, task)) for at, task in enumerate(tasks)]
                 )
                 await _until(
@@ -120,12 +127,56 @@ class Rig:
             agent = Agent(f"{sidecar}/v1", str(self._base))
             async with httpx.AsyncClient(base_url=sidecar, timeout=30, trust_env=False) as control:
                 await ready(control)
-                await _in_parallel([agent.answer(task.question, _headers(at, task)) for at, task in enumerate(tasks)])
+                await in_parallel([agent.answer(task.question, _headers(at, task)) for at, task in enumerate(tasks)])
                 await _until(control, "/status", lambda told: told.json()["groups"].get("ready", 0), len(tasks))
             await agent.close()
 
-    def command(self, *arguments: str) -> float:
-        """Run a command of the sidecar's to its end; returns its seconds."""
+    async def imported(self, chats: Path, label: str) -> None:
+        """Import a file for OpenAI's fine-tuning."""
+        sidecar = f"http://127.0.0.1:{self._ports['sidecar']}"
+        config = str(HERE / "capture.yaml")
+        async with self._program(self._production, f"{sidecar}/healthz", "serve", "--config", config):
+            arguments = ("--format", "openai-chat", "--label", label, "--url", sidecar)
+            await asyncio.to_thread(self._command, "dataset", "import", str(chats), *arguments)
+
+    def take_datasets(self, of: Path, job: bool = False) -> None:
+        """Take what another run exported, and its policy's job too."""
+        for part in ("datasets", "demo") if job else ("datasets",):
+            shutil.copytree(of / part, self.run_dir / part, dirs_exist_ok=True)
+
+    def written(self, data: str, dataset: Mapping[str, Any], epochs: int | None = None) -> Path:
+        """Write one of this folder's data files with other settings into the run's folder; returns its path."""
+        whole = yaml.safe_load((HERE / data).read_text())
+        whole["dataset"] |= dataset
+        if epochs is not None:
+            overlay = self.run_dir / "epochs.yaml"
+            overlay.write_text(yaml.safe_dump({"buffer": {"total_epochs": epochs}}))
+            whole["train"]["overlays"].append(str(overlay))
+        path = self.run_dir / data
+        path.write_text(yaml.safe_dump(whole))
+        return path
+
+    def export(self, data: Path, sidecar: Path = CAPTURE) -> float:
+        """Export a data set; returns the command's seconds."""
+        return self._command("dataset", "export", "--data", str(data), "--config", str(sidecar), "--replace")
+
+    def train(self, data: Path, sidecar: Path = CAPTURE) -> float:
+        """Train on a data set; returns the command's seconds."""
+        return self._command("train", "--config", str(data), "--sidecar", str(sidecar))
+
+    def rows(self, dataset: str) -> int:
+        """The rows to train on of a data set."""
+        manifest = json.loads((self.run_dir / "datasets" / dataset / "manifest.json").read_text())
+        return int(manifest["counts"]["rows"]["train"])
+
+    def trained_on(self) -> dict[str, Any]:
+        """What the newest version says of its training."""
+        found = (self.run_dir / "demo" / "policy").glob("global_step_*/**/trained_on.json")
+        newest = max(found, key=lambda path: path.stat().st_mtime)
+        about: dict[str, Any] = json.loads(newest.read_text())
+        return about
+
+    def _command(self, *arguments: str) -> float:
         began = time.monotonic()
         with (self.run_dir / "programs.log").open("a") as log:
             subprocess.run(
@@ -138,15 +189,25 @@ class Rig:
             )
         return time.monotonic() - began
 
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """An Explorer on the job, which serves its newest version; yields its base URL."""
+        explorer = f"http://127.0.0.1:{self._ports['explorer']}"
+        async with self._program(self._base, f"{explorer}/health", "explorer", "--config", "explorer.yaml"):
+            yield f"{explorer}/v1"
+
+    async def answered(self, url: str) -> Score:
+        """The score of what is served there, on the held-out tasks."""
+        tasks = held_out_tasks(HELD_OUT)
+        agent = Agent(url, self.model)
+        replies = await in_parallel([agent.answer(task.question) for task in tasks])
+        await agent.close()
+        return mean(verify(reply, task.reference) for reply, task in zip(replies, tasks, strict=True))
+
     async def measure(self) -> Score:
         """The score of the version that an Explorer on the job serves, on the held-out tasks."""
-        explorer = f"http://127.0.0.1:{self._ports['explorer']}"
-        tasks = held_out_tasks(HELD_OUT)
-        async with self._program(self._base, f"{explorer}/health", "explorer", "--config", "explorer.yaml"):
-            agent = Agent(f"{explorer}/v1", str(self._base))
-            replies = await _in_parallel([agent.answer(task.question) for task in tasks])
-            await agent.close()
-        return mean(verify(reply, task.reference) for reply, task in zip(replies, tasks, strict=True))
+        async with self.serving() as url:
+            return await self.answered(url)
 
 
 async def _until(control: httpx.AsyncClient, path: str, count: Callable[[httpx.Response], float], wanted: int) -> None:
@@ -179,7 +240,8 @@ def captured_tasks(seed: int, count: int) -> Sequence[Task]:
     return training_tasks(seed, count, held_out_tasks(HELD_OUT))
 
 
-async def _in_parallel(asked: Sequence[Awaitable[Answered]]) -> list[Answered]:
+async def in_parallel(asked: Sequence[Awaitable[Answered]]) -> list[Answered]:
+    """Await all, some at once."""
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(each: Awaitable[Answered]) -> Answered:

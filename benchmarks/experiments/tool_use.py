@@ -60,16 +60,17 @@ _TRIED = (
 """What was tried on the model as it was before this setting, and what came of it, for the page."""
 
 
-def _asked(functions: Sequence[str], question: str) -> str:
+def asked(functions: Sequence[str], question: str) -> str:
+    """The prompt of a question, behind `BEGINNING`."""
     return "\n".join(["Functions:", *functions, f"Question: {question}"])
 
 
 # Two examples, of which one leaves an optional parameter out. Without them the model answers in words.
-_BEGINNING = [
+BEGINNING = [
     {"role": "system", "content": "Answer each question with one call of one of its functions, and nothing else."},
     {
         "role": "user",
-        "content": _asked(
+        "content": asked(
             [
                 "weather_forecast(city, days=None)  # Get the weather",
                 "restaurant_book(restaurant, guests)  # Book a table",
@@ -80,7 +81,7 @@ _BEGINNING = [
     {"role": "assistant", "content": 'restaurant_book(restaurant="Luigi", guests=4)'},
     {
         "role": "user",
-        "content": _asked(
+        "content": asked(
             [
                 "find_book(title, language)  # Find a book in the library",
                 "train_connections(start, end, hour=None)  # List trains",
@@ -94,9 +95,9 @@ _BEGINNING = [
 
 async def choose(task: dict[str, Any], model: Any) -> WorkflowOutput:
     """One request; the response is the text of its answer."""
-    asked = {"role": "user", "content": _asked(task["functions"], task["question"])}
+    message = {"role": "user", "content": asked(task["functions"], task["question"])}
     completion = await model.async_client.chat.completions.create(
-        model=model.model_name, messages=[*_BEGINNING, asked], max_tokens=_MAX_TOKENS, stop=["\n"]
+        model=model.model_name, messages=[*BEGINNING, message], max_tokens=_MAX_TOKENS, stop=["\n"]
     )
     return WorkflowOutput(response=completion.choices[0].message.content or "")
 
