@@ -252,8 +252,8 @@ def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(
     )
     store = ExperienceStore(settings.database_url, "experience_buffer")
 
-    def commit(task: str, version: int) -> None:
-        for run in range(4):
+    def commit(task: str, *versions: int) -> None:
+        for run, version in enumerate(versions if len(versions) > 1 else versions * 4):
             ids = np.array([run + 5, 9, 11])
             store.record([Answer(f"{task}-{run}", ids, ids, np.full(3, -11.0), version)])
             store.feedback([f"{task}-{run}"], float(run), task, run)
@@ -264,7 +264,12 @@ def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(
     assert len(store.claim(1, 4)) == 4, "by a Trainer that died in step 1"
 
     done = train(settings, rows())
+    commit("late", 0)  # answered by the version before, and committed after
+    commit("mixed", 1, 0, 1, 1)
     commit("new", 1)
+    train_online(online)
+    commit("later", 0)
+    commit("newer", 2)
     train_online(online)
 
     assert (done.version, done.discarded) == (1, 8)
@@ -276,7 +281,7 @@ def test_experiences_of_earlier_versions_are_discarded_and_the_trainer_goes_on(
     with engine.connect() as connection:
         taken = dict(connection.execute(text("SELECT train_step, count(*) FROM experience_buffer GROUP BY 1")).all())
     engine.dispose()
-    assert taken == {DISCARDED: 8, 2: 4}
+    assert taken == {DISCARDED: 20, 2: 4, 3: 4}
 
 
 def test_pairs_raise_what_is_chosen_above_what_is_rejected(byte_model: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@
         actor/huggingface/                 an ordinary Hugging Face model directory
         actor/training_state.pt            with .full_checkpoint only
         trained_on.json                    the version before, the experiences that this one has and that one has
-                                           not, and metrics of the last step
+                                           not, metrics of the last step, and the version from which on
+                                           answers are trained on (`sampled_since`)
 
 The weights are written once: Trinity loads `actor/huggingface/` where `actor/model.safetensors` is absent.
 A step exists from the moment the first marker names it. Everything before that moment may be cut off at any
@@ -99,6 +100,15 @@ def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:
         return None
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
+
+
+def trained_on(job_dir: Path, version: int) -> Mapping[str, Any]:
+    """Return what a version says that it was trained on; empty where it says nothing."""
+    try:
+        said = json.loads((step_directory(job_dir, version) / TRAINED_ON).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def publish(

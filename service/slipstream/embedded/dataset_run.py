@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from slipstream.embedded import checkpoints
 from slipstream.errors import SlipstreamError
-from slipstream.trinity.checkpoint_files import TRAINED_ON, replace_text, step_directory, sync, sync_tree
+from slipstream.trinity.checkpoint_files import replace_text, sync, sync_tree
 
 _FOLDER = "dataset_run"
 _RUN = "run.json"
@@ -78,7 +78,7 @@ class DatasetRun:
         """Return whether its version is there already."""
         if (checkpoints.latest_version(job_dir) or 0) < self.version:
             return False
-        return trained_on(job_dir, self.version).get("run") == self.id
+        return checkpoints.trained_on(job_dir, self.version).get("run") == self.id
 
     def end(self) -> None:
         """Delete the run's folder, `run.json` last."""
@@ -113,12 +113,3 @@ def mark_whole(checkpoint: Path) -> None:
     sync_tree(checkpoint)
     (checkpoint / _WHOLE).touch()
     sync(checkpoint)
-
-
-def trained_on(job_dir: Path, version: int) -> Mapping[str, Any]:
-    """Return what a version says that it was trained on; empty where it says nothing."""
-    try:
-        said = json.loads((step_directory(job_dir, version) / TRAINED_ON).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}

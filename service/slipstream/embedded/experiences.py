@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, func, insert, select, update
 
 from slipstream.embedded.advantages import advantages
 from slipstream.embedded.algorithm import OnlineAlgorithm
@@ -229,9 +229,14 @@ class ExperienceStore:
         )
 
     def discard_before(self, version: int) -> int:
-        """Marks what versions before this one sampled and no step has taken, never to be taken. Returns how many."""
-        row = self._buffer.c
-        return self._retake(row.train_step.is_(None) & (row.model_version < version), DISCARDED)
+        """Marks what versions before this one sampled and no step has taken, never to be taken. Returns how many.
+
+        A group with such an answer is marked whole: its advantages were computed with that answer.
+        """
+        row, earlier = self._buffer.c, self._buffer.alias().c
+        in_one_group = (earlier.commit_id == row.commit_id) & (earlier.task_id == row.task_id)
+        compared = row.advantage.is_not(None) & exists().where(in_one_group, earlier.model_version < version)
+        return self._retake(row.train_step.is_(None) & ((row.model_version < version) | compared), DISCARDED)
 
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:

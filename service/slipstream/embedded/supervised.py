@@ -256,6 +256,7 @@ class _Training:
             trained_on={
                 "run": run.id,
                 "parent": run.parent,
+                "sampled_since": run.version,
                 "experiences": 0,
                 "msg_ids": [],
                 "algorithm": self._algorithm,

@@ -91,6 +91,8 @@ class Trainer:
                 log.warning("optimizer starts afresh: this version was saved without it", version=version)
             else:
                 self._learner.load_state(state)
+        # A version of a data set ends what was sampled before it, whenever that is committed.
+        self._sampled_since = int(checkpoints.trained_on(self._job_dir, version).get("sampled_since", 0))
         released = self._store.release_after(version)
         if released:
             log.warning("taken by a step that was never published, trained again", experiences=released)
@@ -113,6 +115,12 @@ class Trainer:
         waiting, since = -1, time.monotonic()
         while not self._stop.is_set():
             self._follow_marker()
+            if self._sampled_since and (late := self._store.discard_before(self._sampled_since)):
+                log.warning(
+                    "experiences of earlier versions discarded: they are off-policy now",
+                    experiences=late,
+                    version=self._sampled_since,
+                )
             batch = self._store.claim(self._step + 1, size, whole_commits=by_commit)
             if batch:
                 return batch
@@ -176,6 +184,7 @@ class Trainer:
             training_state=self._learner.state() if self._is_full_step() else None,
             trained_on={
                 "parent": self._published,
+                "sampled_since": self._sampled_since,
                 "experiences": len(msg_ids),
                 "msg_ids": msg_ids,
                 "metrics": self._metrics,  # of the last step, which is the only one where each makes a version
