@@ -37,7 +37,7 @@ SITE ?= build/docs
 # What makes the lock files and the bills of materials.
 LOCKS_VENV := .locks-venv
 LOCKS_INSTALLED := $(LOCKS_VENV)/.installed
-SBOMS := sidecar postgres otel embedded trinity
+SBOMS := sidecar postgres otel data embedded trinity
 
 # vLLM's CPU build, as the production model that the proxy stands before.
 VLLM_VENV := .vllm-venv
@@ -292,8 +292,10 @@ $(LOCKS_INSTALLED): locks/tools.txt
 hurt: $(INSTALLED)  ## what agents notice while the training side is hurt on purpose, into docs/reliability.md: 5 minutes
 	PYTHONPATH=benchmarks $(BIN)/python -m hurt_training $(or $(ARGS),--write docs/reliability.md)
 
-constraints: $(INSTALLED)  ## pin what .venv has now (after a deliberate upgrade)
-	$(BIN)/python -m pip freeze --exclude-editable | sed -E '/^#/d; s/\+[^ ]*$$//' > constraints.txt
+# What only .ray-venv has keeps its pin; of a package of both .venv's version counts, which is named first.
+constraints: $(INSTALLED) $(RAY_INSTALLED)  ## pin what .venv and .ray-venv have now (after a deliberate upgrade)
+	for venv in $(VENV) $(RAY_VENV); do $$venv/bin/python -m pip freeze --exclude-editable; done \
+		| sed -E '/^#/d; s/\+[^ ]*$$//' | awk -F== '!seen[tolower($$1)]++' | LC_ALL=C sort --ignore-case > constraints.txt
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included

@@ -52,6 +52,7 @@ LOCKS: Mapping[str, Lock] = {
     "sidecar": Lock(),
     "postgres": Lock(extras=("postgres",)),
     "otel": Lock(extras=("otel",)),
+    "data": Lock(extras=("data",)),
     "embedded": Lock(extras=("embedded",)),
     "dev": Lock((PROJECT, "client/pyproject.toml", "--extra", "openai"), ("postgres", "otel", "dev")),
     "trinity": Lock(

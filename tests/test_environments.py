@@ -62,6 +62,9 @@ ENVIRONMENTS = {
     "locks/sidecar.txt": Environment(["locks/sidecar.txt"], ["slipstream.serve.app", "slipstream.cli"], extras=[]),
     "locks/postgres.txt": Environment(["locks/postgres.txt"], ["slipstream.serve.app"], extras=["postgres"]),
     "locks/otel.txt": Environment(["locks/otel.txt"], ["slipstream.tracing.otlp"], extras=["otel"]),
+    "locks/data.txt": Environment(
+        ["locks/data.txt"], ["slipstream.datasets.files", "slipstream.datasets.duplicates"], extras=["data"]
+    ),
     "locks/embedded.txt": Environment(["locks/embedded.txt"], extras=["embedded"], apart=["torch"]),
     "locks/trinity.txt": Environment(["locks/trinity.txt"], TRINITY_COMMAND, extras=["trinity"]),
     "locks/dev.txt": Environment(["locks/dev.txt"], extras=["postgres", "otel", "dev"]),

@@ -4,7 +4,7 @@
 ARG BASE=python:3.11.13-slim-bookworm
 
 FROM ${BASE} AS build
-# Of postgres, otel and embedded those that are wanted, with a space between.
+# Of postgres, otel, data and embedded those that are wanted, with a space between.
 ARG EXTRAS=""
 # torch alone comes from here: PyTorch's builds without CUDA (some GB less).
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
