@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from slipstream.datasets.claim import DatasetError
 from slipstream.datasets.config import Dataset
 from slipstream.datasets.reader import reader
 from slipstream.datasets.row import Row
@@ -43,6 +44,7 @@ def read(settings: Settings, dataset: Dataset, wanted: Sequence[Block], workers:
 
     Raises:
         ConfigError: Ray is not installed.
+        DatasetError: it does not start, or does not answer.
     """
     try:
         import ray
@@ -55,7 +57,10 @@ def read(settings: Settings, dataset: Dataset, wanted: Sequence[Block], workers:
         # One that happens to run on this machine is not joined: it may be another program's.
         here: dict[str, Any] = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
         own = {} if "RAY_ADDRESS" in os.environ else here
-        ray.init(log_to_driver=False, logging_level=logging.WARNING, **own)
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.WARNING, **own)
+        except Exception as error:  # Ray has no class for what keeps it from starting, or from being found
+            raise DatasetError(f"--ray: Ray did not start, or does not answer: {error}") from error
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
