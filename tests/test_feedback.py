@@ -82,6 +82,7 @@ async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: R
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
 @pytest.mark.parametrize("stored_before", [0, 1])
 async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
@@ -182,6 +183,7 @@ async def test_a_mark_selects_before_at_and_after_the_call(run_loop: RunLoop) ->
         assert (task["labels"], task["metadata"], task["selected"]) == (["vip"], {"reference": "3"}, True)
 
 
+@pytest.mark.slow
 async def test_a_reference_that_comes_afterwards_scores_what_could_not_be_scored(run_loop: RunLoop) -> None:
     rewards = {"calculators": [{"contains": {}}]}
     async with run_loop(rewards=rewards) as loop:
@@ -321,6 +323,7 @@ async def test_each_error_tells_the_field_what_was_expected_and_what_was_found(r
         assert "without the header content-type: application/json" in unsaid.json()["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_an_error_is_short_and_holds_no_key_whatever_the_body(run_loop: RunLoop) -> None:
     """A megabyte of unknown fields, and a key in the place of a number."""
     async with run_loop() as loop:

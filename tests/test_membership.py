@@ -159,6 +159,7 @@ async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to
         assert (await captured.waiting(session, reader.membership.id)).exchanges == 3
 
 
+@pytest.mark.slow
 async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[Member, Member]) -> None:
     stopped, other = two
     await stopped.run_out()
@@ -201,6 +202,7 @@ async def test_a_lease_is_renewed_while_a_takeover_waits_for_its_turn(two: tuple
     assert other.took_over(dead)
 
 
+@pytest.mark.slow
 async def test_a_takeover_that_nobody_heard_of_is_told_as_one_that_may_be(two: tuple[Member, Member]) -> None:
     dead, other = two
     await dead.capture(1)

@@ -228,6 +228,7 @@ async def test_a_lane_that_dies_under_load_fails_nobody(run_loop: RunLoop) -> No
         assert set(answered) == {200}
 
 
+@pytest.mark.slow
 async def test_users_go_to_the_lane_while_it_shows_the_step_that_the_share_is_for(run_loop: RunLoop) -> None:
     async with served(run_loop) as run:
         await run.share(1.0)
@@ -257,6 +258,7 @@ async def test_users_go_to_the_lane_while_it_shows_the_step_that_the_share_is_fo
         assert await run.by_lane(), "set anew, it is for what the lane serves now"
 
 
+@pytest.mark.slow
 async def test_a_share_outlives_the_sidecar_and_a_kill_too(run_loop: RunLoop) -> None:
     port = free_port()
     async with served(run_loop, port) as run:
@@ -320,6 +322,7 @@ async def test_without_a_lane_no_share_is_set_and_the_headers_do_nothing(run_loo
         assert "x-slipstream-variant" not in response.headers
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -170,6 +170,7 @@ def test_children_start_in_order_each_after_the_one_before_is_ready(
     assert not any("second" in line for line in supervised.lines[: supervised.position("asked 2")])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_last_started_first_and_one_at_a_time(
     start: Callable[..., Supervised], number: signal.Signals
@@ -233,6 +234,7 @@ def test_a_child_that_settles_between_failures_is_not_given_up(start: Callable[.
         supervised.until("flaky | run")
 
 
+@pytest.mark.slow
 def test_a_child_that_is_not_ready_in_time_counts_as_failed(start: Callable[..., Supervised]) -> None:
     url = f"http://127.0.0.1:{free_port()}/health"
     supervised = start(child("slow", POLITE, ready_url=url, ready_within=0.5), attempts=2)
@@ -266,6 +268,7 @@ def test_the_supervisor_ends_when_all_work_is_finished(start: Callable[..., Supe
     assert start(child("worker", "print('worked')", finished=True)).end() == 0
 
 
+@pytest.mark.slow
 def test_a_child_that_will_not_end_is_killed_after_its_grace(start: Callable[..., Supervised]) -> None:
     supervised = start(child("stubborn", STUBBORN, grace=3))
     [pid] = pids_in(supervised.until("stubborn | up"))
@@ -355,6 +358,7 @@ sys.stderr.buffer.write(b"\\xff bad bytes")
     assert written[-1] == "\ufffd bad bytes"
 
 
+@pytest.mark.slow
 def test_a_terminal_without_a_character_does_not_stop_a_child(
     start: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +374,7 @@ sys.stdout.buffer.write(b"end\\n")
     assert supervised.end() == 0
 
 
+@pytest.mark.slow
 def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> None:
     spec = json.dumps({"children": [child("chatty", "while True: print('line')")], "restarts": {}})
     process = subprocess.Popen(
@@ -381,6 +386,7 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_keeps_no_child_from_being_started_again(tmp_path: Path) -> None:
     program = f"""
 import tempfile

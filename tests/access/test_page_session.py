@@ -43,6 +43,7 @@ def set_cookie(answer: httpx.Response) -> list[str]:
     return [part.strip() for part in answer.headers["set-cookie"].split(";")]
 
 
+@pytest.mark.slow
 async def test_each_role_does_in_its_session_what_its_key_may(run_guarded: RunGuarded, store_url: str) -> None:
     may = {
         "admin": {"/status", "/audit", "/openapi.json", "/preferences/next?annotator=ann"},

@@ -104,6 +104,7 @@ async def run_agent(dialect: str, url: str, **options: Any) -> list[str]:
         return (await messages_agent(other, "use the tool", **options)).ids
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dialect", "options"), AGENTS)
 async def test_its_calls_are_one_task_and_the_policy_is_asked_the_chat_of_the_same_conversation(
     run_dialects: RunDialects, dialect: str, options: Json

@@ -309,7 +309,7 @@ async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[A
 @pytest.mark.parametrize(
     ("store_url", "examples"),
     [
-        ("sqlite", 20),
+        ("sqlite", 5),
         pytest.param("sqlite", 60, marks=pytest.mark.slow),
         pytest.param("postgresql", 60, marks=pytest.mark.slow),
     ],

@@ -73,6 +73,7 @@ async def test_a_streamed_answer_belongs_to_the_mark(loop: Loop, stored: Stored)
     assert (await stored(loop, "order-17"))["labels"] == ["streamed"]
 
 
+@pytest.mark.slow
 async def test_an_async_agent_with_tasks_of_its_own_carries_its_marks(loop: Loop, stored: Stored) -> None:
     async with slipstream.async_openai() as client:
 
@@ -251,6 +252,7 @@ async def test_calls_in_a_never_block_are_not_stored(loop: Loop, ask: Ask, store
     assert await loop.task("order-17") is None
 
 
+@pytest.mark.slow
 async def test_one_mark_object_serves_many_agents_at_a_time(loop: Loop, ask: Ask, stored: Stored) -> None:
     shared = slipstream.mark("shared")
 

@@ -356,6 +356,7 @@ async def test_a_budget_is_of_a_run_and_of_its_group(model: UserModel) -> None:
         assert set(problems) <= {None, "user_budget"}
 
 
+@pytest.mark.slow
 async def test_a_user_that_the_agent_does_not_wait_for_drops_the_run(model: UserModel) -> None:
     asked = asyncio.Event()
 

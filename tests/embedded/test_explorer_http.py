@@ -299,6 +299,7 @@ async def is_version(http: httpx.AsyncClient, version: int) -> bool:
     return (await metrics(http))["rollout/model_0/model_version"] == version
 
 
+@pytest.mark.slow
 async def test_a_broken_checkpoint_is_left_out_and_a_later_one_taken(
     policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
 ) -> None:
@@ -324,6 +325,7 @@ async def test_a_broken_checkpoint_is_left_out_and_a_later_one_taken(
     assert (await http.get("/health")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_restart_serves_the_newest_version_and_keeps_what_was_fed_back(explorer_config: EngineConfig) -> None:
     async with (
         serving(create_app(explorer_config)) as url,
@@ -348,6 +350,7 @@ async def test_a_restart_serves_the_newest_version_and_keeps_what_was_fed_back(e
     assert (experience.msg_id, experience.reward, experience.model_version) == (answer["id"], 0.5, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_leaves_no_record_and_frees_its_place(
     http: httpx.AsyncClient, explorer_config: EngineConfig, name: str, url: str, stream: bool
@@ -382,6 +385,7 @@ async def test_a_broken_marker_does_not_end_the_following_of_versions(
     await until(lambda: is_version(http, 1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_cannot_be_read_fails_and_does_not_hang(
     http: httpx.AsyncClient, name: str, monkeypatch: pytest.MonkeyPatch, stream: bool
@@ -426,6 +430,7 @@ async def test_a_strict_java_client_reads_every_answer(
     assert [row.run_id for row in _committed(explorer_config)] == [0, 1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("run_id", "stored"), [("0", 0), ("7", 7), (7, 7), (None, 0)])
 async def test_a_run_may_be_named_in_text(
     http: httpx.AsyncClient, explorer_config: EngineConfig, name: str, run_id: Any, stored: int

@@ -88,6 +88,7 @@ async def test_an_answer_is_remembered_before_its_last_byte_leaves(run_loop: Run
         assert (await seen(loop))["answers"] == {"whole": 3, "not_whole": 0}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("faults", [[500], [503, 500], [429], [502, 504]])
 @pytest.mark.parametrize("body", [BODY, STREAM])
 async def test_a_chat_is_tried_again_while_the_explorer_reloads(
@@ -141,6 +142,7 @@ async def test_an_explorer_that_is_away_is_an_error_in_words(run_loop: RunLoop) 
             assert response.json()["error"]["code"] == "explorer_unavailable"
 
 
+@pytest.mark.slow
 async def test_health_is_answered_within_the_patience_of_trinitys_client(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
     asked = asyncio.Event()
@@ -223,6 +225,7 @@ async def test_what_is_no_object_is_refused_at_once(run_loop: RunLoop, content: 
         assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading_its_stream_keeps_no_other_waiting(run_loop: RunLoop) -> None:
     async with run_loop(facade={"concurrency": 1, "timeout": "1s", "max_body": "64MiB"}) as loop:
         loop.explorer.answer = " ".join(["policy" * 1000] * 3000)

@@ -47,6 +47,7 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_wrong_field_is_named_and_nothing_is_stored(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         for changes, param in WRONG_FIELDS:
@@ -236,6 +237,7 @@ async def test_the_sidecars_own_groups_and_the_facades_go_out_in_one_commit(run_
         assert trained(loop) == [[("f", 0), ("f", 1), ("t.0", 0), ("t.0", 1)]]
 
 
+@pytest.mark.slow
 async def test_groups_of_one_name_never_meet_in_one_commit(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop, "t.0")
@@ -248,6 +250,7 @@ async def test_groups_of_one_name_never_meet_in_one_commit(run_loop: RunLoop) ->
         assert trained(loop) == [[("t.0", 0)], [("t.0", 0)], [("t.0~1", 0)]]
 
 
+@pytest.mark.slow
 async def test_many_waiting_experiences_are_committed_early(run_loop: RunLoop) -> None:
     async with run_loop(commit={"interval": "1h", "max_pending": 3}) as loop:
         for _ in range(3):
@@ -392,6 +395,7 @@ async def test_a_restarted_sidecar_delivers_what_was_acknowledged(run_loop: RunL
         assert trained(loop) == [[("t", 0), ("t", 1)]]
 
 
+@pytest.mark.slow
 async def test_retention_keeps_what_is_rewarded_until_it_is_counted_as_dropped(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ async def test_a_judgement_is_refused_with_the_reason(run_loop: RunLoop) -> None
         assert 'slipstream_preferences_total{choice="a"} 1.0' in metrics
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_judgement_outlives_the_process(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer(answer="policy {n}")
@@ -172,6 +173,7 @@ async def test_a_judgement_outlives_the_process(run_loop: RunLoop) -> None:
         assert (await figures(loop))["judgements"]["b"] == 1
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_deleted_session_takes_its_pairs_and_judgements_along(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(ScriptedExplorer(answer="policy {n}")) as loop:
@@ -194,6 +196,7 @@ async def test_a_deleted_session_takes_its_pairs_and_judgements_along(run_loop: 
         assert await stored_rows(store_url, "SELECT count(*) FROM preference_offers") == [(1,)]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_retention_deletes_the_texts_and_keeps_the_choice(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer(answer="policy {n}")

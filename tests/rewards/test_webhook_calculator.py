@@ -44,6 +44,7 @@ async def test_the_service_sees_the_whole_run_and_its_reward_counts(serve: Calla
     assert asked["production_feedback"][0]["comment"] == "好"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "rubbish",
     [

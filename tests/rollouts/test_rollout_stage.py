@@ -205,6 +205,7 @@ async def test_a_repeated_comparison_of_a_version_begins_with_nothing(decided: D
     assert await stored_rows(store_url, "SELECT * FROM rollout_units WHERE rollout_id = 2") == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("module", "name"),
     [(audit, "note"), (serving, "serve"), (rollouts, "carry_out"), (rollout_units, "count")],
@@ -250,6 +251,7 @@ async def test_answers_of_both_arms_are_scored_by_the_same_calculators(decided: 
     assert [value for (value,) in await stored_rows(store_url, scores)] == [1.0] * 12 + [0.0, 1.0] * 2
 
 
+@pytest.mark.slow
 async def test_a_lane_that_fails_does_not_wait_for_slow_calculators(
     decided: Decided, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

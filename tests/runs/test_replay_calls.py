@@ -59,6 +59,7 @@ async def test_calls_are_in_the_order_in_which_they_began(run_loop: RunLoop) -> 
         assert (await finish(loop, reward=1))["msg_ids"] == [first.id, second]
 
 
+@pytest.mark.slow
 async def test_a_reload_of_the_explorer_is_waited_for(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
@@ -108,6 +109,7 @@ async def test_a_call_under_the_old_name_is_asked_again_though_others_were_so_be
         assert len((await finish(loop, reward=1))["msg_ids"]) == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", ["embeddings", "completions", "messages/count_tokens", "chat/other"])
 async def test_what_the_policy_model_has_not_is_said_in_words(run_loop: RunLoop, path: str) -> None:
     async with run_loop() as loop:

@@ -65,6 +65,7 @@ async def test_any_number_of_planned_replays_ends(store_url: str) -> None:
     assert await stored_rows(store_url, "SELECT state, count(*) FROM groups GROUP BY state") == [("dropped", 33)]
 
 
+@pytest.mark.slow
 async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:
     webhook = {"url": "http://127.0.0.1:9", "secret": "s", "max_attempts": 99, "allow_private": True}
     async with run_loop(runs={"mode": "webhook", "webhook": webhook}) as loop:

@@ -38,6 +38,7 @@ async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(ru
         assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
 
 
+@pytest.mark.slow
 async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: RunLoop) -> None:
     """The five that open it are each run's first try, and the sixth finds out that the endpoint is not back."""
     endpoint = Endpoint(*[(503, None)] * 99, calls=0)
@@ -54,6 +55,7 @@ async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: R
         assert len(endpoint.told) == refused + 5
 
 
+@pytest.mark.slow
 async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_told_of(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

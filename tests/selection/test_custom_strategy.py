@@ -18,6 +18,7 @@ def decide(python, task):
     return decision.selected, decision.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("python", "two_calls", "four_calls"),
     [

@@ -56,6 +56,7 @@ async def timers() -> AsyncIterator[Timers]:
     made.stop()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0, 365 * 86400.0])
 async def test_an_interval_is_measured_by_the_monotonic_clock(clock: Clock, timers: Timers, ahead: float) -> None:
     timers.start()

@@ -50,6 +50,12 @@ _TASK = (
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 
 
+@pytest.fixture(scope="session")
+def new_postgres(empty_postgres: Callable[[], str]) -> Callable[[], str]:
+    """What makes a database without tables: these tests make those of before."""
+    return empty_postgres
+
+
 def _bring_to(connection: Connection, revision: str, by: Callable[..., None] = alembic.command.upgrade) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(slipstream.store.__file__).parent / "migrations"))
@@ -238,6 +244,7 @@ async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(sto
             assert kept.all() == [("t",), (longest,)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_calls_of_before_a_version_could_answer_are_productions(store_url: str) -> None:
     def call(task_id: str, variant: str = "") -> tuple[str, ...]:
@@ -267,6 +274,7 @@ async def test_calls_of_before_a_version_could_answer_are_productions(store_url:
             assert tasks.all() == [("new",), ("old",)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
     unit = (
@@ -291,6 +299,7 @@ async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
             await database.close()
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_a_store_of_before_there_were_preferences_keeps_all_and_goes_back(store_url: str) -> None:
     statements = (

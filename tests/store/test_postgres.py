@@ -29,8 +29,8 @@ _END_CONNECTIONS = text(
 _INSERT = text("INSERT INTO feedback (id, created_at) VALUES (:id, 1.0)")
 
 
-async def test_sidecars_that_start_together_make_one_schema(new_postgres: Callable[[], str]) -> None:
-    url = new_postgres()
+async def test_sidecars_that_start_together_make_one_schema(empty_postgres: Callable[[], str]) -> None:
+    url = empty_postgres()
     databases = [Database(url) for _ in range(4)]
     await asyncio.gather(*(database.open() for database in databases))
     for database in databases:
@@ -92,6 +92,7 @@ async def test_who_waits_too_long_for_another_sidecar_is_told_so_and_may_try_aga
     await second.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_moment_only(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_mo
     await other.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_stops_amid_several_transactions_holds_the_others_for_as_long_as_all_of_them(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

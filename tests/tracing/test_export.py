@@ -108,6 +108,7 @@ async def test_long_and_odd_values_arrive_made_fit() -> None:
     assert spans(metrics, "exported") == 3
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_away_costs_its_spans_and_one_line_of_the_log() -> None:
     metrics = Metrics(CollectorRegistry())
     tracer = OtlpTracer(Otel.model_validate({"endpoint": "http://127.0.0.1:9", "timeout": "100ms"}), metrics)

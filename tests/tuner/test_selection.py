@@ -106,6 +106,7 @@ async def test_the_built_in_judges_find_the_cheapest_and_the_fastest(
     assert 0 < metrics["avg_time_seconds_avg"] < 2
 
 
+@pytest.mark.slow
 async def test_all_calls_of_a_run_count_streamed_ones_too(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:
@@ -120,6 +121,7 @@ async def test_all_calls_of_a_run_count_streamed_ones_too(
     assert (best, metrics) == (models["cheap"], {"token_consumed_avg": 8.0})
 
 
+@pytest.mark.slow
 async def test_judges_see_what_was_measured(models: dict[str, TunerModelConfig], dataset: DatasetConfig) -> None:
     seen = []
 
@@ -165,6 +167,7 @@ async def test_models_are_compared_on_tasks_that_all_of_them_finished(
         assert best is models[next(name for name in order if name != "fast")]  # equal: the first
 
 
+@pytest.mark.slow
 async def test_models_of_agentscope_are_selected_and_counted_too(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:

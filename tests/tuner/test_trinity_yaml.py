@@ -247,6 +247,7 @@ def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "slipstream: there is no script no.py\n")
 
 
+@pytest.mark.slow
 def test_the_command_says_a_mistake_in_a_line_and_shows_the_script_s_own(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

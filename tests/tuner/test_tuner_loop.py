@@ -391,6 +391,7 @@ async def test_an_address_where_nothing_answers_is_told(folder: Path, monkeypatc
         await tuned(LearningExplorer(), explorer_url="http://127.0.0.1:9", train_dataset=data)
 
 
+@pytest.mark.slow
 async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Path) -> None:
     refused: list[Any] = []
     over = threading.Event()
@@ -414,6 +415,7 @@ async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Pat
     assert len(explorer.chats) == 4
 
 
+@pytest.mark.slow
 async def test_an_engine_that_ends_amid_a_step_ends_the_tuning_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ async def test_killed_amid_a_delivery_what_was_begun_is_ended(folder: Path, rout
     assert len(trained) == len(set(trained)) == 8
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_it_at_once_whatever_the_workflow_does(folder: Path) -> None:
     explorer = LearningExplorer()
     explorer.hold.clear()

@@ -141,6 +141,7 @@ async def test_each_format_comes_into_the_store(run_loop: RunLoop, tmp_path: Pat
         assert len({task["session_id"] for task in judged}) == 1
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_is_stored_as_it_was_said(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     turns = [{"role": role, "content": f"{role} {n}"} for n in range(40) for role in ("user", "assistant")]
     file = tmp_path / "chat.jsonl"
