@@ -76,7 +76,7 @@ def test_every_command_and_option_is_documented() -> None:
         assert parameter.opts[0] in text
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -305,6 +305,7 @@ def test_a_trainer_has_finished_when_total_steps_are_reached_and_not_before(file
     assert not trained(endless)
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_program_shows_its_traceback_and_exits_with_1(tmp_path: Path) -> None:
     program = "from slipstream.local import up\ndef fail(*_): raise RuntimeError('a bug')\nup.children = fail\n"
     program += "import sys; sys.argv = ['slipstream', 'up']\nfrom slipstream.cli import main; main()"

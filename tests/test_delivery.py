@@ -126,6 +126,7 @@ async def test_a_group_that_is_lost_again_and_again_is_given_up(run_loop: RunLoo
         assert (await loop.status())["groups"] == {"rerun": 1, "dropped": 1}
 
 
+@pytest.mark.slow
 async def test_a_group_waits_for_its_last_run_and_leaves_out_a_failed_one(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 3, "concurrency": 1}) as loop:
         loop.explorer.faults["/v1/chat/completions"] = [400]

@@ -262,6 +262,7 @@ async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_the
         assert await loop.task("t") is None
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer()
@@ -282,6 +283,7 @@ async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loo
         assert await loop.task("t") is None
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_clock_that_is_ahead_wrote_is_deleted_too(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop() as loop:

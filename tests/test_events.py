@@ -79,6 +79,7 @@ async def none_open(loop: Loop) -> bool:
     return await open_streams(loop) == 0
 
 
+@pytest.mark.slow
 async def test_a_stream_shows_what_its_key_may_see(run_shared: RunShared) -> None:
     async with run_shared(rewards={"calculators": [{"exact_match": {}}]}) as shared:
         client = shared.loop.client

@@ -67,6 +67,7 @@ async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(r
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.5], "the calculator's, not the user's 0"
 
 
+@pytest.mark.slow
 async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: RunLoop) -> None:
     async with run_loop(rewards={"calculators": [{"feedback": {"default": 0.25}}], "grace": "1h"}) as loop:
         answer = await loop.chat("hello", {"x-slipstream-task-id": "t"})
@@ -212,6 +213,7 @@ async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) 
         assert await until(decided) == "no_mark"
 
 
+@pytest.mark.slow
 async def test_what_is_posted_is_stored_without_secrets(run_loop: RunLoop) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
     async with run_loop() as loop:

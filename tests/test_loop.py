@@ -92,6 +92,7 @@ async def test_an_idle_task_is_complete(run_loop: RunLoop) -> None:
         assert task["state"] == "complete"
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {}}) as loop:
@@ -109,6 +110,7 @@ async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
         await until(counted)
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_runs_that_do_not_fit_the_queue_are_dropped_and_counted(run_loop: RunLoop) -> None:
     async with run_loop(runs={"queue": 2, "repeat_time": 2, "concurrency": 1}) as loop:

@@ -128,6 +128,7 @@ async def test_one_that_has_ended_is_taken_over_at_once(two: tuple[Member, Membe
     assert taken.exchanges == 3
 
 
+@pytest.mark.slow
 async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_rest(two: tuple[Member, Member]) -> None:
     one, _ = two
     await one.capture(1)
@@ -140,6 +141,7 @@ async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_re
         assert (await captured.waiting(session, one.membership.id)).exchanges == 3
 
 
+@pytest.mark.slow
 async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to_be_read(
     two: tuple[Member, Member],
 ) -> None:
@@ -172,6 +174,7 @@ async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[M
     await stopped.capture(1)
 
 
+@pytest.mark.slow
 async def test_nobody_is_taken_over_by_one_whose_own_lease_ran_out_while_the_store_was_slow(
     two: tuple[Member, Member],
 ) -> None:
@@ -185,6 +188,7 @@ async def test_nobody_is_taken_over_by_one_whose_own_lease_ran_out_while_the_sto
     assert quick.took_over(slow)
 
 
+@pytest.mark.slow
 async def test_a_lease_is_renewed_while_a_takeover_waits_for_its_turn(two: tuple[Member, Member]) -> None:
     dead, other = two
     await dead.capture(1)

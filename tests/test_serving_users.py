@@ -277,6 +277,7 @@ async def test_a_share_outlives_the_sidecar_and_a_kill_too(run_loop: RunLoop) ->
         assert await run.by_lane()
 
 
+@pytest.mark.slow
 async def test_a_share_is_for_the_lane_that_it_was_set_for(run_loop: RunLoop) -> None:
     async with served(run_loop) as run:
         await run.share(1.0)

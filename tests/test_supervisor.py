@@ -208,6 +208,7 @@ def test_a_child_that_keeps_failing_stops_everything_and_shows_its_last_lines(st
     assert gone(explorer)
 
 
+@pytest.mark.slow
 def test_a_child_that_is_not_vital_is_tried_on_and_the_others_stay(start: Callable[..., Supervised]) -> None:
     supervised = start(
         child("sidecar", POLITE),
@@ -220,6 +221,7 @@ def test_a_child_that_is_not_vital_is_tried_on_and_the_others_stay(start: Callab
     assert not gone(sidecar, within=0.0)
 
 
+@pytest.mark.slow
 def test_one_that_is_not_vital_and_was_never_ready_stops_everything(start: Callable[..., Supervised]) -> None:
     never = f"http://127.0.0.1:{free_port()}/health"
     failing = child("explorer", "import time; time.sleep(60)", vital=False, ready_url=never, ready_within=0.2)
@@ -295,6 +297,7 @@ def test_no_child_outlives_a_supervisor_that_is_killed(start: Callable[..., Supe
     assert supervised.end() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_lost_guard_costs_no_child_its_keeper(start: Callable[..., Supervised]) -> None:
     supervised = start(child("polite", POLITE))
     [pid] = pids_in(supervised.until("polite | up"))
@@ -313,6 +316,7 @@ def guard_of(supervisor: int) -> int:
     return next(int(pid) for pid in children if b"slipstream.local.guard" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_was_told_to_outlive_its_terminal_does(start: Callable[..., Supervised]) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` leaves it to the program that it starts
     try:

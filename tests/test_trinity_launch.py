@@ -156,6 +156,7 @@ def test_one_in_a_scripts_background_where_ctrl_c_is_ignored_can_still_end_trini
     assert (tmp_path / "interrupted").exists()
 
 
+@pytest.mark.slow
 def test_a_ray_that_runs_is_used_and_left_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "status").write_text(FOUR_FREE)
     result(run())
@@ -185,6 +186,7 @@ def test_a_ray_without_enough_free_gpus_is_refused_in_place_of_waiting_for_ever(
     assert "1 of its 4 GPUs free, and cluster asks for 4" in said
 
 
+@pytest.mark.slow
 def test_several_nodes_need_a_ray_that_is_there(run: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "nodes.yaml"
     overlay.write_text("cluster: {node_num: 2}")

@@ -402,6 +402,7 @@ def test_the_oldest_conversations_are_forgotten_and_memory_stays_bounded() -> No
     assert not goes_on(9)
 
 
+@pytest.mark.slow
 def test_the_same_words_over_and_over_do_not_drive_out_a_live_conversation_at_once() -> None:
     """What is bounded is the number of calls remembered, be they one state or many."""
     placed = conversations(limit=100)

@@ -158,6 +158,7 @@ async def test_a_picture_is_kept_as_a_reference_and_the_policy_is_not_asked(
         assert (task["selected"], task["reason"], task["groups"]) == (False, "ineligible:media", [])
 
 
+@pytest.mark.slow
 async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: RunDialects) -> None:
     async with run_dialects() as (loop, _), openai.AsyncOpenAI(base_url=f"{loop.url}/v1", api_key="k") as client:
         answer = await client.responses.create(model="prod", input="and now?", previous_response_id="resp_of_before")

@@ -125,6 +125,7 @@ _SAID_IN = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
 @ON_BOTH_STORES
 async def test_a_conversation_in_another_dialect_is_stored_once_in_both_forms(database: Database, dialect: str) -> None:

@@ -282,6 +282,7 @@ async def test_a_replay_that_takes_too_long_is_closed_and_keeps_its_slot_until_i
     assert chats == 2
 
 
+@pytest.mark.slow
 async def test_an_async_replay_that_takes_too_long_is_cancelled(run_loop: RunLoop) -> None:
     cancelled = asyncio.Event()
     async with run_loop(**NOT_SHADOWED) as loop:
@@ -388,6 +389,7 @@ async def test_a_commit_is_made_in_turn_while_the_runner_is_started(run_loop: Ru
             await until(lambda: runner.stats.commits)
 
 
+@pytest.mark.slow
 async def test_the_same_task_is_not_opened_twice_at_a_time(run_loop: RunLoop) -> None:
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)

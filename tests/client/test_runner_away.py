@@ -49,6 +49,7 @@ async def failing() -> AsyncIterator[str]:
         yield url
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sidecar", [stopped, hung, failing])
 async def test_the_agent_works_and_nothing_grows(sidecar: Any, caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()

@@ -399,6 +399,7 @@ async def test_an_explorer_that_is_not_there_is_told(run_loop: RunLoop, monkeypa
         assert "Connect call failed" in problem["found"]
 
 
+@pytest.mark.slow
 async def test_commits_that_the_explorer_loses_are_told(run_loop: RunLoop) -> None:
     async with run_loop(ExplorerWithEngines()) as loop:
         await loop.chat("hello")

@@ -133,6 +133,7 @@ async def test_a_stream_gives_what_is_recorded(
     assert usage.completion_tokens == 20
 
 
+@pytest.mark.slow
 async def test_requests_together_and_several_choices_stay_apart(
     policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
 ) -> None:
@@ -194,6 +195,7 @@ async def test_a_request_narrows_the_sampling_and_not_the_recorded_logprobs(
     assert min(experience.logprobs) < -0.5
 
 
+@pytest.mark.slow
 async def test_what_a_request_tells_the_chat_template_reaches_it(explorer_config: EngineConfig, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(explorer_config.model.model_path)
     tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
@@ -370,6 +372,7 @@ async def test_a_client_that_goes_away_leaves_no_record_and_frees_its_place(
     assert (await metrics(http))["rollout/total_experience_count"] == 0
 
 
+@pytest.mark.slow
 async def test_a_broken_marker_does_not_end_the_following_of_versions(
     http: httpx.AsyncClient, explorer_config: EngineConfig
 ) -> None:
@@ -404,6 +407,7 @@ async def test_an_answer_that_cannot_be_read_fails_and_does_not_hang(
     assert (await metrics(http))["rollout/total_experience_count"] == 0
 
 
+@pytest.mark.slow
 async def test_models_health_and_metrics(http: httpx.AsyncClient, name: str) -> None:
     assert [model["id"] for model in (await http.get("/v1/models")).json()["data"]] == [name]
     assert (await http.get("/health")).status_code == 200

@@ -185,7 +185,7 @@ def test_adapters_are_merged_into_what_is_exported(tiny_model: Path, model: PreT
         assert logps(after, PROMPT, RISES).sum() > logps(model, PROMPT, RISES).sum()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, [{"lora_rank": 4}]], ids=["full", "lora"])
 def test_training_goes_on_exactly_from_a_saved_state(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, lora: Any

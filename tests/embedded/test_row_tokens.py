@@ -196,6 +196,7 @@ def test_an_answer_ends_with_the_token_that_ends_a_turn(name: str, smollm2_token
     assert end_of_turn(tokenizer, sorted(ending)) == tokenizer.convert_tokens_to_ids(template.ends_turn)
 
 
+@pytest.mark.slow
 def test_thoughts_of_a_thinking_model_are_part_of_its_answer(smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
     answer = {"role": "assistant", "content": "Clear.", "reasoning_content": "It was clear."}
     for name, expected in (

@@ -42,6 +42,7 @@ def test_the_logprob_is_that_of_the_distribution_sampled_from() -> None:
         assert one.logprob == pytest.approx(expected[one.token_id], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_top_p_cuts_the_unlikely_and_leaves_the_logprob() -> None:
     sampled = draw(5_000, top_p=0.6)
 

@@ -200,6 +200,7 @@ def test_less_than_a_batch_waits_while_more_may_come(job: Job) -> None:
     assert job.trained_on() == {1: first + second}
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_again_and_again_is_set_aside_and_training_goes_on(job: Job) -> None:
     broken = job.commit(groups=1, logprob=float("nan"))
     sound = job.commit(groups=1)
@@ -276,6 +277,7 @@ def test_sigterm_ends_it_cleanly(job: Job) -> None:
     assert list(job.steps().values()) == [1] * 4
 
 
+@pytest.mark.slow
 def test_signal_handlers_are_given_back(job: Job) -> None:
     from slipstream.embedded.trainer import train
 

@@ -110,6 +110,7 @@ async def test_cases_are_asked_as_often_as_the_suite_says_with_its_parameters(
         assert {chat["model"] for chat in explorer.chats} == {"/models/policy"}
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_version_that_changes_meanwhile_is_not_used(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 20)
@@ -141,6 +142,7 @@ async def test_a_version_that_no_server_has_is_refused_in_words(run_loop: RunLoo
         assert (await refused(loop, suite="none"))[:2] == (404, "suite")
 
 
+@pytest.mark.slow
 async def test_without_suites_or_calculators_the_reason_is_told(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         assert "evaluation.suites" in (await refused(loop))[2]
@@ -165,6 +167,7 @@ async def test_a_file_with_bad_lines_is_refused_with_each_line(run_loop: RunLoop
         assert "exactly one of messages, prompt, found none" in message
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_refused_has_the_lowest_value(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 4)
     explorer = Knowing(*range(4))
@@ -175,6 +178,7 @@ async def test_an_answer_that_is_refused_has_the_lowest_value(run_loop: RunLoop,
         assert result["version"]["reward"]["mean"] == 0.75
 
 
+@pytest.mark.slow
 async def test_where_production_does_not_answer_the_evaluation_fails_in_words(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:
@@ -202,6 +206,7 @@ async def test_an_explorer_that_goes_away_is_waited_for(run_loop: RunLoop, tmp_p
         assert found["result"]["version"]["answers"] == {"scored": 3}
 
 
+@pytest.mark.slow
 async def test_no_more_is_asked_than_the_hours_budget(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 8)
     explorer = Knowing()
@@ -220,6 +225,7 @@ async def test_no_more_is_asked_than_the_hours_budget(run_loop: RunLoop, tmp_pat
         assert 'slipstream_budget_spent{kind="requests",purpose="evaluation"} 5.0' in text
 
 
+@pytest.mark.slow
 async def test_one_evaluation_of_a_version_on_a_suite_at_a_time(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 2)
     explorer = Knowing()

@@ -170,6 +170,7 @@ async def test_tokens_that_streams_do_not_say_are_no_cost_and_withhold_a_result(
     assert (await tried.experiment()).winner == "b"
 
 
+@pytest.mark.slow
 async def test_rewards_and_latency_are_values_of_both_arms(tried: Tried) -> None:
     await tried.try_(metrics=["reward", "latency", "failure"], latency_bound=2, ends="by_hand")
     await tried.pass_(0)
@@ -186,6 +187,7 @@ async def test_rewards_and_latency_are_values_of_both_arms(tried: Tried) -> None
     assert (await tried.experiment()).state is ExperimentState.RUNNING, "a static split stays for as long as wanted"
 
 
+@pytest.mark.slow
 async def test_equal_arms_are_decided_within_the_margin(tried: Tried) -> None:
     await tried.try_(margin=0.5, decision="switch_traffic", force=True)
     await tried.pass_(0)
@@ -286,7 +288,7 @@ async def test_arms_that_the_lane_cannot_serve_are_refused_in_words(tried: Tried
         assert refused.value.param == param
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"),
     [(experiments, "carry_out"), (rollouts, "carry_out"), (rollout_units, "count")],

@@ -174,6 +174,7 @@ async def test_a_stream_that_was_cut_is_cut_for_the_client_and_never_rewarded(ru
         assert [[e["msg_id"] for e in c] for c in loop.explorer.committed] == [[whole]]
 
 
+@pytest.mark.slow
 async def test_an_answer_whose_client_went_away_is_never_rewarded(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         loop.explorer.pace.clear()
@@ -208,6 +209,7 @@ async def test_no_more_chats_than_allowed_are_with_the_explorer(run_loop: RunLoo
         assert len(set(await asyncio.gather(*asking))) == 5
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_sending_its_chat_keeps_no_other_waiting(run_loop: RunLoop) -> None:
     async with run_loop(facade={"concurrency": 1, "timeout": "1s"}) as loop:
         reader, writer = await asyncio.open_connection(*loop.url.removeprefix("http://").split(":"))

@@ -132,6 +132,7 @@ async def test_unknown_answers_are_named_and_counted(run_loop: RunLoop) -> None:
         assert 'slipstream_facade_feedback_total{result="unknown"} 1.0' in text
 
 
+@pytest.mark.slow
 async def test_run_ids_in_text_become_integers(run_loop: RunLoop) -> None:
     names = ("1", "first", "0", 7, None, "1", 1, "99999999999", "last")
     async with run_loop(facade={"group_size": 9, "group_idle": 0}) as loop:
@@ -258,6 +259,7 @@ async def test_many_waiting_experiences_are_committed_early(run_loop: RunLoop) -
         await until(lambda: loop.explorer.committed)
 
 
+@pytest.mark.slow
 async def test_a_failed_commit_loses_groups_in_sight(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop)
@@ -295,6 +297,7 @@ async def test_a_commit_that_failed_after_it_was_carried_out_is_delivered(run_lo
         assert (await seen(loop))["groups"] == {"delivered": 1}
 
 
+@pytest.mark.slow
 async def test_a_client_may_say_how_many_runs_make_its_group(run_loop: RunLoop) -> None:
     async with run_loop(facade={"group_size": 1, "group_idle": 0}) as loop:
         for run_id in range(3):

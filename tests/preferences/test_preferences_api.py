@@ -106,6 +106,7 @@ async def test_judged_pairs_are_exported_as_chosen_and_rejected(run_loop: RunLoo
         assert found["agreement"]["alpha"] is not None
 
 
+@pytest.mark.slow
 async def test_tool_calls_are_shown_without_their_ids_and_exported_with_them(run_loop: RunLoop) -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
     async with run_loop(ScriptedExplorer(answer="no")) as loop:
@@ -223,6 +224,7 @@ async def test_retention_deletes_the_texts_and_keeps_the_choice(run_loop: RunLoo
         assert (await figures(loop))["pairs"]["made"] == 0
 
 
+@pytest.mark.slow
 async def test_what_annotators_say_is_redacted_and_encrypted(run_loop: RunLoop, store_url: str) -> None:
     key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
     store = {"url": store_url, "encryption_key": [key]}
@@ -239,6 +241,7 @@ async def test_what_annotators_say_is_redacted_and_encrypted(run_loop: RunLoop, 
         assert MARKER not in stored
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", ["annotator-a", "admin-a"])
 async def test_an_annotator_is_known_by_her_key_and_sees_her_tenants_pairs_alone(
     run_shared: RunShared, key: str

@@ -240,6 +240,7 @@ async def test_long_upload_passes_as_long_as_it_goes_on() -> None:
         assert refused(side, "body_timeout") == 0
 
 
+@pytest.mark.slow
 async def test_upload_is_not_to_blame_for_a_production_that_does_not_take_it() -> None:
     go_on = asyncio.Event()
 
@@ -303,6 +304,7 @@ async def test_agent_that_does_not_read_is_cut(endless: bool) -> None:
         await side.metric_reaches(0, "in_flight")
 
 
+@pytest.mark.slow
 async def test_agent_that_reads_slowly_gets_all_of_it() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()

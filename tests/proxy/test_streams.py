@@ -283,6 +283,7 @@ async def test_upstream_that_does_not_take_the_request() -> None:
             assert b"idle_timeout" in await client.reader.readuntil(b"}}")
 
 
+@pytest.mark.slow
 async def test_slow_caller_has_the_time_it_wants_to_send() -> None:
     async def script(peer: Peer) -> None:
         await peer.send(answer((await peer.request()).body))

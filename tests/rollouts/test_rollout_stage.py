@@ -193,6 +193,7 @@ async def test_the_breaker_of_the_lane_ends_the_rollout(decided: Decided) -> Non
     assert (await decided.rollout()).state is RolloutState.ROLLED_BACK
 
 
+@pytest.mark.slow
 async def test_a_repeated_comparison_of_a_version_begins_with_nothing(decided: Decided, store_url: str) -> None:
     await decided.open()
     await decided.pass_(0)
@@ -235,6 +236,7 @@ async def test_cut_off_at_any_point_it_comes_to_the_same_decision_and_notes_it_o
     assert (await decided.audited()).count("rollout_roll_back") == 1
 
 
+@pytest.mark.slow
 async def test_answers_of_both_arms_are_scored_by_the_same_calculators(decided: Decided, store_url: str) -> None:
     await decided.open(objective="reward")
     await decided.pass_(0)

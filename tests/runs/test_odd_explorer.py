@@ -50,7 +50,7 @@ def _completion(**fields: Any) -> bytes:
     return json.dumps({**completion("odd-1", "an answer"), **fields}).encode()
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
@@ -74,6 +74,7 @@ async def test_a_rubbish_answer_fails_its_run_and_no_other(run_loop: RunLoop, od
         await until(lambda: loop.ready(1))
 
 
+@pytest.mark.slow
 async def test_an_answer_in_drips_ends_with_the_runs_timeout(run_loop: RunLoop) -> None:
     async def drips() -> AsyncIterator[bytes]:
         while True:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
+@pytest.mark.slow
 async def test_the_explorer_is_asked_under_the_policys_name_and_hears_nothing_of_the_caller(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
@@ -81,6 +82,7 @@ async def test_a_model_of_another_name_is_found_again(run_loop: RunLoop) -> None
         assert loop.explorer.chats[-1]["model"] == "/models/another"
 
 
+@pytest.mark.slow
 async def test_a_call_under_the_old_name_is_asked_again_though_others_were_so_before_it(run_loop: RunLoop) -> None:
     class Restarted(ScriptedExplorer):
         slow = asyncio.Event()

@@ -115,6 +115,7 @@ async def look_up(q: int) -> str:
 THREAD: dict[str, Any] = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
 
 
+@pytest.mark.slow
 async def test_a_thread_that_is_held_for_the_agent_goes_on_with_its_instructions_and_tools(run_loop: RunLoop) -> None:
     async with run_loop(CallsTools()) as loop:
         group = await open_runs(loop, runs=1)

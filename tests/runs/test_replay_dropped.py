@@ -132,6 +132,7 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
         assert (await loop.commit())["experiences"] == 1
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ async def test_a_restart_drops_what_it_may_have_cut_and_keeps_what_had_not_begun
         assert "started again" in runs[1]["error"]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> None:
     explorer = ScriptedExplorer()

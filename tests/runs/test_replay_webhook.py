@@ -88,6 +88,7 @@ async def test_an_agent_that_was_accepted_ends_its_run_itself(run_loop: RunLoop)
         assert (await loop.client.post("/runs/t/0/finish", json={"reward": 1})).json()["state"] == "scored"
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_does_not_answer_in_time_fails_the_run(run_loop: RunLoop) -> None:
     endpoint = Endpoint()
     endpoint.hold.clear()
@@ -124,6 +125,7 @@ async def test_what_the_explorer_lost_is_run_again(run_loop: RunLoop) -> None:
         assert [run["run_id"] for run in group["runs"]] == [2, 3], "an address is never given to another run"
 
 
+@pytest.mark.slow
 async def test_what_the_explorer_lost_comes_to_nothing_once_no_endpoint_would_run_it_again(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
     async with webhook_loop(run_loop, Endpoint(), explorer=explorer, commit={"on_shutdown": False}) as loop:

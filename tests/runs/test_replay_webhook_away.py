@@ -12,6 +12,7 @@ from serving import serving, until
 from slipstream.store import webhook
 
 
+@pytest.mark.slow
 async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(run_loop: RunLoop) -> None:
     """Each run has one attempt, which an absence does not cost."""
     port = free_port()

@@ -69,6 +69,7 @@ async def test_an_interval_is_measured_by_the_monotonic_clock(clock: Clock, time
     assert len(short.at) >= 3
 
 
+@pytest.mark.slow
 async def test_the_next_time_follows_a_clock_that_was_set(clock: Clock, timers: Timers) -> None:
     timers.start()
     timer = timers.every(300, Fired())

@@ -177,7 +177,7 @@ async def test_what_was_deleted_since_the_backup_is_deleted_again(store_url: str
     await database.close()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_store_in_use_is_not_replaced(store_url: str, tmp_path: Path) -> None:
     await fill(store_url)

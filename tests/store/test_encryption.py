@@ -94,7 +94,7 @@ async def test_nothing_that_quotes_a_user_is_stored_in_clear(run_loop: RunLoop, 
     assert filled > 15, "the conversation is there"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_store_that_was_plain_is_encrypted_from_then_on(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer()

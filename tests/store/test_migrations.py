@@ -124,6 +124,7 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
                 await connection.execute(text("UPDATE groups SET call_id = NULL"))
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before_too(store_url: str) -> None:
     statements = (
@@ -174,6 +175,7 @@ async def test_replays_of_before_stay_beside_those_whose_parts_are_stored_once(s
             assert (await connection.execute(text("SELECT msg_id FROM run_calls"))).all() == [("old",)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_versions_of_before_are_seen_and_a_release_of_before_knows_the_served_ones(store_url: str) -> None:
     statement = "INSERT INTO versions (version, seen_at, last_commit_id, experiences) VALUES (3, 5.0, NULL, 7)"
@@ -214,6 +216,7 @@ async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_u
     await database.close()
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(store_url: str) -> None:
     statements = (

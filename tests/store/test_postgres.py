@@ -71,6 +71,7 @@ async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[
     await other.close()
 
 
+@pytest.mark.slow
 async def test_who_waits_too_long_for_another_sidecar_is_told_so_and_may_try_again(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +188,7 @@ async def test_no_error_holds_anything_of_what_was_to_be_stored(new_postgres: Ca
     await database.close()
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_feedback_with_a_character_that_no_text_of_postgresql_holds_is_kept(run_loop: RunLoop) -> None:
     async with run_loop() as loop:

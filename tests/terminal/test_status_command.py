@@ -92,6 +92,7 @@ async def test_where_no_sidecar_answers_it_says_so(tmp_path: Path) -> None:
     assert err.startswith("slipstream: no sidecar answers at http://127.0.0.1:9 (ConnectError ")
 
 
+@pytest.mark.slow
 async def test_watching_goes_on_until_it_is_told_to_end(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         process = await asyncio.create_subprocess_exec(

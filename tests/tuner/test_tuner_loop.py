@@ -177,6 +177,7 @@ async def test_evaluations_teach_nothing(folder: Path) -> None:
     assert [each.step for each in scalars.Scalars("eval/reward")] == [0, 2, 4, 5]
 
 
+@pytest.mark.slow
 async def test_epochs_follow_each_other_and_a_seed_orders_them(folder: Path) -> None:
     async def asked(name: str, **fields: Any) -> list[str]:
         explorer = LearningExplorer()

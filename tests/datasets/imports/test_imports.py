@@ -344,6 +344,7 @@ async def test_cases_of_an_evaluation_are_written_instead(tmp_path: Path) -> Non
     assert {first.session, second.session} == {"visit-1"}
 
 
+@pytest.mark.slow
 async def test_data_sets_are_made_of_imported_preferences(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps({
