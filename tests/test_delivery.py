@@ -169,7 +169,7 @@ async def test_a_commit_comes_at_the_time_of_its_schedule(run_loop: RunLoop, mon
         assert (await until(delivered))["trigger"] == "schedule"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [["nan"], ["inf"]])
 async def test_a_non_finite_reward_fails_the_run_and_never_reaches_the_explorer(
     run_loop: RunLoop, answers: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch

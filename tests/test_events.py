@@ -124,6 +124,7 @@ async def test_one_stream_too_many_is_refused_and_the_open_ones_end_with_the_sid
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.slow
 async def test_the_training_side_does_not_wait_for_a_reader_that_stands_still(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,7 @@ async def test_a_reference_that_comes_afterwards_scores_what_could_not_be_scored
         assert [e["reward"] for e in loop.explorer.committed[0]] == [1.0]
 
 
+@pytest.mark.slow
 async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {"ttl": "1ms"}}) as loop:
         await loop.client.post("/marks", json={"task_id": "too-late"})

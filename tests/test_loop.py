@@ -326,6 +326,7 @@ async def test_a_rollback_is_told_until_training_has_passed_it(run_loop: RunLoop
     assert [(line["version"], line["instead_of"], line["log_level"]) for line in told] == [(4, 6, "warning")]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_retention_deletes_what_is_due(run_loop: RunLoop) -> None:
     async with run_loop() as loop:

@@ -230,6 +230,7 @@ def test_one_that_is_not_vital_and_was_never_ready_stops_everything(start: Calla
     assert "FAILED explorer was not ready within 0.2 s, 2 times in a row" in "\n".join(supervised.lines)
 
 
+@pytest.mark.slow
 def test_a_child_that_settles_between_failures_is_not_given_up(start: Callable[..., Supervised]) -> None:
     supervised = start(child("flaky", "import sys; print('run'); sys.exit(1)"), attempts=2, settled=0.0)
     for _ in range(4):

@@ -224,6 +224,7 @@ def test_trinitys_own_failure_is_told(run: Run) -> None:
     assert "Trinity failed" in said
 
 
+@pytest.mark.slow
 def test_print_shows_the_file_and_runs_nothing(run: Run, tmp_path: Path) -> None:
     overlay = ROOT / "overlays/postgresql.yaml"
     code, said = result(run("trainer.yaml", "--overlay", str(overlay), "--print", BUFFER_URL="postgresql://db/x"))

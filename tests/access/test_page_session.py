@@ -257,6 +257,7 @@ async def test_a_keyless_sidecar_signs_everybody_in_and_passes_no_session_of_ano
         assert guarded.production.values(b"cookie") == [b"a=b"]
 
 
+@pytest.mark.slow
 async def test_a_session_has_its_keys_rate(run_guarded: RunGuarded) -> None:
     key = new_key()
     made = [{"name": "slow", "roles": ["viewer"], "hash": as_hash(key), "requests_per_minute": 8}]

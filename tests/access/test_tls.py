@@ -125,6 +125,7 @@ class Kept:
         return head.partition(b"\r\n")[0]
 
 
+@pytest.mark.slow
 async def test_a_new_certificate_is_taken_and_connections_stay(run_loop: RunLoop, authority: Authority) -> None:
     tls = authority.issue()
 

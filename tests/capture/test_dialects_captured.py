@@ -172,6 +172,7 @@ async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: R
         assert loop.explorer.chats == []
 
 
+@pytest.mark.slow
 async def test_a_history_that_the_provider_holds_is_found_again_after_a_restart(run_dialects: RunDialects) -> None:
     async with (
         run_dialects() as (loop, production),

@@ -348,6 +348,7 @@ async def test_a_call_that_fails_at_the_explorer_drops_the_run_without_asking_fo
     assert asked_about == []
 
 
+@pytest.mark.slow
 async def test_the_reward_of_a_run_may_ask_a_model_which_is_no_part_of_the_run(run_loop: RunLoop) -> None:
     async with run_loop() as loop:  # which selects everything
         slipstream.configure(loop.url)

@@ -114,7 +114,7 @@ def test_what_was_rewarded_gets_likelier_and_what_was_not_less(
         assert logps(after, PROMPT, FALLS).sum() < logps(model, PROMPT, FALLS).sum() - 0.1
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("loss", "weight"),
     [

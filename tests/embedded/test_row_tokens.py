@@ -138,7 +138,7 @@ def row(asked: Sequence[Json], tools: Sequence[Json], answer: Json, **more: Any)
     return Row(more.pop("kind", Kind.SFT), asked, answer, origin, tools=tools, **more)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", REAL)
 async def test_a_row_has_the_tokens_that_the_explorer_records(
     name: str,
@@ -187,7 +187,7 @@ def _sent(message: Json) -> Json:
     return {**message, "tool_calls": calls} if calls else message
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", REAL)
 def test_an_answer_ends_with_the_token_that_ends_a_turn(name: str, smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
     template = REAL[name]

@@ -129,6 +129,7 @@ async def test_a_version_that_changes_meanwhile_is_not_used(run_loop: RunLoop, t
         assert (await verdict(loop, 1))["sources"] == []
 
 
+@pytest.mark.slow
 async def test_a_version_that_no_server_has_is_refused_in_words(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 2)
     async with run_loop(Knowing(), rewards=EXACT, evaluation=suite(cases)) as loop:

@@ -62,6 +62,7 @@ async def test_the_winner_by_evidence_gets_the_traffic_as_a_promoted_version(tri
     assert measured["a"]["interval"][1] < measured["b"]["interval"][0]
 
 
+@pytest.mark.slow
 async def test_a_loser_leaves_the_traffic_with_production(tried: Tried, store_url: str) -> None:
     await tried.try_(decision="switch_traffic", force=True)
     await tried.pass_(0)

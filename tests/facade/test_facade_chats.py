@@ -88,7 +88,7 @@ async def test_an_answer_is_remembered_before_its_last_byte_leaves(run_loop: Run
         assert (await seen(loop))["answers"] == {"whole": 3, "not_whole": 0}
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("faults", [[500], [503, 500], [429], [502, 504]])
 @pytest.mark.parametrize("body", [BODY, STREAM])
 async def test_a_chat_is_tried_again_while_the_explorer_reloads(
@@ -103,6 +103,7 @@ async def test_a_chat_is_tried_again_while_the_explorer_reloads(
         assert f"slipstream_facade_retries_total {len(faults)}.0" in metrics
 
 
+@pytest.mark.slow
 async def test_an_explorer_that_starts_late_is_waited_for(run_loop: RunLoop) -> None:
     explorer, port = ScriptedExplorer(), free_port()
     sections = {"facade": {"retry_for": "30s"}, "explorer": {"base_url": f"http://127.0.0.1:{port}"}}

@@ -50,7 +50,7 @@ async def test_an_endpoint_on_this_machine_is_not_told_unless_that_is_allowed(ru
     assert endpoint.told == []
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [

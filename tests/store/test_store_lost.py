@@ -62,6 +62,7 @@ async def _goes_on(loop: Loop, *names: str) -> None:
         assert len(task["calls"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: RunLoop) -> None:
     async with run_loop(store={"url": server.fresh(), "lease": "2s"}) as loop:
         await _chats(loop, "before")

@@ -237,6 +237,7 @@ def test_the_command_without_the_option_is_the_script(project: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "arguments ['fail', '-n', '3']\n")
 
 
+@pytest.mark.slow
 def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
     (project / "old.yaml").write_text("mode: both\n")
     done = command(project, "code/my-script.py", "--to-trinity", "old.yaml")

@@ -195,6 +195,7 @@ async def test_imports_are_trained_on_only_where_that_is_said(run_loop: RunLoop)
         assert selected["selected"] is True
 
 
+@pytest.mark.slow
 async def test_imports_are_no_held_out_sessions_of_live_traffic(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
         await loop.chat("live", {"x-slipstream-session-id": "live", "x-slipstream-task-id": "live"})
