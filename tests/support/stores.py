@@ -7,9 +7,9 @@ import itertools
 import os
 import signal
 import tempfile
-import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -81,9 +81,8 @@ def _migrate(url: str) -> None:
         await database.open()
         await database.close()
 
-    thread = threading.Thread(target=asyncio.run, args=(migrate(),))
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrate()).result()
 
 
 @contextmanager
