@@ -54,6 +54,7 @@ async def test_feedback_on_the_policys_answer_is_its_reward(run_loop: RunLoop) -
         assert (experience["reward"], experience["task_id"], experience["run_id"]) == (0.8, "t.0", 0)
 
 
+@pytest.mark.slow
 async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         answer = await loop.chat("hello", {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"})
@@ -340,6 +341,7 @@ async def test_an_error_is_short_and_holds_no_key_whatever_the_body(run_loop: Ru
         assert "[redacted:api_key]" in wrong
 
 
+@pytest.mark.slow
 async def test_the_openapi_page_tells_of_errors_as_they_are(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         described = (await loop.client.get("/openapi.json")).json()

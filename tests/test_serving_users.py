@@ -197,6 +197,7 @@ async def test_a_kill_under_load_fails_nobody_and_nothing_reaches_the_lane_after
         assert set(answered) == {200}
 
 
+@pytest.mark.slow
 async def test_a_lane_that_dies_under_load_fails_nobody(run_loop: RunLoop) -> None:
     lane, port = scripted_lane(), free_port()
     url = f"http://127.0.0.1:{port}/v1"

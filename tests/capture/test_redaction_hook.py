@@ -18,6 +18,7 @@ async def _counted(loop: Loop, reason: str) -> bool:
     return line in (await loop.client.get("/metrics")).text
 
 
+@pytest.mark.slow
 async def test_what_it_redacts_is_not_stored_and_what_it_fails_on_not_captured(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

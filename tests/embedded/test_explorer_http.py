@@ -219,6 +219,7 @@ async def test_what_a_request_tells_the_chat_template_reaches_it(explorer_config
     assert prompts == ["Hello<think></think>", "Hello", "Hello"]
 
 
+@pytest.mark.slow
 async def test_an_answer_that_calls_a_tool(explorer_config: EngineConfig, tmp_path: Path) -> None:
     """A model taught one answer, at temperature 0: what it writes becomes tool_calls, streamed or not."""
     tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -478,6 +479,7 @@ def _committed(config: EngineConfig) -> list[Experience]:
     return sorted(claimed, key=lambda row: row.run_id)
 
 
+@pytest.mark.slow
 async def test_unknown_ids_and_empty_commits_are_a_success_without_effect(http: httpx.AsyncClient) -> None:
     for body in ({"msg_ids": ["unknown"], "reward": 1}, {"msg_ids": [], "reward": 0.5, "task_id": None}):
         assert (await http.post("/feedback", json=body)).json() == {"status": "success"}

@@ -34,6 +34,7 @@ async def running(loop: Loop, version: int) -> int:
     return int(opened["id"])
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_without_a_verdict_a_promotion_is_refused_unless_it_is_forced(
     run_loop: RunLoop, tmp_path: Path, lane: dict[str, Any]

@@ -47,7 +47,7 @@ async def test_a_replay_goes_out_whole_with_the_reward_of_each_run(run_loop: Run
         assert task["groups"][0]["runs"][0]["msg_ids"] == said[0]
 
 
-@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [4, pytest.param(50, marks=pytest.mark.slow)])
 async def test_runs_at_the_same_time_keep_apart_and_their_calls_in_order(run_loop: RunLoop, runs: int) -> None:
     calls = 4
     async with run_loop() as loop:

@@ -91,7 +91,7 @@ def empty_url(request: pytest.FixtureRequest, store_url: str, tmp_path: Path) ->
     return fresh
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 @pytest.mark.parametrize("cipher", [None, KEY], ids=["plain", "encrypted"])
 async def test_a_restored_store_has_the_same_rows(

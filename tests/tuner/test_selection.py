@@ -79,6 +79,7 @@ async def exact(task: dict[str, Any], response: Any) -> JudgeOutput:
     return JudgeOutput(reward=float(response["response"] == task["answer"]), metrics={"length": 1})
 
 
+@pytest.mark.slow
 async def test_the_model_that_is_right_most_often_is_selected(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:

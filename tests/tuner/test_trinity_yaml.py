@@ -219,6 +219,7 @@ def command(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_file_in_place_of_training(project: Path) -> None:
     done = command(project, "code/my-script.py", "--to-trinity", "out/trinity.yaml", "tune", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
