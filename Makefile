@@ -62,7 +62,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -122,7 +122,7 @@ test: $(INSTALLED)  ## the tests, without those marked slow
 test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
-test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz  ## everything, before a release: hours
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz  ## everything, before a release: hours
 
 dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
 	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
@@ -165,8 +165,11 @@ $(NODE_CLIENTS:%=$(CLIENTS_VENV)/%/.installed): $(CLIENTS_VENV)/%/.installed: te
 	cd $(@D) && npm install --silent --no-package-lock
 	@touch $@
 
-test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests/trinity
+test-trinity: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests against Trinity-RFT's real code, without those marked slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/trinity
+
+test-trinity-slow: $(INSTALLED) $(TRINITY_INSTALLED)  ## the contract tests marked slow
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow tests/trinity
 
 test-trinity-protections: $(INSTALLED) $(TRINITY_INSTALLED)  ## take each protection out: its contract test must fail
 	$(BIN)/python tests/trinity/protections.py

@@ -18,7 +18,7 @@ from processes import agents, production  # noqa: F401 - fixtures
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from shared_by_tenants import RunShared, sharing
-from stores import postgres_server
+from stores import PostgresServer, postgres_server
 from tiers import sort_tests
 
 from slipstream.settings.sidecar import Settings
@@ -55,10 +55,22 @@ def quick_starts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def new_postgres() -> Iterator[Callable[[], str]]:
-    """What makes a fresh database on a PostgreSQL server, and returns its URL."""
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of a process."""
     with postgres_server() as server:
-        yield server.fresh
+        yield server
+
+
+@pytest.fixture(scope="session")
+def new_postgres(postgres: PostgresServer) -> Callable[[], str]:
+    """What makes a store on a PostgreSQL server, with its tables, and returns its URL."""
+    return postgres.fresh
+
+
+@pytest.fixture(scope="session")
+def empty_postgres(postgres: PostgresServer) -> Callable[[], str]:
+    """What makes a database without tables on a PostgreSQL server, and returns its URL."""
+    return postgres.empty
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,7 @@ def test_every_command_and_option_is_documented() -> None:
         assert parameter.opts[0] in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -104,6 +105,7 @@ def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert "Usage: slipstream" in run.stdout + run.stderr
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -145,6 +147,7 @@ def test_serve_needs_no_embedded_extra_and_ends_with_0_when_told_to(tmp_path: Pa
         process.communicate()
 
 
+@pytest.mark.slow
 def test_serve_says_in_one_message_that_it_cannot_have_its_port_or_its_store(tmp_path: Path) -> None:
     config = "listen: 127.0.0.1:{port}\nexplorer: {{base_url: http://127.0.0.1:9}}\nstore: {{url: '{store}'}}\n"
     store = "sqlite+aiosqlite:///store.db"
@@ -302,6 +305,7 @@ def test_a_trainer_has_finished_when_total_steps_are_reached_and_not_before(file
     assert not trained(endless)
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_program_shows_its_traceback_and_exits_with_1(tmp_path: Path) -> None:
     program = "from slipstream.local import up\ndef fail(*_): raise RuntimeError('a bug')\nup.children = fail\n"
     program += "import sys; sys.argv = ['slipstream', 'up']\nfrom slipstream.cli import main; main()"
@@ -311,6 +315,7 @@ def test_a_fault_of_the_program_shows_its_traceback_and_exits_with_1(tmp_path: P
     assert "RuntimeError: a bug" in run.stderr
 
 
+@pytest.mark.slow
 def test_python_settings_may_name_a_module_in_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "house_rules.py").write_text(
         "from slipstream.errors import ConfigError\nraise ConfigError('house rules were read')\n"

@@ -75,6 +75,7 @@ async def test_feedback_cut_off_in_the_middle_of_a_group_goes_on_where_it_was(ru
         assert (await loop.status())["groups"] == {"delivered": 1}
 
 
+@pytest.mark.slow
 async def test_an_explorer_that_restarts_between_feedback_and_commit(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:
         await _group(loop, 2)
@@ -100,6 +101,7 @@ async def test_an_explorer_that_forgot_its_answers_gets_new_ones(run_loop: RunLo
         assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)]
 
 
+@pytest.mark.slow
 async def test_a_group_whose_first_answer_is_forgotten_is_not_trained_in_part(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 3, "concurrency": 1}) as loop:
         await _group(loop, 3)
@@ -113,6 +115,7 @@ async def test_a_group_whose_first_answer_is_forgotten_is_not_trained_in_part(ru
         assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1), ("t.0~1", 2)]
 
 
+@pytest.mark.slow
 async def test_a_group_that_is_lost_again_and_again_is_given_up(run_loop: RunLoop) -> None:
     async with run_loop(runs={"max_attempts": 2}) as loop:
         await _group(loop, 1)
@@ -123,6 +126,7 @@ async def test_a_group_that_is_lost_again_and_again_is_given_up(run_loop: RunLoo
         assert (await loop.status())["groups"] == {"rerun": 1, "dropped": 1}
 
 
+@pytest.mark.slow
 async def test_a_group_waits_for_its_last_run_and_leaves_out_a_failed_one(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 3, "concurrency": 1}) as loop:
         loop.explorer.faults["/v1/chat/completions"] = [400]
@@ -150,6 +154,7 @@ async def test_a_restarted_sidecar_ends_the_delivery_that_was_cut_off(run_loop: 
         assert (await loop.status())["groups"] == {"delivered": 1}
 
 
+@pytest.mark.slow
 async def test_a_commit_comes_at_the_time_of_its_schedule(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute of the schedule lasts two seconds here."""
     every = timedelta(seconds=2)
@@ -164,6 +169,7 @@ async def test_a_commit_comes_at_the_time_of_its_schedule(run_loop: RunLoop, mon
         assert (await until(delivered))["trigger"] == "schedule"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [["nan"], ["inf"]])
 async def test_a_non_finite_reward_fails_the_run_and_never_reaches_the_explorer(
     run_loop: RunLoop, answers: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch

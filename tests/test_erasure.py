@@ -195,6 +195,7 @@ async def test_what_was_delivered_is_told_now_and_when_asked_again(run_loop: Run
         assert 'slipstream_groups_total{outcome="erased"} 1.0' in metrics
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_commit_may_have_taken_is_told_too(run_loop: RunLoop) -> None:
     """The commit was carried out, its answer was lost, and so was the process that could have told."""
@@ -240,6 +241,7 @@ async def _version(loop: Loop, version: int) -> bool:
     return bool((await loop.status())["policy"]["version"] == version)
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_then(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
@@ -260,6 +262,7 @@ async def test_a_group_that_is_being_delivered_goes_out_whole_and_is_deleted_the
         assert await loop.task("t") is None
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer()
@@ -280,6 +283,7 @@ async def test_what_a_client_gave_and_is_being_delivered_is_deleted_then(run_loo
         assert await loop.task("t") is None
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_clock_that_is_ahead_wrote_is_deleted_too(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop() as loop:
@@ -298,6 +302,7 @@ async def _feedback(loop: Loop, count: int) -> bool:
     return sum((await loop.status())["feedback"].values()) == count
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_what_a_long_delivery_holds_is_deleted_by_a_later_sweep(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:
@@ -323,6 +328,7 @@ async def test_what_a_long_delivery_holds_is_deleted_by_a_later_sweep(run_loop: 
     await database.close()
 
 
+@pytest.mark.slow
 async def test_runs_under_way_come_to_nothing(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:
         loop.explorer.hold.clear()
@@ -339,6 +345,7 @@ async def test_runs_under_way_come_to_nothing(run_loop: RunLoop) -> None:
         assert (await loop.commit())["groups"] == 1
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_an_answer_that_comes_after_the_deletion_is_nobody_elses(run_loop: RunLoop, store_url: str) -> None:
     """The first row that is written next could get the number of the one that was deleted."""
@@ -407,6 +414,7 @@ async def test_what_was_captured_before_is_not_stored_after(run_loop: RunLoop, t
         assert not holds(tmp_path, f"I am {MARKER}")
 
 
+@pytest.mark.slow
 async def test_what_was_said_of_an_answer_that_is_not_stored_goes_with_it(run_loop: RunLoop, tmp_path: Path) -> None:
     asked, go_on, app = asyncio.Event(), asyncio.Event(), production_app()
 
@@ -437,6 +445,7 @@ async def test_what_was_said_of_an_answer_that_is_not_stored_goes_with_it(run_lo
         assert not holds(tmp_path, f"not for {MARKER}")
 
 
+@pytest.mark.slow
 async def test_each_deletion_is_in_the_log_without_content(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await conversation(loop, "s", "t")
@@ -448,6 +457,7 @@ async def test_each_deletion_is_in_the_log_without_content(run_loop: RunLoop) ->
         assert MARKER not in str(line)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "names",
     [

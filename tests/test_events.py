@@ -79,6 +79,7 @@ async def none_open(loop: Loop) -> bool:
     return await open_streams(loop) == 0
 
 
+@pytest.mark.slow
 async def test_a_stream_shows_what_its_key_may_see(run_shared: RunShared) -> None:
     async with run_shared(rewards={"calculators": [{"exact_match": {}}]}) as shared:
         client = shared.loop.client
@@ -123,6 +124,7 @@ async def test_one_stream_too_many_is_refused_and_the_open_ones_end_with_the_sid
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.slow
 async def test_the_training_side_does_not_wait_for_a_reader_that_stands_still(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

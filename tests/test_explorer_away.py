@@ -16,6 +16,7 @@ from slipstream.settings.sidecar import Settings
 CALLS = 100
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow) if way == "hung" else way for way in WAYS])
 async def test_every_answer_is_productions_own(tmp_path: Path, way: str) -> None:
     sent: dict[str, bytes] = {}

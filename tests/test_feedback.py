@@ -54,6 +54,7 @@ async def test_feedback_on_the_policys_answer_is_its_reward(run_loop: RunLoop) -
         assert (experience["reward"], experience["task_id"], experience["run_id"]) == (0.8, "t.0", 0)
 
 
+@pytest.mark.slow
 async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         answer = await loop.chat("hello", {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"})
@@ -67,6 +68,7 @@ async def test_feedback_on_productions_answer_is_never_a_shadow_answers_reward(r
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.5], "the calculator's, not the user's 0"
 
 
+@pytest.mark.slow
 async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: RunLoop) -> None:
     async with run_loop(rewards={"calculators": [{"feedback": {"default": 0.25}}], "grace": "1h"}) as loop:
         answer = await loop.chat("hello", {"x-slipstream-task-id": "t"})
@@ -82,6 +84,7 @@ async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: R
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
 @pytest.mark.parametrize("stored_before", [0, 1])
 async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
@@ -182,6 +185,7 @@ async def test_a_mark_selects_before_at_and_after_the_call(run_loop: RunLoop) ->
         assert (task["labels"], task["metadata"], task["selected"]) == (["vip"], {"reference": "3"}, True)
 
 
+@pytest.mark.slow
 async def test_a_reference_that_comes_afterwards_scores_what_could_not_be_scored(run_loop: RunLoop) -> None:
     rewards = {"calculators": [{"contains": {}}]}
     async with run_loop(rewards=rewards) as loop:
@@ -198,6 +202,7 @@ async def test_a_reference_that_comes_afterwards_scores_what_could_not_be_scored
         assert [e["reward"] for e in loop.explorer.committed[0]] == [1.0]
 
 
+@pytest.mark.slow
 async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {"ttl": "1ms"}}) as loop:
         await loop.client.post("/marks", json={"task_id": "too-late"})
@@ -210,6 +215,7 @@ async def test_a_mark_that_waits_longer_than_its_ttl_expires(run_loop: RunLoop) 
         assert await until(decided) == "no_mark"
 
 
+@pytest.mark.slow
 async def test_what_is_posted_is_stored_without_secrets(run_loop: RunLoop) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
     async with run_loop() as loop:
@@ -321,6 +327,7 @@ async def test_each_error_tells_the_field_what_was_expected_and_what_was_found(r
         assert "without the header content-type: application/json" in unsaid.json()["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_an_error_is_short_and_holds_no_key_whatever_the_body(run_loop: RunLoop) -> None:
     """A megabyte of unknown fields, and a key in the place of a number."""
     async with run_loop() as loop:
@@ -334,6 +341,7 @@ async def test_an_error_is_short_and_holds_no_key_whatever_the_body(run_loop: Ru
         assert "[redacted:api_key]" in wrong
 
 
+@pytest.mark.slow
 async def test_the_openapi_page_tells_of_errors_as_they_are(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         described = (await loop.client.get("/openapi.json")).json()

@@ -42,6 +42,7 @@ async def test_beyond_its_rate_a_key_is_refused_and_what_was_taken_stays(run_sha
         assert len(audit) == 5, "what was refused has written nothing"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("key", "said", "counts_as"),
     [

@@ -20,7 +20,8 @@ REPEAT_TIME = 2
 SEED = 20
 
 
-@pytest.mark.parametrize(("tasks", "kills"), [(60, 3), pytest.param(500, 20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("tasks", "kills"), [(60, 3), (500, 20)])
 async def test_nothing_acknowledged_is_lost_and_every_group_goes_out_whole_and_once(
     tmp_path: Path, tasks: int, kills: int
 ) -> None:

@@ -92,6 +92,7 @@ async def test_an_idle_task_is_complete(run_loop: RunLoop) -> None:
         assert task["state"] == "complete"
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
     async with run_loop(selection={"explicit_mark": {}}) as loop:
@@ -109,6 +110,7 @@ async def test_status_tells_why_nothing_is_selected(run_loop: RunLoop) -> None:
         await until(counted)
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_runs_that_do_not_fit_the_queue_are_dropped_and_counted(run_loop: RunLoop) -> None:
     async with run_loop(runs={"queue": 2, "repeat_time": 2, "concurrency": 1}) as loop:
@@ -126,6 +128,7 @@ async def test_runs_that_do_not_fit_the_queue_are_dropped_and_counted(run_loop: 
         assert len(loop.explorer.chats) == 2
 
 
+@pytest.mark.slow
 async def test_a_busy_explorer_is_asked_again_and_a_refusal_is_not(run_loop: RunLoop) -> None:
     async with run_loop(runs={"max_attempts": 3}) as loop:
         loop.explorer.faults["/v1/chat/completions"] = [429, 500]
@@ -226,6 +229,7 @@ async def test_metrics_are_told_though_the_store_does_not_answer(
         assert "slipstream_explorer_up 1.0" in response.text
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_answers_wait_for_a_store_that_takes_no_writes(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
@@ -244,6 +248,7 @@ async def test_answers_wait_for_a_store_that_takes_no_writes(
         assert len(loop.explorer.chats) == 1
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_run_whose_answer_the_store_does_not_take_is_sent_again_alone(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +284,7 @@ async def test_a_new_version_is_recorded_with_what_it_can_have_been_trained_on(r
         assert found["trained_on_commits_up_to"] == counts["commit"]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_rollback_is_told_until_training_has_passed_it(run_loop: RunLoop) -> None:
     """Also one that was made while the sidecar was stopped, as `slipstream up` stops all."""
@@ -320,6 +326,7 @@ async def test_a_rollback_is_told_until_training_has_passed_it(run_loop: RunLoop
     assert [(line["version"], line["instead_of"], line["log_level"]) for line in told] == [(4, 6, "warning")]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_retention_deletes_what_is_due(run_loop: RunLoop) -> None:
     async with run_loop() as loop:

@@ -128,6 +128,7 @@ async def test_one_that_has_ended_is_taken_over_at_once(two: tuple[Member, Membe
     assert taken.exchanges == 3
 
 
+@pytest.mark.slow
 async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_rest(two: tuple[Member, Member]) -> None:
     one, _ = two
     await one.capture(1)
@@ -140,6 +141,7 @@ async def test_some_parcels_that_are_another_s_by_now_are_not_stored_with_the_re
         assert (await captured.waiting(session, one.membership.id)).exchanges == 3
 
 
+@pytest.mark.slow
 async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to_be_read(
     two: tuple[Member, Member],
 ) -> None:
@@ -159,6 +161,7 @@ async def test_what_a_sidecar_writes_while_it_reads_what_it_took_over_is_left_to
         assert (await captured.waiting(session, reader.membership.id)).exchanges == 3
 
 
+@pytest.mark.slow
 async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[Member, Member]) -> None:
     stopped, other = two
     await stopped.run_out()
@@ -171,6 +174,7 @@ async def test_a_registration_that_was_told_to_nobody_is_made_again(two: tuple[M
     await stopped.capture(1)
 
 
+@pytest.mark.slow
 async def test_nobody_is_taken_over_by_one_whose_own_lease_ran_out_while_the_store_was_slow(
     two: tuple[Member, Member],
 ) -> None:
@@ -184,6 +188,7 @@ async def test_nobody_is_taken_over_by_one_whose_own_lease_ran_out_while_the_sto
     assert quick.took_over(slow)
 
 
+@pytest.mark.slow
 async def test_a_lease_is_renewed_while_a_takeover_waits_for_its_turn(two: tuple[Member, Member]) -> None:
     dead, other = two
     await dead.capture(1)
@@ -201,6 +206,7 @@ async def test_a_lease_is_renewed_while_a_takeover_waits_for_its_turn(two: tuple
     assert other.took_over(dead)
 
 
+@pytest.mark.slow
 async def test_a_takeover_that_nobody_heard_of_is_told_as_one_that_may_be(two: tuple[Member, Member]) -> None:
     dead, other = two
     await dead.capture(1)

@@ -20,6 +20,7 @@ from slipstream.proxy import open_files
 from slipstream.settings.sidecar import Limits
 
 
+@pytest.mark.slow
 async def test_each_process_may_open_as_many_files_as_the_system_lets_it(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sidecar = SidecarProcess(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9")
@@ -35,6 +36,7 @@ async def test_each_process_may_open_as_many_files_as_the_system_lets_it(tmp_pat
     await sidecar.end(signal.SIGTERM)
 
 
+@pytest.mark.slow
 async def test_production_is_answered_with_more_agents_than_descriptors(tmp_path: Path) -> None:
     assert shutil.which("prlimit"), "needs util-linux"
     async with serving(production_app()) as production, contextlib.AsyncExitStack() as stack:

@@ -57,6 +57,7 @@ def test_what_a_process_said_before_it_was_killed_is_written() -> None:
     assert [line["event"] for line in lines(done.stderr)] == ["last words"]
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_never_read_holds_up_neither_lines_nor_the_end() -> None:
     with full_pipe() as (reader, writer):
         done = run(

@@ -102,6 +102,7 @@ async def test_a_training_side_that_hangs_costs_captures_and_no_answer(
         await until(lambda: len(stored(sidecar.store)) + dropped == 150)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_is_started_again_and_the_others_go_on(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
@@ -177,6 +178,7 @@ async def test_the_parents_death_lets_the_port_go_and_answers_end(
         assert not list(sockets.iterdir())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_sigterm_ends_answers_then_stores_what_was_captured(
     tmp_path: Path, production: tuple[Production, str], agents: Agents, workers: int
@@ -197,6 +199,7 @@ async def test_sigterm_ends_answers_then_stores_what_was_captured(
         assert not any(map(alive, children.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [
@@ -218,6 +221,7 @@ async def test_a_signal_to_all_processes_at_once_ends_them_in_order(
         assert len(stored(sidecar.store)) == 1
 
 
+@pytest.mark.slow
 async def test_a_second_signal_ends_what_is_left_at_once(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
 ) -> None:
@@ -237,6 +241,7 @@ async def test_a_second_signal_ends_what_is_left_at_once(
         assert not await endless.whole()
 
 
+@pytest.mark.slow
 async def test_two_workers_share_connections_store_and_counters(
     tmp_path: Path, production: tuple[Production, str]
 ) -> None:
@@ -277,6 +282,7 @@ async def test_a_second_sidecar_on_the_same_port_says_so_and_touches_no_store(
         assert not other.exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_opened_is_said_once_and_nothing_runs_on(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -314,6 +320,7 @@ def test_an_ipv6_address_is_no_ipv4_address() -> None:
         socket.create_connection(("::1", port)).close()
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 25)
     folder.mkdir()
@@ -324,6 +331,7 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> Non
     assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 async def test_whoever_ignores_the_end_of_children_may_start_it(
     tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ async def test_what_was_delivered_since_is_run_again_and_no_answer_has_effect_tw
     assert await groups(store_url) == {"a.0": "rerun", "a.0~1": "delivered", "c.0": "delivered"}
 
 
+@pytest.mark.slow
 async def test_a_group_that_was_half_answered_is_never_trained_in_part(
     run_loop: RunLoop, store_url: str, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ async def test_a_group_that_was_half_answered_is_never_trained_in_part(
     assert [sorted(each["run_id"] for each in taken) for taken in explorer.committed if taken] == [[0, 1], [0, 1]]
 
 
+@pytest.mark.slow
 async def test_a_delivery_that_was_begun_before_and_ended_since_is_delivered(
     run_loop: RunLoop, store_url: str, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_delivery_that_was_begun_before_and_ended_since_is_delivered(
     assert set(effects(explorer).values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_clients_answer_that_was_delivered_since_is_not_made_new_in_trinitys_history(
     run_loop: RunLoop, store_url: str, tmp_path: Path
 ) -> None:
@@ -158,6 +161,7 @@ async def test_a_clients_answer_that_was_delivered_since_is_not_made_new_in_trin
     assert set(effects(explorer).values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_clients_open_group_of_then_takes_no_new_run(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     explorer = ScriptedExplorer()
     how: dict[str, Any] = {"facade": {"group_size": 2}}

@@ -57,6 +57,7 @@ async def test_a_sweep_deletes_all_that_is_due_in_batches(database: Database) ->
     await database.close()
 
 
+@pytest.mark.slow
 async def test_a_sweep_takes_any_amount_of_feedback(database: Database) -> None:
     many = 260_000  # more than SQLite takes as parameters of one statement
     async with database.write() as session:

@@ -197,6 +197,7 @@ async def test_a_kill_under_load_fails_nobody_and_nothing_reaches_the_lane_after
         assert set(answered) == {200}
 
 
+@pytest.mark.slow
 async def test_a_lane_that_dies_under_load_fails_nobody(run_loop: RunLoop) -> None:
     lane, port = scripted_lane(), free_port()
     url = f"http://127.0.0.1:{port}/v1"
@@ -228,6 +229,7 @@ async def test_a_lane_that_dies_under_load_fails_nobody(run_loop: RunLoop) -> No
         assert set(answered) == {200}
 
 
+@pytest.mark.slow
 async def test_users_go_to_the_lane_while_it_shows_the_step_that_the_share_is_for(run_loop: RunLoop) -> None:
     async with served(run_loop) as run:
         await run.share(1.0)
@@ -257,6 +259,7 @@ async def test_users_go_to_the_lane_while_it_shows_the_step_that_the_share_is_fo
         assert await run.by_lane(), "set anew, it is for what the lane serves now"
 
 
+@pytest.mark.slow
 async def test_a_share_outlives_the_sidecar_and_a_kill_too(run_loop: RunLoop) -> None:
     port = free_port()
     async with served(run_loop, port) as run:
@@ -275,6 +278,7 @@ async def test_a_share_outlives_the_sidecar_and_a_kill_too(run_loop: RunLoop) ->
         assert await run.by_lane()
 
 
+@pytest.mark.slow
 async def test_a_share_is_for_the_lane_that_it_was_set_for(run_loop: RunLoop) -> None:
     async with served(run_loop) as run:
         await run.share(1.0)
@@ -320,6 +324,7 @@ async def test_without_a_lane_no_share_is_set_and_the_headers_do_nothing(run_loo
         assert "x-slipstream-variant" not in response.headers
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -170,6 +170,7 @@ def test_children_start_in_order_each_after_the_one_before_is_ready(
     assert not any("second" in line for line in supervised.lines[: supervised.position("asked 2")])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_last_started_first_and_one_at_a_time(
     start: Callable[..., Supervised], number: signal.Signals
@@ -207,6 +208,7 @@ def test_a_child_that_keeps_failing_stops_everything_and_shows_its_last_lines(st
     assert gone(explorer)
 
 
+@pytest.mark.slow
 def test_a_child_that_is_not_vital_is_tried_on_and_the_others_stay(start: Callable[..., Supervised]) -> None:
     supervised = start(
         child("sidecar", POLITE),
@@ -219,6 +221,7 @@ def test_a_child_that_is_not_vital_is_tried_on_and_the_others_stay(start: Callab
     assert not gone(sidecar, within=0.0)
 
 
+@pytest.mark.slow
 def test_one_that_is_not_vital_and_was_never_ready_stops_everything(start: Callable[..., Supervised]) -> None:
     never = f"http://127.0.0.1:{free_port()}/health"
     failing = child("explorer", "import time; time.sleep(60)", vital=False, ready_url=never, ready_within=0.2)
@@ -227,12 +230,14 @@ def test_one_that_is_not_vital_and_was_never_ready_stops_everything(start: Calla
     assert "FAILED explorer was not ready within 0.2 s, 2 times in a row" in "\n".join(supervised.lines)
 
 
+@pytest.mark.slow
 def test_a_child_that_settles_between_failures_is_not_given_up(start: Callable[..., Supervised]) -> None:
     supervised = start(child("flaky", "import sys; print('run'); sys.exit(1)"), attempts=2, settled=0.0)
     for _ in range(4):
         supervised.until("flaky | run")
 
 
+@pytest.mark.slow
 def test_a_child_that_is_not_ready_in_time_counts_as_failed(start: Callable[..., Supervised]) -> None:
     url = f"http://127.0.0.1:{free_port()}/health"
     supervised = start(child("slow", POLITE, ready_url=url, ready_within=0.5), attempts=2)
@@ -266,6 +271,7 @@ def test_the_supervisor_ends_when_all_work_is_finished(start: Callable[..., Supe
     assert start(child("worker", "print('worked')", finished=True)).end() == 0
 
 
+@pytest.mark.slow
 def test_a_child_that_will_not_end_is_killed_after_its_grace(start: Callable[..., Supervised]) -> None:
     supervised = start(child("stubborn", STUBBORN, grace=3))
     [pid] = pids_in(supervised.until("stubborn | up"))
@@ -292,6 +298,7 @@ def test_no_child_outlives_a_supervisor_that_is_killed(start: Callable[..., Supe
     assert supervised.end() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_lost_guard_costs_no_child_its_keeper(start: Callable[..., Supervised]) -> None:
     supervised = start(child("polite", POLITE))
     [pid] = pids_in(supervised.until("polite | up"))
@@ -310,6 +317,7 @@ def guard_of(supervisor: int) -> int:
     return next(int(pid) for pid in children if b"slipstream.local.guard" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_was_told_to_outlive_its_terminal_does(start: Callable[..., Supervised]) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` leaves it to the program that it starts
     try:
@@ -355,6 +363,7 @@ sys.stderr.buffer.write(b"\\xff bad bytes")
     assert written[-1] == "\ufffd bad bytes"
 
 
+@pytest.mark.slow
 def test_a_terminal_without_a_character_does_not_stop_a_child(
     start: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +379,7 @@ sys.stdout.buffer.write(b"end\\n")
     assert supervised.end() == 0
 
 
+@pytest.mark.slow
 def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> None:
     spec = json.dumps({"children": [child("chatty", "while True: print('line')")], "restarts": {}})
     process = subprocess.Popen(
@@ -381,6 +391,7 @@ def test_the_supervisor_ends_when_nobody_reads_its_output(tmp_path: Path) -> Non
     process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_keeps_no_child_from_being_started_again(tmp_path: Path) -> None:
     program = f"""
 import tempfile

@@ -32,6 +32,7 @@ async def followed(loop: Loop) -> tuple[dict[str, Any], dict[str, Any]]:
     return last, task
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 @pytest.mark.parametrize("key", [None, base64.b64encode(secrets.token_bytes(32)).decode()], ids=["plain", "encrypted"])
 async def test_an_answer_leads_to_its_task_and_that_to_everything(

@@ -135,6 +135,7 @@ def test_trinity_runs_on_the_merged_file_and_on_a_ray_of_its_own(run: Run, tmp_p
     assert "the Explorer ended by itself" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_trinity_in_order_and_then_its_ray(run: Run, tmp_path: Path, number: signal.Signals) -> None:
     process = run(behaviour="wait", before=AS_FROM_A_TERMINAL)
@@ -145,6 +146,7 @@ def test_a_signal_ends_trinity_in_order_and_then_its_ray(run: Run, tmp_path: Pat
     assert not (tmp_path / "own").exists()
 
 
+@pytest.mark.slow
 def test_one_in_a_scripts_background_where_ctrl_c_is_ignored_can_still_end_trinity(run: Run, tmp_path: Path) -> None:
     process = run(behaviour="wait", before=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"))
     until((tmp_path / "serving").exists)
@@ -154,12 +156,14 @@ def test_one_in_a_scripts_background_where_ctrl_c_is_ignored_can_still_end_trini
     assert (tmp_path / "interrupted").exists()
 
 
+@pytest.mark.slow
 def test_a_ray_that_runs_is_used_and_left_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "status").write_text(FOUR_FREE)
     result(run())
     assert told(tmp_path) == ["ray status", "trinity run --config None"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["variable", "file"])
 def test_a_ray_that_is_named_is_used(run: Run, tmp_path: Path, where: str) -> None:
     (tmp_path / "status").write_text(FOUR_FREE)
@@ -182,6 +186,7 @@ def test_a_ray_without_enough_free_gpus_is_refused_in_place_of_waiting_for_ever(
     assert "1 of its 4 GPUs free, and cluster asks for 4" in said
 
 
+@pytest.mark.slow
 def test_several_nodes_need_a_ray_that_is_there(run: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "nodes.yaml"
     overlay.write_text("cluster: {node_num: 2}")
@@ -190,6 +195,7 @@ def test_several_nodes_need_a_ray_that_is_there(run: Run, tmp_path: Path) -> Non
     assert "cluster.node_num: expected 1 where no Ray runs, found 2" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("steps", "code", "message"),
     [
@@ -211,12 +217,14 @@ def test_the_exit_code_tells_a_finished_training_from_a_quiet_night(
     assert (found, message in said) == (code, True), said
 
 
+@pytest.mark.slow
 def test_trinitys_own_failure_is_told(run: Run) -> None:
     code, said = result(run("trainer.yaml", behaviour="1"))
     assert code == 1
     assert "Trinity failed" in said
 
 
+@pytest.mark.slow
 def test_print_shows_the_file_and_runs_nothing(run: Run, tmp_path: Path) -> None:
     overlay = ROOT / "overlays/postgresql.yaml"
     code, said = result(run("trainer.yaml", "--overlay", str(overlay), "--print", BUFFER_URL="postgresql://db/x"))
@@ -225,6 +233,7 @@ def test_print_shows_the_file_and_runs_nothing(run: Run, tmp_path: Path) -> None
     assert told(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_what_is_printed_is_what_was_read(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
     monkeypatch.setenv("MODEL_PATH", "/model")
     monkeypatch.setenv("CHECKPOINT_ROOT_DIR", str(tmp_path / "checkpoints"))
@@ -232,6 +241,7 @@ def test_what_is_printed_is_what_was_read(monkeypatch: pytest.MonkeyPatch, run: 
     assert yaml.safe_load(said) == load_document(ROOT / "trainer.yaml")
 
 
+@pytest.mark.slow
 def test_a_file_of_another_mode_is_refused(run: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "both.yaml"
     overlay.write_text("mode: both")

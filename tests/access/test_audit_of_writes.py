@@ -119,6 +119,7 @@ async def test_the_facades_own_key_has_a_name_too(run_shared: RunShared) -> None
         assert entry["key"] == "(facade)"
 
 
+@pytest.mark.slow
 async def test_the_command_shows_it(run_shared: RunShared) -> None:
     async with run_shared() as shared:
         for number in range(3):

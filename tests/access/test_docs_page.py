@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from loops import RunLoop
 
 
+@pytest.mark.slow
 async def test_the_page_has_all_of_its_files_here(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         page = await loop.client.get("/docs")

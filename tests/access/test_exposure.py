@@ -51,6 +51,7 @@ def test_the_clients_variables_are_no_keys_of_the_sidecar() -> None:
     load_settings(None, {"SLIPSTREAM_URL": "http://127.0.0.1:8100", "SLIPSTREAM_API_KEY": "slp_x"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "doctor"])
 def test_serve_and_doctor_say_what_to_do(command: str, tmp_path: Path) -> None:
     (tmp_path / "sidecar.yaml").write_text("listen: 0.0.0.0:0\n")

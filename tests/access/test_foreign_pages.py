@@ -76,6 +76,7 @@ async def test_a_sidecar_without_keys_does_nothing_for_a_page_of_another_site(ru
         assert len(production.heads) == passed, "production hears of no other"
 
 
+@pytest.mark.slow
 async def test_neither_does_a_session(run_guarded: RunGuarded) -> None:
     async with (
         run_guarded(access={"trusted_proxies": ["127.0.0.1"]}) as guarded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from guarded import RunGuarded
 
 from slipstream.access.keys import as_hash, new_key
@@ -54,6 +55,7 @@ def test_a_worker_that_starts_again_goes_on_where_the_last_one_was() -> None:
     assert set(ledger.use()) == {"a", NOBODY}
 
 
+@pytest.mark.slow
 def test_more_names_than_there_are_places_for_share_the_last_one() -> None:
     ledger = Ledger(1)
     book = Book(ledger, 0)

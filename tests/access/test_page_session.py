@@ -43,6 +43,7 @@ def set_cookie(answer: httpx.Response) -> list[str]:
     return [part.strip() for part in answer.headers["set-cookie"].split(";")]
 
 
+@pytest.mark.slow
 async def test_each_role_does_in_its_session_what_its_key_may(run_guarded: RunGuarded, store_url: str) -> None:
     may = {
         "admin": {"/status", "/audit", "/openapi.json", "/preferences/next?annotator=ann"},
@@ -256,6 +257,7 @@ async def test_a_keyless_sidecar_signs_everybody_in_and_passes_no_session_of_ano
         assert guarded.production.values(b"cookie") == [b"a=b"]
 
 
+@pytest.mark.slow
 async def test_a_session_has_its_keys_rate(run_guarded: RunGuarded) -> None:
     key = new_key()
     made = [{"name": "slow", "roles": ["viewer"], "hash": as_hash(key), "requests_per_minute": 8}]

@@ -63,6 +63,7 @@ async def test_a_page_that_came_from_elsewhere_is_answered_nothing(run_loop: Run
     assert "DNS rebinding" in answer
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", OURS)
 async def test_what_nobody_can_point_elsewhere_is_let_in(host: str, run_loop: RunLoop) -> None:
     async with run_loop() as loop:

@@ -49,6 +49,7 @@ async def redirected(run_guarded: RunGuarded, status: int = 307, **sections: Any
             yield guarded, other
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_the_documented_openai_client_takes_no_key_to_another_host(status: int, run_guarded: RunGuarded) -> None:
     async with redirected(run_guarded, status) as (guarded, other):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from loops import RunLoop
 
 ELSEWHERE = "localhost:9"
 
 
+@pytest.mark.slow
 async def test_no_path_of_the_control_api_is_redirected(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         paths = (await loop.client.get("/openapi.json")).json()["paths"]

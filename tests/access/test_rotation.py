@@ -77,6 +77,7 @@ async def test_a_key_is_replaced_without_a_restart(tmp_path: Path) -> None:
             await process.ended()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -18,6 +18,7 @@ def continued(answer: dict[str, Any], more: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": "hello"}, answer["choices"][0]["message"], {"role": "user", "content": more}]
 
 
+@pytest.mark.slow
 async def test_callers_with_different_keys_are_two_though_production_sees_one(run_shared: RunShared) -> None:
     async with run_shared() as shared:
         answer = await shared.chat("agent")
@@ -140,6 +141,7 @@ async def test_answers_of_the_facade_are_their_tenants(run_shared: RunShared) ->
         assert {len(name) for (name,) in groups} == {64}, "as much as Trinity keeps of a task's id"
 
 
+@pytest.mark.slow
 async def test_an_admin_key_without_a_tenant_crosses_them_and_says_which_where_several_are_meant(
     run_shared: RunShared,
 ) -> None:

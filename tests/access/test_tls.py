@@ -125,6 +125,7 @@ class Kept:
         return head.partition(b"\r\n")[0]
 
 
+@pytest.mark.slow
 async def test_a_new_certificate_is_taken_and_connections_stay(run_loop: RunLoop, authority: Authority) -> None:
     tls = authority.issue()
 
@@ -217,6 +218,7 @@ def test_files_that_cannot_be_used_are_refused_at_the_start(
         Certificates(ListenTls.model_validate(tls))
 
 
+@pytest.mark.slow
 async def test_the_explorer_is_reached_over_tls_with_a_certificate(run_loop: RunLoop, authority: Authority) -> None:
     explorer, server, own = ScriptedExplorer(), authority.issue("explorer"), authority.issue("sidecar")
     tls = {
@@ -253,6 +255,7 @@ def test_files_towards_the_explorer_are_checked(explorer: dict[str, str], told: 
         load_settings(None, {f"SLIPSTREAM_EXPLORER__{name.upper()}": value for name, value in explorer.items()})
 
 
+@pytest.mark.slow
 async def test_the_status_command_speaks_https(run_loop: RunLoop, authority: Authority) -> None:
     async with run_loop(verify=authority.client(), **listen(authority.issue())) as loop:
         process = await asyncio.create_subprocess_exec(

@@ -36,6 +36,7 @@ def rows(page: Path) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in region.splitlines() if line.startswith("|")][2:]
 
 
+@pytest.mark.slow
 def test_a_short_run_has_each_row_of_the_page(tmp_path: Path) -> None:
     copy = tmp_path / "evidence.md"
     copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")

@@ -116,6 +116,7 @@ FORMS: dict[str, Body] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("zipped", [False, True])
 async def test_no_secret_of_a_body_is_ever_in_the_file(written: Written, form: str, zipped: bool) -> None:
@@ -135,6 +136,7 @@ async def test_no_secret_of_a_body_is_ever_in_the_file(written: Written, form: s
     assert kept.answer.count(b"[redacted:") == len(SECRETS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("where", ["request", "answer"])
 async def test_one_secret_in_either_body_is_enough(written: Written, secret: str, where: str) -> None:

@@ -402,6 +402,7 @@ def test_the_oldest_conversations_are_forgotten_and_memory_stays_bounded() -> No
     assert not goes_on(9)
 
 
+@pytest.mark.slow
 def test_the_same_words_over_and_over_do_not_drive_out_a_live_conversation_at_once() -> None:
     """What is bounded is the number of calls remembered, be they one state or many."""
     placed = conversations(limit=100)
@@ -422,6 +423,7 @@ def test_ids_of_its_own_fit_the_explorer() -> None:
     assert all(1 <= len(name) <= 40 for name in (place.session_id, place.task_id))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_many_users_at_once_are_never_mixed_and_every_task_is_whole(seed: int) -> None:
     """Sixty agents of a few keys and few words, in a random order, against the truth of who said what in which turn.

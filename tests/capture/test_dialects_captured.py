@@ -104,6 +104,7 @@ async def run_agent(dialect: str, url: str, **options: Any) -> list[str]:
         return (await messages_agent(other, "use the tool", **options)).ids
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dialect", "options"), AGENTS)
 async def test_its_calls_are_one_task_and_the_policy_is_asked_the_chat_of_the_same_conversation(
     run_dialects: RunDialects, dialect: str, options: Json
@@ -157,6 +158,7 @@ async def test_a_picture_is_kept_as_a_reference_and_the_policy_is_not_asked(
         assert (task["selected"], task["reason"], task["groups"]) == (False, "ineligible:media", [])
 
 
+@pytest.mark.slow
 async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: RunDialects) -> None:
     async with run_dialects() as (loop, _), openai.AsyncOpenAI(base_url=f"{loop.url}/v1", api_key="k") as client:
         answer = await client.responses.create(model="prod", input="and now?", previous_response_id="resp_of_before")
@@ -170,6 +172,7 @@ async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: R
         assert loop.explorer.chats == []
 
 
+@pytest.mark.slow
 async def test_a_history_that_the_provider_holds_is_found_again_after_a_restart(run_dialects: RunDialects) -> None:
     async with (
         run_dialects() as (loop, production),

@@ -87,6 +87,7 @@ async def _command(loop: Loop, *arguments: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
+@pytest.mark.slow
 async def test_a_deletion_reaches_what_is_set_apart_by_its_headers(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         await loop.status()

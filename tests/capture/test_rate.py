@@ -146,6 +146,7 @@ async def stored(sidecar: SidecarProcess) -> tuple[Counter[str], Counter[str]]:
     return texts, Counter(task.session_id for task in tasks for _ in task.calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("conversations", "turns"), [(40, 3), pytest.param(200, 5, marks=pytest.mark.slow)], ids=["some", "many"]
 )

@@ -154,6 +154,7 @@ def asks(text: str) -> dict[str, Any]:
     return {"model": "gpt-4o", "messages": [user(text)]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     ["hello", "Grüße, 你好 😀", "half a pair \ud800", "the key is sk-abcdefghijklmnop1234", "</p> \u2028 \x1b[0m"],
@@ -310,7 +311,7 @@ async def test_what_is_read_at_once_is_bounded(recording: Recording, monkeypatch
     assert len(await recording.calls()) == 7
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("commits", "kept"), [(1, 0), (2, 1), (3, 1), (5, 2), (6, 2), (9, 3)])
 async def test_a_kill_loses_nothing_that_was_written_and_stores_nothing_twice(
     tmp_path: Path, commits: int, kept: int

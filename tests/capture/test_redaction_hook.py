@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from careful_hook import MARKER, REDACT
 from loops import Loop, RunLoop
 from on_disk import holds
@@ -17,6 +18,7 @@ async def _counted(loop: Loop, reason: str) -> bool:
     return line in (await loop.client.get("/metrics")).text
 
 
+@pytest.mark.slow
 async def test_what_it_redacts_is_not_stored_and_what_it_fails_on_not_captured(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:
@@ -37,6 +39,7 @@ async def test_what_it_redacts_is_not_stored_and_what_it_fails_on_not_captured(
         assert not holds(tmp_path, "unknown")
 
 
+@pytest.mark.slow
 async def test_a_policy_answer_that_it_fails_on_is_not_scored(run_loop: RunLoop) -> None:
     async with run_loop(ScriptedExplorer(answer="unknown"), capture=REDACT) as loop:
         await loop.chat("hello", {"x-slipstream-task-id": "t"})

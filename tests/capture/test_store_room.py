@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from loops import RunLoop
 from prometheus_client import CollectorRegistry
 from serving import until
@@ -18,6 +19,7 @@ from slipstream.store.database import Database
 BIG = 256 * 1024
 
 
+@pytest.mark.slow
 async def test_full_store_takes_no_calls_and_all_that_is_said_of_those_it_has(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         first = await loop.chat("kept")

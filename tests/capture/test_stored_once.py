@@ -125,6 +125,7 @@ _SAID_IN = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
 @ON_BOTH_STORES
 async def test_a_conversation_in_another_dialect_is_stored_once_in_both_forms(database: Database, dialect: str) -> None:
@@ -309,7 +310,7 @@ async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[A
 @pytest.mark.parametrize(
     ("store_url", "examples"),
     [
-        ("sqlite", 20),
+        ("sqlite", 5),
         pytest.param("sqlite", 60, marks=pytest.mark.slow),
         pytest.param("postgresql", 60, marks=pytest.mark.slow),
     ],

@@ -93,6 +93,7 @@ async def test_a_stream_without_an_end_is_whole_for_a_client_that_leaves_after_i
     assert b"data: [DONE]\n\n" in got.body
 
 
+@pytest.mark.slow
 async def test_a_stream_without_an_end_is_cut_where_its_last_event_never_came(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE), production(tmp_path, "endless") as url:
         got = await ask(url, pieces=20, stream=True)

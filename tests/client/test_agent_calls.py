@@ -426,6 +426,7 @@ async def test_a_replay_has_the_callers_context_variables_its_own_inputs_and_sel
     assert (runner.stats.calls, runner.stats.finished) == (1, 3)
 
 
+@pytest.mark.slow
 async def test_a_generator_runs_again_to_its_end(run_loop: RunLoop) -> None:
     outputs: list[Any] = []
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:

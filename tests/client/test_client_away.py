@@ -132,6 +132,7 @@ async def test_calls_through_a_sidecar_whose_training_side_fails_go_on(productio
     assert slipstream.outbox_counts().refused == 1
 
 
+@pytest.mark.slow
 async def test_all_arrives_when_a_sidecar_that_hung_goes_on(tmp_path: Path, ask: Ask) -> None:
     async with serving(production_app()) as production_url, serving(ScriptedExplorer().app()) as explorer_url:
         process = SidecarProcess(tmp_path, production_url, explorer_url, selection={"explicit_mark": {}})

@@ -94,6 +94,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("sdk", "dialect", "ask"), WAYS)
 async def test_a_call_carries_its_mark_and_feedback_names_its_answer(
     run_dialects: RunDialects, sdk: str, dialect: str, ask: Callable[..., tuple[str, str]]
@@ -128,6 +129,7 @@ async def test_a_call_carries_its_mark_and_feedback_names_its_answer(
     assert call["dialect"] == dialect
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("sdk", "dialect", "ask"), WAYS)
 async def test_in_a_replay_the_policy_answers_and_feedback_on_that_answer_is_the_runs_reward(
     run_dialects: RunDialects, sdk: str, dialect: str, ask: Callable[..., tuple[str, str]]
@@ -252,6 +254,7 @@ AGENTS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("connect", "build"), AGENTS)
 async def test_a_runner_runs_the_agent_again_on_the_policy_in_its_own_dialect(
     run_dialects: RunDialects, connect: Callable[[], Any], build: Callable[..., Any]

@@ -70,6 +70,7 @@ async def test_runs_and_their_calls_carry_it(run_guarded) -> None:
         assert len(loop.explorer.chats) == 1
 
 
+@pytest.mark.slow
 async def test_a_runner_needs_no_admin_key(run_guarded) -> None:
     async with run_guarded() as loop:
         slipstream.configure(loop.url, api_key=TRAINED)

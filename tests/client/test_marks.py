@@ -73,6 +73,7 @@ async def test_a_streamed_answer_belongs_to_the_mark(loop: Loop, stored: Stored)
     assert (await stored(loop, "order-17"))["labels"] == ["streamed"]
 
 
+@pytest.mark.slow
 async def test_an_async_agent_with_tasks_of_its_own_carries_its_marks(loop: Loop, stored: Stored) -> None:
     async with slipstream.async_openai() as client:
 
@@ -111,6 +112,7 @@ async def test_plain_httpx_carries_a_mark(loop: Loop, stored: Stored) -> None:
     assert (await stored(loop, "order-18"))["labels"] == ["plain"]
 
 
+@pytest.mark.slow
 async def test_marks_decorate_plain_and_async_functions(loop: Loop, ask: Ask, stored: Stored) -> None:
     @slipstream.mark("plain", task_id="order-17")
     def agent(content: str) -> str:
@@ -164,6 +166,7 @@ async def _selected(loop: Loop, task_id: str) -> dict[str, Any] | None:
     return task if task is not None and task["selected"] else None
 
 
+@pytest.mark.slow
 async def test_a_mark_without_a_call_is_posted_once_for_its_own_task(loop: Loop, ask: Ask, stored: Stored) -> None:
     def agent() -> None:
         with slipstream.mark("outer", task_id="order-17"), slipstream.mark("inner", task_id="order-18"):
@@ -179,6 +182,7 @@ async def test_a_mark_without_a_call_is_posted_once_for_its_own_task(loop: Loop,
     assert (await stored(loop, "order-17"))["labels"] == ["outer"]
 
 
+@pytest.mark.slow
 async def test_metadata_of_any_length_arrives(loop: Loop, ask: Ask) -> None:
     reference = "日本語 🙂 " * 20_000
 
@@ -251,6 +255,7 @@ async def test_calls_in_a_never_block_are_not_stored(loop: Loop, ask: Ask, store
     assert await loop.task("order-17") is None
 
 
+@pytest.mark.slow
 async def test_one_mark_object_serves_many_agents_at_a_time(loop: Loop, ask: Ask, stored: Stored) -> None:
     shared = slipstream.mark("shared")
 

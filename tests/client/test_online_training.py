@@ -44,6 +44,7 @@ async def test_a_trajectory_is_collected_and_its_feedback_posted(run_loop: RunLo
     json.dumps(found)
 
 
+@pytest.mark.slow
 async def test_the_trainer_waits_for_enough_and_then_commits(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}, rewards={"calculators": [{"feedback": {"default": 0.0}}]}) as loop:
         slipstream.configure(loop.url, timeout=30)

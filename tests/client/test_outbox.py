@@ -214,6 +214,7 @@ def test_the_end_of_a_program_waits_for_what_is_left(sidecar: Scripted) -> None:
     assert sidecar.said == ["last words"]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_program_does_not_wait_for_a_sidecar_that_is_gone(nowhere: str) -> None:
     code = "import slipstream_client as s; s.feedback(task_id='a', thumbs='up')"
     environment = {**os.environ, "SLIPSTREAM_URL": nowhere}

@@ -119,6 +119,7 @@ async def test_an_async_agent_shares_the_event_loop_of_async_with(run_loop: RunL
     assert loops == {asyncio.get_running_loop()}
 
 
+@pytest.mark.slow
 async def test_a_client_that_production_shares_with_replays_on_another_loop_works_for_both(run_loop: RunLoop) -> None:
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)
@@ -233,6 +234,7 @@ async def test_a_replay_that_raises_is_dropped_whole_and_the_others_go_on(run_lo
     assert not {experience["msg_id"] for experience in delivered(loop)} & set(dropped["msg_ids"])
 
 
+@pytest.mark.slow
 async def test_a_replay_that_takes_too_long_is_closed_and_keeps_its_slot_until_it_ends(run_loop: RunLoop) -> None:
     go_on, ended = threading.Event(), threading.Event()
     statuses: list[int] = []
@@ -280,6 +282,7 @@ async def test_a_replay_that_takes_too_long_is_closed_and_keeps_its_slot_until_i
     assert chats == 2
 
 
+@pytest.mark.slow
 async def test_an_async_replay_that_takes_too_long_is_cancelled(run_loop: RunLoop) -> None:
     cancelled = asyncio.Event()
     async with run_loop(**NOT_SHADOWED) as loop:
@@ -345,6 +348,7 @@ async def test_a_call_that_fails_at_the_explorer_drops_the_run_without_asking_fo
     assert asked_about == []
 
 
+@pytest.mark.slow
 async def test_the_reward_of_a_run_may_ask_a_model_which_is_no_part_of_the_run(run_loop: RunLoop) -> None:
     async with run_loop() as loop:  # which selects everything
         slipstream.configure(loop.url)
@@ -370,6 +374,7 @@ async def test_the_reward_of_a_run_may_ask_a_model_which_is_no_part_of_the_run(r
     assert status
 
 
+@pytest.mark.slow
 async def test_a_commit_is_made_in_turn_while_the_runner_is_started(run_loop: RunLoop) -> None:
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)
@@ -385,6 +390,7 @@ async def test_a_commit_is_made_in_turn_while_the_runner_is_started(run_loop: Ru
             await until(lambda: runner.stats.commits)
 
 
+@pytest.mark.slow
 async def test_the_same_task_is_not_opened_twice_at_a_time(run_loop: RunLoop) -> None:
     async with run_loop(**NOT_SHADOWED) as loop:
         slipstream.configure(loop.url)

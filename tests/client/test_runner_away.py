@@ -49,6 +49,7 @@ async def failing() -> AsyncIterator[str]:
         yield url
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sidecar", [stopped, hung, failing])
 async def test_the_agent_works_and_nothing_grows(sidecar: Any, caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()
@@ -225,6 +226,7 @@ async def _ended(url: str, program: str) -> str:
     return out.decode()
 
 
+@pytest.mark.slow
 async def test_a_program_that_ends_without_stop_delivers_what_it_can(run_loop: RunLoop) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
         program = "import slipstream_client.training.runner as r; r.AT_EXIT = 60\n"
@@ -235,12 +237,14 @@ async def test_a_program_that_ends_without_stop_delivers_what_it_can(run_loop: R
     assert group["state"] == "delivered"
 
 
+@pytest.mark.slow
 async def test_a_replay_that_is_stuck_does_not_keep_a_program_from_ending(run_loop: RunLoop) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
         program = "import slipstream_client.training.runner as r; r.AT_EXIT = 0.5\nprint(agent('stuck'))"
         assert await _ended(loop.url, program) == "echo: stuck\n"
 
 
+@pytest.mark.slow
 async def test_a_forked_child_runs_its_agent_and_replays_nothing(run_loop: RunLoop) -> None:
     program = """
 if pid := os.fork():

@@ -285,6 +285,7 @@ async def test_an_agent_of_one_turn_is_run_again_as_whole_conversations(model: U
     assert {one["reward"] for one in loop.explorer.trained} == {1.0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_run_whose_user_fails_in_the_middle_is_dropped_whatever_the_agent_does(
     model: UserModel, run_loop: RunLoop, plain: bool
@@ -356,6 +357,7 @@ async def test_a_budget_is_of_a_run_and_of_its_group(model: UserModel) -> None:
         assert set(problems) <= {None, "user_budget"}
 
 
+@pytest.mark.slow
 async def test_a_user_that_the_agent_does_not_wait_for_drops_the_run(model: UserModel) -> None:
     asked = asyncio.Event()
 

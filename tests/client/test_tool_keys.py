@@ -174,6 +174,7 @@ def test_the_oldest_keys_are_forgotten() -> None:
     assert ran == ["a", "b", "c", "a"]
 
 
+@pytest.mark.slow
 async def test_replays_of_a_retried_agent_get_the_first_result(run_loop: RunLoop) -> None:
     ran: list[str] = []
     outputs: list[Any] = []

@@ -87,6 +87,7 @@ def unknown(value: Any) -> list[str]:
     return [*(value.model_extra or {}), *(name for part in parts for name in unknown(part))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", REPLIES, ids=["calls", "words-and-call", "words"])
 def test_production_says_what_the_vendors_apis_say(reply: Reply) -> None:
     chat = {"model": "gpt-4o", "stream_options": {"include_usage": True}}

@@ -82,6 +82,7 @@ async def test_two_that_are_asked_at_once_deliver_once(new_postgres: Callable[[]
         assert _trained(explorer) == [[("t.0", 0), ("t.0", 1)], [("u.0", 0), ("u.0", 1)]]
 
 
+@pytest.mark.slow
 async def test_what_one_could_not_deliver_the_other_does(new_postgres: Callable[[], str]) -> None:
     explorer = ScriptedExplorer()
     explorer.keep_queue_on_fault = True
@@ -149,6 +150,7 @@ async def test_a_sidecar_that_was_stopped_amid_a_delivery_leaves_it_to_who_took_
         assert explorer.step == (2 if path == "/feedback" else 3), "the commit that was on its way took nothing"
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_commit_from_elsewhere_amid_the_feedback_of_a_group_costs_that_group(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
@@ -173,6 +175,7 @@ async def test_a_commit_from_elsewhere_amid_the_feedback_of_a_group_costs_that_g
         assert 'slipstream_groups_total{outcome="dropped"} 1.0' in (await loop.client.get("/metrics")).text
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_delivery_that_was_cut_off_and_whose_feedback_somebody_committed_counts_what_it_knows(
     run_loop: RunLoop,

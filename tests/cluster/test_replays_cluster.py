@@ -62,6 +62,7 @@ async def test_calls_and_the_end_of_a_run_may_come_to_any_sidecar(new_postgres: 
         assert late.status_code == 409
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_run_waits_for_an_answer_that_another_sidecar_is_sending(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +82,7 @@ async def test_the_end_of_a_run_waits_for_an_answer_that_another_sidecar_is_send
         assert (ended["state"], len(ended["msg_ids"])) == ("scored", 1)
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_ended_amid_an_answer_of_another_sidecar_has_failed(
     new_postgres: Callable[[], str],
 ) -> None:
@@ -99,6 +101,7 @@ async def test_a_run_that_is_ended_amid_an_answer_of_another_sidecar_has_failed(
         assert (await one.commit())["experiences"] == 0
 
 
+@pytest.mark.slow
 async def test_a_call_of_which_nothing_was_sent_has_no_part_in_the_run(new_postgres: Callable[[], str]) -> None:
     explorer = ScriptedExplorer()
     async with sidecars(new_postgres(), explorer) as (one, other):
@@ -113,6 +116,7 @@ async def test_a_call_of_which_nothing_was_sent_has_no_part_in_the_run(new_postg
         assert (await hanging).status_code == 410
 
 
+@pytest.mark.slow
 async def test_a_run_whose_call_is_under_way_at_another_sidecar_is_not_given_up(
     new_postgres: Callable[[], str],
 ) -> None:

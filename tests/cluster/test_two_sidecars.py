@@ -30,6 +30,7 @@ async def _captured(cluster: Cluster, count: int) -> bool:
     return bool(tasks + waiting == count)
 
 
+@pytest.mark.slow
 async def test_feedback_may_be_given_to_the_other_sidecar(cluster: Cluster) -> None:
     msg_id = await cluster.ask(cluster.to_first, "t")
     posted = await cluster.to_second.post("/feedback", json={"msg_id": msg_id, "thumbs": "up"})
@@ -47,6 +48,7 @@ async def test_feedback_may_be_given_to_the_other_sidecar(cluster: Cluster) -> N
         assert task["labels"] == ["seen by the second"]
 
 
+@pytest.mark.slow
 async def test_each_run_is_sent_by_one_of_them_and_delivered_once(
     new_postgres: Callable[[], str], tmp_path: Path
 ) -> None:

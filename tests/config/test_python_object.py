@@ -126,6 +126,7 @@ def test_an_object_that_cannot_be_called_so_is_refused(lines: str, told: str, re
     assert told in refusal(lines)
 
 
+@pytest.mark.slow
 async def test_the_sidecar_that_up_starts_finds_the_module_that_up_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,6 +237,7 @@ def test_the_embedded_engine_reads_its_files(name: str, monkeypatch: pytest.Monk
     assert str(config.job_dir).startswith("/checkpoints/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpu", "one-gpu", "two-hosts"])
 def test_the_doctor_finds_no_error_in_what_the_containers_read(model: str, tmp_path: Path) -> None:
     sidecar, explorer, trainer = (service(model, name) for name in ("training", "trinity-explorer", "trinity-trainer"))

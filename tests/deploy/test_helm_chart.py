@@ -55,6 +55,7 @@ def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
     return template(MATRIX[request.param])
 
 
+@pytest.mark.sampled
 def test_no_container_is_root_or_may_become_it(manifests: list[Manifest]) -> None:
     for where, pod in pods(manifests):
         assert pod["spec"]["automountServiceAccountToken"] is False, where
@@ -276,6 +277,7 @@ def test_trinity_is_told_the_size_and_place_that_its_pods_have(
                 assert sidecar["explorer"]["train_batch_size"] == told["trainer"]["buffer"]["train_batch_size"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpu", "several trainer nodes", "one gpu each"])
 def test_the_doctor_finds_nothing_wrong(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the three files as they arrive in the pods; with the calculator that every installation has to name."""
@@ -309,6 +311,7 @@ def test_fields_of_the_values_reach_trinity_as_numbers(tmp_path: Path, monkeypat
     assert document["buffer"]["train_batch_size"] == 1000000
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "change",
     [
@@ -327,6 +330,7 @@ def test_a_change_makes_a_new_rayjob_because_kuberay_never_changes_one(change: M
     assert trainer(merged(GPU, {"sidecar": {"config": {"runs": {"repeat_time": 4}}}})) == trainer(GPU)
 
 
+@pytest.mark.slow
 def test_a_new_configuration_restarts_the_sidecar() -> None:
     def annotations(values: Manifest) -> Manifest:
         [deployment] = of_kind(template(values), "Deployment").values()

@@ -46,6 +46,7 @@ def check_text(text: str) -> None:
     check(json.loads(text))
 
 
+@pytest.mark.sampled
 def test_every_manifest_is_valid(manifests: list[Manifest]) -> None:
     assert manifests
     for document in manifests:

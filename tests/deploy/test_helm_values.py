@@ -33,6 +33,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -202,6 +203,7 @@ def test_without_keys_the_chart_is_refused_and_says_what_to_do() -> None:
         template(monitored)
 
 
+@pytest.mark.slow
 def test_no_rendered_configuration_is_insecure_unless_its_values_say_so() -> None:
     for name, values in MATRIX.items():
         for config in of_kind(template(values), "ConfigMap").values():

@@ -68,6 +68,7 @@ def test_the_versions_are_those_of_its_constraints(name: str) -> None:
     assert {package: pair for package, pair in differ.items() if pair[0] != pair[1]} == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in locks.here() if locks.LOCKS[name].constraints == "constraints.txt"])
 def test_it_is_whole(name: str) -> None:
     """What a package of the lock needs is in it, as far as this environment can tell."""

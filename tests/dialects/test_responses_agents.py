@@ -71,6 +71,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("api", ["responses", "responses streamed", "responses chained"])
 async def test_an_agent_asks_the_same_by_either_api(api: str) -> None:
     by_chat = [read(request) for request in await asked_by("chat")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import slipstream
 from planted import ROOT
 
 WITHOUT_TORCH = """
@@ -18,12 +20,19 @@ main()
 """
 
 
+FILES = [option for name in ("sidecar", "explorer", "trainer") for option in (f"--{name}", str(ROOT / f"{name}.yaml"))]
+
+
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    files = [
-        option for name in ("sidecar", "explorer", "trainer") for option in (f"--{name}", str(ROOT / f"{name}.yaml"))
-    ]
+    """The command, run in this process."""
+    words = ["doctor", *FILES, *arguments]
+    return subprocess.CompletedProcess(words, *asyncio.run(slipstream(*words, columns=None)))
+
+
+def doctor_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own, on a machine that has no torch."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, "doctor", *files, *arguments],
+        [sys.executable, "-c", WITHOUT_TORCH, "doctor", *FILES, *arguments],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -36,7 +45,7 @@ def overlay(deployment: Path) -> Path:
 
 
 def test_the_shipped_files_are_right(deployment: Path) -> None:
-    run = doctor("--offline", "--strict")
+    run = doctor_without_torch("--offline", "--strict")
     assert (run.returncode, run.stdout, run.stderr) == (0, "Nothing found (the files alone were looked at)\n", "")
 
 
@@ -116,13 +125,14 @@ def test_what_the_sidecar_refuses(
     assert message in run.stderr
 
 
+@pytest.mark.slow
 def test_it_looks_at_the_machine_and_what_runs_too(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for section, address in (("LISTEN", "127.0.0.1:9"), ("PRODUCTION__BASE_URL", "http://127.0.0.1:10/v1")):
         monkeypatch.setenv(f"SLIPSTREAM_{section}", address)
     monkeypatch.setenv("EXPLORER_PORT", "11")
     monkeypatch.setenv("SLIPSTREAM_EXPLORER__BASE_URL", "http://127.0.0.1:11")
     (deployment / "runs").rmdir()
-    run = doctor("--json")
+    run = doctor_without_torch("--json")
     assert run.returncode == 1
     found = {finding["code"] for finding in json.loads(run.stdout)["findings"]}
     assert found == {

@@ -361,6 +361,7 @@ async def problem_of(loop: Loop) -> dict[str, str]:
     return problem
 
 
+@pytest.mark.slow
 async def test_that_every_run_is_refused_is_told_though_others_were_scored_before(run_loop: RunLoop) -> None:
     async with run_loop(explorer={"algorithm_type": "ppo"}, runs={"repeat_time": 2}) as loop:
         await loop.chat("hello")
@@ -379,6 +380,7 @@ async def test_that_every_run_is_refused_is_told_though_others_were_scored_befor
         assert "400" in problem["found"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeat_time", [1, 2])
 async def test_groups_that_teach_nothing_are_told(run_loop: RunLoop, repeat_time: int) -> None:
     async with run_loop(explorer={"algorithm_type": "grpo"}, runs={"repeat_time": repeat_time}) as loop:
@@ -397,6 +399,7 @@ async def test_an_explorer_that_is_not_there_is_told(run_loop: RunLoop, monkeypa
         assert "Connect call failed" in problem["found"]
 
 
+@pytest.mark.slow
 async def test_commits_that_the_explorer_loses_are_told(run_loop: RunLoop) -> None:
     async with run_loop(ExplorerWithEngines()) as loop:
         await loop.chat("hello")

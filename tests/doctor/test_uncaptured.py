@@ -137,6 +137,7 @@ def production() -> Starlette:
     return Starlette(routes=[Route("/v1/{path:path}", reply, methods=["POST"])])
 
 
+@pytest.mark.slow
 async def test_the_running_sidecar_tells_it(run_loop: RunLoop) -> None:
     async with serving(production()) as url, run_loop(production={"base_url": f"{url}/v1"}) as loop:
         for _ in range(4):

@@ -86,6 +86,7 @@ async def test_one_answer_too_many_is_refused_and_a_place_left_is_free_again(
     assert answered.status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_request_that_would_not_fit_into_the_cache_waits_for_its_room(
     explorer_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ async def test_it_says_when_it_is_ready_and_ends_in_order(explorer_config: Engin
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_a_clear_end(explorer_config: EngineConfig, tmp_path: Path) -> None:
     model = explorer_config.model.model_copy(update={"model_path": str(tmp_path / "absent")})
     with explorer_process(explorer_config.model_copy(update={"model": model}), tmp_path / "e.yaml") as process:

@@ -133,6 +133,7 @@ async def test_a_stream_gives_what_is_recorded(
     assert usage.completion_tokens == 20
 
 
+@pytest.mark.slow
 async def test_requests_together_and_several_choices_stay_apart(
     policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
 ) -> None:
@@ -194,6 +195,7 @@ async def test_a_request_narrows_the_sampling_and_not_the_recorded_logprobs(
     assert min(experience.logprobs) < -0.5
 
 
+@pytest.mark.slow
 async def test_what_a_request_tells_the_chat_template_reaches_it(explorer_config: EngineConfig, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(explorer_config.model.model_path)
     tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
@@ -217,6 +219,7 @@ async def test_what_a_request_tells_the_chat_template_reaches_it(explorer_config
     assert prompts == ["Hello<think></think>", "Hello", "Hello"]
 
 
+@pytest.mark.slow
 async def test_an_answer_that_calls_a_tool(explorer_config: EngineConfig, tmp_path: Path) -> None:
     """A model taught one answer, at temperature 0: what it writes becomes tool_calls, streamed or not."""
     tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -299,6 +302,7 @@ async def is_version(http: httpx.AsyncClient, version: int) -> bool:
     return (await metrics(http))["rollout/model_0/model_version"] == version
 
 
+@pytest.mark.slow
 async def test_a_broken_checkpoint_is_left_out_and_a_later_one_taken(
     policy: openai.AsyncOpenAI, http: httpx.AsyncClient, explorer_config: EngineConfig, name: str
 ) -> None:
@@ -324,6 +328,7 @@ async def test_a_broken_checkpoint_is_left_out_and_a_later_one_taken(
     assert (await http.get("/health")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_restart_serves_the_newest_version_and_keeps_what_was_fed_back(explorer_config: EngineConfig) -> None:
     async with (
         serving(create_app(explorer_config)) as url,
@@ -348,6 +353,7 @@ async def test_a_restart_serves_the_newest_version_and_keeps_what_was_fed_back(e
     assert (experience.msg_id, experience.reward, experience.model_version) == (answer["id"], 0.5, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_leaves_no_record_and_frees_its_place(
     http: httpx.AsyncClient, explorer_config: EngineConfig, name: str, url: str, stream: bool
@@ -367,6 +373,7 @@ async def test_a_client_that_goes_away_leaves_no_record_and_frees_its_place(
     assert (await metrics(http))["rollout/total_experience_count"] == 0
 
 
+@pytest.mark.slow
 async def test_a_broken_marker_does_not_end_the_following_of_versions(
     http: httpx.AsyncClient, explorer_config: EngineConfig
 ) -> None:
@@ -382,6 +389,7 @@ async def test_a_broken_marker_does_not_end_the_following_of_versions(
     await until(lambda: is_version(http, 1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_cannot_be_read_fails_and_does_not_hang(
     http: httpx.AsyncClient, name: str, monkeypatch: pytest.MonkeyPatch, stream: bool
@@ -400,6 +408,7 @@ async def test_an_answer_that_cannot_be_read_fails_and_does_not_hang(
     assert (await metrics(http))["rollout/total_experience_count"] == 0
 
 
+@pytest.mark.slow
 async def test_models_health_and_metrics(http: httpx.AsyncClient, name: str) -> None:
     assert [model["id"] for model in (await http.get("/v1/models")).json()["data"]] == [name]
     assert (await http.get("/health")).status_code == 200
@@ -426,6 +435,7 @@ async def test_a_strict_java_client_reads_every_answer(
     assert [row.run_id for row in _committed(explorer_config)] == [0, 1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("run_id", "stored"), [("0", 0), ("7", 7), (7, 7), (None, 0)])
 async def test_a_run_may_be_named_in_text(
     http: httpx.AsyncClient, explorer_config: EngineConfig, name: str, run_id: Any, stored: int
@@ -469,6 +479,7 @@ def _committed(config: EngineConfig) -> list[Experience]:
     return sorted(claimed, key=lambda row: row.run_id)
 
 
+@pytest.mark.slow
 async def test_unknown_ids_and_empty_commits_are_a_success_without_effect(http: httpx.AsyncClient) -> None:
     for body in ({"msg_ids": ["unknown"], "reward": 1}, {"msg_ids": [], "reward": 0.5, "task_id": None}):
         assert (await http.post("/feedback", json=body)).json() == {"status": "success"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 from serving import serving, until
 from tiny_model import tiny_llama
 
@@ -14,6 +15,7 @@ from slipstream.embedded.serving import create_app
 from slipstream.versions import keeping, lanes
 
 
+@pytest.mark.slow
 async def test_a_lane_serves_each_version_that_is_put_there_and_records_nothing(
     explorer_config: EngineConfig, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def step(trained: Learner, batch: Sequence[Experience]) -> None:
     trained.update()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("single", [False, True], ids=["grpo", "ppo"])
 def test_what_was_rewarded_gets_likelier_and_what_was_not_less(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, single: bool
@@ -113,6 +114,7 @@ def test_what_was_rewarded_gets_likelier_and_what_was_not_less(
         assert logps(after, PROMPT, FALLS).sum() < logps(model, PROMPT, FALLS).sum() - 0.1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("loss", "weight"),
     [
@@ -183,6 +185,7 @@ def test_adapters_are_merged_into_what_is_exported(tiny_model: Path, model: PreT
         assert logps(after, PROMPT, RISES).sum() > logps(model, PROMPT, RISES).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, [{"lora_rank": 4}]], ids=["full", "lora"])
 def test_training_goes_on_exactly_from_a_saved_state(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, lora: Any
@@ -216,6 +219,7 @@ def alive() -> int:
     return sum(type(each).__name__.startswith("Llama") for each in gc.get_objects())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_version_of_a_model_of_half_precision_is_what_was_computed_with(
     tiny_model: Path, model: PreTrainedModel, tmp_path: Path, dtype: str
@@ -239,6 +243,7 @@ def test_a_version_of_a_model_of_half_precision_is_what_was_computed_with(
         assert metrics.kl_to_sampling == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "changes",
     [

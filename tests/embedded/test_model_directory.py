@@ -41,6 +41,7 @@ def test_what_is_none_is_named(tmp_path: Path) -> None:
         check_model_directory("HuggingFaceTB/SmolLM2-135M")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["up", "trainer"])
 def test_a_command_without_its_model_ends_at_once(command: str, tmp_path: Path) -> None:
     (tmp_path / "sidecar.yaml").write_text("explorer: {base_url: http://127.0.0.1:9}\n")

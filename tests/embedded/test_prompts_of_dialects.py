@@ -162,6 +162,7 @@ def as_messages(messages: list[Json]) -> Json:
     return {"model": "m", "max_tokens": 9, "system": SYSTEM, "messages": said, "tools": [MESSAGES_TOOL]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
 def test_the_same_conversation_is_the_same_prompt(tokenizer: PreTrainedTokenizerBase, messages: list[Json]) -> None:
     chat = {"model": "m", "messages": [{"role": "system", "content": SYSTEM}, *messages], "tools": [CHAT_TOOL]}
@@ -185,6 +186,7 @@ POLICY_ANSWERS: dict[str, Json] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("said", POLICY_ANSWERS.values(), ids=POLICY_ANSWERS.keys())
 def test_an_answer_of_the_policy_comes_back_as_it_would_in_a_chat(
     tokenizer: PreTrainedTokenizerBase, said: Json
@@ -359,6 +361,7 @@ AGENTS: dict[str, Agent] = {
 }
 
 
+@pytest.mark.slow
 async def test_the_policy_reads_the_same_tokens_whatever_the_agent_speaks(
     run_loop: RunLoop, explorer_config: EngineConfig
 ) -> None:

@@ -38,6 +38,7 @@ def trained_on(job: Job, version: int) -> list[str]:
     return told["msg_ids"]
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_version_with_new_experiences_only(job: Job) -> None:
     old = job.commit(3)
     train(job)
@@ -60,6 +61,7 @@ def test_training_goes_on_from_the_version_with_new_experiences_only(job: Job) -
     assert all(begun[name].equal(weight) for name, weight in first.items())
 
 
+@pytest.mark.slow
 def test_again_it_changes_nothing(job: Job) -> None:
     job.commit(2)
     train(job)
@@ -75,6 +77,7 @@ def test_what_waits_from_a_discarded_version_is_discarded_too(job: Job) -> None:
     assert rollback(1, job.file).discarded == 4
 
 
+@pytest.mark.slow
 def test_it_is_refused_while_the_trainer_runs(job: Job) -> None:
     job.commit(2)
     train(job)

@@ -138,6 +138,7 @@ def row(asked: Sequence[Json], tools: Sequence[Json], answer: Json, **more: Any)
     return Row(more.pop("kind", Kind.SFT), asked, answer, origin, tools=tools, **more)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", REAL)
 async def test_a_row_has_the_tokens_that_the_explorer_records(
     name: str,
@@ -186,6 +187,7 @@ def _sent(message: Json) -> Json:
     return {**message, "tool_calls": calls} if calls else message
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", REAL)
 def test_an_answer_ends_with_the_token_that_ends_a_turn(name: str, smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
     template = REAL[name]
@@ -194,6 +196,7 @@ def test_an_answer_ends_with_the_token_that_ends_a_turn(name: str, smollm2_token
     assert end_of_turn(tokenizer, sorted(ending)) == tokenizer.convert_tokens_to_ids(template.ends_turn)
 
 
+@pytest.mark.slow
 def test_thoughts_of_a_thinking_model_are_part_of_its_answer(smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
     answer = {"role": "assistant", "content": "Clear.", "reasoning_content": "It was clear."}
     for name, expected in (

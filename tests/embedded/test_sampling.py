@@ -24,6 +24,7 @@ def shares(sampled: list[Sampled]) -> dict[int, float]:
     return {token: count / len(sampled) for token, count in Counter(one.token_id for one in sampled).items()}
 
 
+@pytest.mark.slow
 def test_tokens_come_as_often_as_they_are_likely() -> None:
     assert shares(draw(20_000)) == pytest.approx({0: 0.5, 1: 0.3, 2: 0.15, 3: 0.05}, abs=0.015)
 
@@ -41,6 +42,7 @@ def test_the_logprob_is_that_of_the_distribution_sampled_from() -> None:
         assert one.logprob == pytest.approx(expected[one.token_id], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_top_p_cuts_the_unlikely_and_leaves_the_logprob() -> None:
     sampled = draw(5_000, top_p=0.6)
 

@@ -133,6 +133,7 @@ def test_each_batch_becomes_a_version(job: Job) -> None:
     assert any(not tensor.equal(second[name]) for name, tensor in first.items())
 
 
+@pytest.mark.slow
 def test_what_a_step_measured_is_on_the_board(job: Job) -> None:
     job.commit(groups=2)
     job.run()
@@ -167,6 +168,7 @@ def test_training_ends_at_total_steps(job: Job) -> None:
     assert sum(step is None for step in job.steps().values()) == 8
 
 
+@pytest.mark.slow
 def test_less_than_a_batch_is_trained_on_when_nothing_more_comes(job: Job) -> None:
     job.fields["trainer"] |= {"partial_batch_after": 0.2, "total_steps": 1}
     msg_ids = job.commit(groups=1, size=3)
@@ -175,6 +177,7 @@ def test_less_than_a_batch_is_trained_on_when_nothing_more_comes(job: Job) -> No
     assert job.trained_on() == {1: msg_ids}
 
 
+@pytest.mark.slow
 def test_each_commit_is_a_step_where_the_configuration_says_so(job: Job) -> None:
     job.fields["trainer"] |= {"step_per_commit": True}
     commits = [job.commit(groups, size) for groups, size in ((3, 4), (1, 2), (2, 2))]
@@ -183,6 +186,7 @@ def test_each_commit_is_a_step_where_the_configuration_says_so(job: Job) -> None
     assert job.trained_on() == dict(enumerate(commits, start=1))
 
 
+@pytest.mark.slow
 def test_less_than_a_batch_waits_while_more_may_come(job: Job) -> None:
     job.fields["trainer"] |= {"total_steps": 1}
     first = job.commit(groups=1, size=3)
@@ -196,6 +200,7 @@ def test_less_than_a_batch_waits_while_more_may_come(job: Job) -> None:
     assert job.trained_on() == {1: first + second}
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_again_and_again_is_set_aside_and_training_goes_on(job: Job) -> None:
     broken = job.commit(groups=1, logprob=float("nan"))
     sound = job.commit(groups=1)
@@ -205,6 +210,7 @@ def test_a_batch_that_fails_again_and_again_is_set_aside_and_training_goes_on(jo
     assert {job.steps()[msg_id] for msg_id in broken} == {SET_ASIDE}
 
 
+@pytest.mark.slow
 def test_a_version_published_by_another_is_gone_on_from(job: Job) -> None:
     job.fields["trainer"] |= {"total_steps": 8}
     job.fields["buffer"]["trainer_input"]["experience_buffer"]["max_read_timeout"] = 60
@@ -222,6 +228,7 @@ def test_a_version_published_by_another_is_gone_on_from(job: Job) -> None:
     assert checkpoints.latest_version(job.directory) == 8
 
 
+@pytest.mark.slow
 def test_what_was_never_published_is_trained_again_and_nothing_else(job: Job) -> None:
     msg_ids = job.commit(groups=1)
     job.run()
@@ -270,6 +277,7 @@ def test_sigterm_ends_it_cleanly(job: Job) -> None:
     assert list(job.steps().values()) == [1] * 4
 
 
+@pytest.mark.slow
 def test_signal_handlers_are_given_back(job: Job) -> None:
     from slipstream.embedded.trainer import train
 

@@ -72,6 +72,7 @@ def test_what_is_missing_is_about_right() -> None:
     assert judged([], 0, margin=0.05, level=0.05)["missing"] == {"sessions": None, "cases": None}
 
 
+@pytest.mark.slow
 def test_equal_versions_are_seldom_called_better_or_worse() -> None:
     drawn = random.Random(4)
     wrong = 0

@@ -45,6 +45,7 @@ async def test_a_version_is_evaluated_and_compared_with_production_case_by_case(
         assert 'slipstream_evaluations_total{state="done"} 1.0' in text
 
 
+@pytest.mark.slow
 async def test_without_a_comparison_there_is_not_enough_data(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 4)
     async with run_loop(Knowing(1), rewards=EXACT, evaluation=suite(cases)) as loop:
@@ -56,6 +57,7 @@ async def test_without_a_comparison_there_is_not_enough_data(run_loop: RunLoop, 
         }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_few_cases_say_how_many_sessions_are_missing(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 4)
     async with run_loop(Knowing(1, 2, 3), rewards=EXACT, evaluation=suite(cases, production="prod")) as loop:
@@ -65,6 +67,7 @@ async def test_few_cases_say_how_many_sessions_are_missing(run_loop: RunLoop, tm
         assert against["missing"]["cases"] == against["missing"]["sessions"]
 
 
+@pytest.mark.slow
 async def test_versions_are_compared_with_the_champion_on_the_same_cases(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 30)
     explorer = Knowing(0)
@@ -82,6 +85,7 @@ async def test_versions_are_compared_with_the_champion_on_the_same_cases(run_loo
         assert [one["verdict"]["champion"] for one in listed if one["version"]] == ["better", None]
 
 
+@pytest.mark.slow
 async def test_cases_of_one_session_count_once(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 30, session="one")
     async with run_loop(Knowing(), rewards=EXACT, evaluation=suite(cases, production="prod")) as loop:
@@ -91,6 +95,7 @@ async def test_cases_of_one_session_count_once(run_loop: RunLoop, tmp_path: Path
         assert result["against_production"]["verdict"] == "not_enough_data"
 
 
+@pytest.mark.slow
 async def test_cases_are_asked_as_often_as_the_suite_says_with_its_parameters(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:
@@ -105,6 +110,7 @@ async def test_cases_are_asked_as_often_as_the_suite_says_with_its_parameters(
         assert {chat["model"] for chat in explorer.chats} == {"/models/policy"}
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_version_that_changes_meanwhile_is_not_used(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 20)
@@ -123,6 +129,7 @@ async def test_a_version_that_changes_meanwhile_is_not_used(run_loop: RunLoop, t
         assert (await verdict(loop, 1))["sources"] == []
 
 
+@pytest.mark.slow
 async def test_a_version_that_no_server_has_is_refused_in_words(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 2)
     async with run_loop(Knowing(), rewards=EXACT, evaluation=suite(cases)) as loop:
@@ -136,6 +143,7 @@ async def test_a_version_that_no_server_has_is_refused_in_words(run_loop: RunLoo
         assert (await refused(loop, suite="none"))[:2] == (404, "suite")
 
 
+@pytest.mark.slow
 async def test_without_suites_or_calculators_the_reason_is_told(run_loop: RunLoop, tmp_path: Path) -> None:
     async with run_loop() as loop:
         assert "evaluation.suites" in (await refused(loop))[2]
@@ -160,6 +168,7 @@ async def test_a_file_with_bad_lines_is_refused_with_each_line(run_loop: RunLoop
         assert "exactly one of messages, prompt, found none" in message
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_refused_has_the_lowest_value(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 4)
     explorer = Knowing(*range(4))
@@ -170,6 +179,7 @@ async def test_an_answer_that_is_refused_has_the_lowest_value(run_loop: RunLoop,
         assert result["version"]["reward"]["mean"] == 0.75
 
 
+@pytest.mark.slow
 async def test_where_production_does_not_answer_the_evaluation_fails_in_words(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:
@@ -182,6 +192,7 @@ async def test_where_production_does_not_answer_the_evaluation_fails_in_words(
         assert found["reason"] == "production did not give 2 of 2 answers of the arm production"
 
 
+@pytest.mark.slow
 async def test_an_explorer_that_goes_away_is_waited_for(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 3)
     explorer = Knowing(*range(3))
@@ -196,6 +207,7 @@ async def test_an_explorer_that_goes_away_is_waited_for(run_loop: RunLoop, tmp_p
         assert found["result"]["version"]["answers"] == {"scored": 3}
 
 
+@pytest.mark.slow
 async def test_no_more_is_asked_than_the_hours_budget(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 8)
     explorer = Knowing()
@@ -214,6 +226,7 @@ async def test_no_more_is_asked_than_the_hours_budget(run_loop: RunLoop, tmp_pat
         assert 'slipstream_budget_spent{kind="requests",purpose="evaluation"} 5.0' in text
 
 
+@pytest.mark.slow
 async def test_one_evaluation_of_a_version_on_a_suite_at_a_time(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 2)
     explorer = Knowing()
@@ -228,6 +241,7 @@ async def test_one_evaluation_of_a_version_on_a_suite_at_a_time(run_loop: RunLoo
         assert [entry["written"] for entry in audit] == ["1"]
 
 
+@pytest.mark.slow
 async def test_each_second_version_is_evaluated_by_itself(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 1)
     async with run_loop(Knowing(), rewards=EXACT, evaluation=suite(cases, every=2)) as loop:

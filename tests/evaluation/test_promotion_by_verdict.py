@@ -34,6 +34,7 @@ async def running(loop: Loop, version: int) -> int:
     return int(opened["id"])
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_without_a_verdict_a_promotion_is_refused_unless_it_is_forced(
     run_loop: RunLoop, tmp_path: Path, lane: dict[str, Any]
@@ -75,6 +76,7 @@ async def test_a_version_with_no_comparison_is_refused_and_told_so(run_loop: Run
         assert error["code"] == "rollout_state", "what cannot be promoted needs no verdict"
 
 
+@pytest.mark.slow
 async def test_an_equal_version_is_promoted_by_hand(run_loop: RunLoop, tmp_path: Path, lane: dict[str, Any]) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 120)
     section = {**suite(cases, production="prod"), "concurrency": 16}

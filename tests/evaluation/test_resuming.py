@@ -58,6 +58,7 @@ async def test_after_kill_9_the_missing_answers_are_asked_for_and_no_other(tmp_p
     store.close()
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_one_whose_cases_changed_meanwhile_fails_in_words(run_loop: RunLoop, tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", 3)

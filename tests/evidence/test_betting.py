@@ -41,6 +41,7 @@ def test_it_is_the_formula(found: list[float], margin: float) -> None:
     assert after(found, margin).log_e == pytest.approx(math.log(direct), abs=1e-9)
 
 
+@pytest.mark.slow
 @FIXED
 @given(DIFFERENCES, MARGIN, DIFFERENCE, DIFFERENCE, st.floats(0, 1))
 def test_no_bet_has_a_gain_in_the_mean_while_the_hypothesis_holds(
@@ -57,6 +58,7 @@ def test_no_bet_has_a_gain_in_the_mean_while_the_hypothesis_holds(
     assert (1 - at_margin) * lower + at_margin * upper == pytest.approx(now, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_peeking_at_each_difference_keeps_the_error_rate() -> None:
     """Differences of equal arms, whose spread changes with what came before: of 400 runs, 20 may reach it."""
     rng, reached = random.Random(5), 0

@@ -30,6 +30,7 @@ def test_treated_sessions_without_control_between_them_are_not_left_out() -> Non
     assert differences(session("T1 T0 C1  C1 T0  T1 C1")) == [-0.5, -1.0, 0.0]
 
 
+@pytest.mark.slow
 @FIXED
 @given(SESSIONS)
 def test_arms_are_treated_alike(sessions: list[Session]) -> None:

@@ -11,6 +11,7 @@ from serving import serving
 from shop import ANSWER, EXAMPLES, ShopExplorer, refunds, run_program, shop_production
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["sdk", *(pytest.param(name, marks=pytest.mark.slow) for name in EXAMPLES if name != "sdk")]
 )

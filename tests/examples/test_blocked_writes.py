@@ -36,6 +36,7 @@ async def test_agentscope_and_mcp_get_results_of_their_own_kinds() -> None:
     assert (part.type, part.text[:31]) == ("text", "This action was not carried out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("blocked", "failed", "rewards"), [("result", {}, [0.0, 1.0]), ("raise", {"agent_raised": 1}, [])]
 )

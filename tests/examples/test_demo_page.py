@@ -47,6 +47,7 @@ async def test_the_page_shows_the_store_of_the_last_demo(tmp_path: Path) -> None
         await process.wait()
 
 
+@pytest.mark.slow
 async def test_without_a_demo_it_says_what_makes_one(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(*PROGRAM, "--output", str(tmp_path), stderr=asyncio.subprocess.PIPE)
     _, error = await process.communicate()

@@ -62,6 +62,7 @@ async def test_the_winner_by_evidence_gets_the_traffic_as_a_promoted_version(tri
     assert measured["a"]["interval"][1] < measured["b"]["interval"][0]
 
 
+@pytest.mark.slow
 async def test_a_loser_leaves_the_traffic_with_production(tried: Tried, store_url: str) -> None:
     await tried.try_(decision="switch_traffic", force=True)
     await tried.pass_(0)
@@ -73,6 +74,7 @@ async def test_a_loser_leaves_the_traffic_with_production(tried: Tried, store_ur
     assert await stored_rows(store_url, "SELECT state FROM versions") == [("seen",)]
 
 
+@pytest.mark.slow
 async def test_a_winner_without_a_verdict_or_that_harms_otherwise_gets_no_traffic(tried: Tried) -> None:
     with pytest.raises(RequestError, match="expected the verdict better or equal") as refused:
         await tried.try_(decision="switch_traffic")
@@ -88,6 +90,7 @@ async def test_a_winner_without_a_verdict_or_that_harms_otherwise_gets_no_traffi
     assert await tried.served() == (None, 0)
 
 
+@pytest.mark.slow
 async def test_after_its_time_the_last_units_are_waited_for_and_then_it_is_decided(tried: Tried) -> None:
     await tried.try_(ends="duration", duration=1000)
     await tried.pass_(0)
@@ -137,6 +140,7 @@ async def test_only_units_that_it_assigned_count_and_once(tried: Tried, store_ur
     assert (await tried.shown())["report"]["metrics"]["feedback"]["a"]["mean"] == 0.0, "said after it was final"
 
 
+@pytest.mark.slow
 async def test_tokens_that_streams_do_not_say_are_no_cost_and_withhold_a_result(tried: Tried) -> None:
     async def use(calls: str, **answer: Any) -> None:
         packed = pack({"choices": [], **answer})
@@ -167,6 +171,7 @@ async def test_tokens_that_streams_do_not_say_are_no_cost_and_withhold_a_result(
     assert (await tried.experiment()).winner == "b"
 
 
+@pytest.mark.slow
 async def test_rewards_and_latency_are_values_of_both_arms(tried: Tried) -> None:
     await tried.try_(metrics=["reward", "latency", "failure"], latency_bound=2, ends="by_hand")
     await tried.pass_(0)
@@ -183,6 +188,7 @@ async def test_rewards_and_latency_are_values_of_both_arms(tried: Tried) -> None
     assert (await tried.experiment()).state is ExperimentState.RUNNING, "a static split stays for as long as wanted"
 
 
+@pytest.mark.slow
 async def test_equal_arms_are_decided_within_the_margin(tried: Tried) -> None:
     await tried.try_(margin=0.5, decision="switch_traffic", force=True)
     await tried.pass_(0)
@@ -283,6 +289,7 @@ async def test_arms_that_the_lane_cannot_serve_are_refused_in_words(tried: Tried
         assert refused.value.param == param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"),
     [(experiments, "carry_out"), (rollouts, "carry_out"), (rollout_units, "count")],

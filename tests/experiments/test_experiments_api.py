@@ -217,6 +217,7 @@ async def test_who_may_look_and_who_may_decide(run_shared: RunShared) -> None:
         assert (found["started_by"], found["decisions"][0]["key"]) == ("admin", "admin")
 
 
+@pytest.mark.slow
 async def test_the_framework_of_the_client_runs_one_and_switches(run_loop: RunLoop, lane: dict[str, Any]) -> None:
     async with run_loop(serving=lane, rewards={"calculators": [{"constant": {"value": 1}}]}) as loop:
         slipstream.configure(loop.url)

@@ -189,6 +189,7 @@ async def test_an_answer_that_is_cut_is_an_error_behind_what_came_of_it(answer: 
         assert b"".join(pieces) == (b"one" if b"one" in answer else b"")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("answer", "cause"),
     [(b"", "first_byte_timeout"), (b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\none", "idle_timeout")],

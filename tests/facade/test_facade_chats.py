@@ -88,6 +88,7 @@ async def test_an_answer_is_remembered_before_its_last_byte_leaves(run_loop: Run
         assert (await seen(loop))["answers"] == {"whole": 3, "not_whole": 0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("faults", [[500], [503, 500], [429], [502, 504]])
 @pytest.mark.parametrize("body", [BODY, STREAM])
 async def test_a_chat_is_tried_again_while_the_explorer_reloads(
@@ -102,6 +103,7 @@ async def test_a_chat_is_tried_again_while_the_explorer_reloads(
         assert f"slipstream_facade_retries_total {len(faults)}.0" in metrics
 
 
+@pytest.mark.slow
 async def test_an_explorer_that_starts_late_is_waited_for(run_loop: RunLoop) -> None:
     explorer, port = ScriptedExplorer(), free_port()
     sections = {"facade": {"retry_for": "30s"}, "explorer": {"base_url": f"http://127.0.0.1:{port}"}}
@@ -141,6 +143,7 @@ async def test_an_explorer_that_is_away_is_an_error_in_words(run_loop: RunLoop) 
             assert response.json()["error"]["code"] == "explorer_unavailable"
 
 
+@pytest.mark.slow
 async def test_health_is_answered_within_the_patience_of_trinitys_client(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
     asked = asyncio.Event()
@@ -172,6 +175,7 @@ async def test_a_stream_that_was_cut_is_cut_for_the_client_and_never_rewarded(ru
         assert [[e["msg_id"] for e in c] for c in loop.explorer.committed] == [[whole]]
 
 
+@pytest.mark.slow
 async def test_an_answer_whose_client_went_away_is_never_rewarded(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         loop.explorer.pace.clear()
@@ -206,6 +210,7 @@ async def test_no_more_chats_than_allowed_are_with_the_explorer(run_loop: RunLoo
         assert len(set(await asyncio.gather(*asking))) == 5
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_sending_its_chat_keeps_no_other_waiting(run_loop: RunLoop) -> None:
     async with run_loop(facade={"concurrency": 1, "timeout": "1s"}) as loop:
         reader, writer = await asyncio.open_connection(*loop.url.removeprefix("http://").split(":"))
@@ -223,6 +228,7 @@ async def test_what_is_no_object_is_refused_at_once(run_loop: RunLoop, content: 
         assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading_its_stream_keeps_no_other_waiting(run_loop: RunLoop) -> None:
     async with run_loop(facade={"concurrency": 1, "timeout": "1s", "max_body": "64MiB"}) as loop:
         loop.explorer.answer = " ".join(["policy" * 1000] * 3000)

@@ -47,6 +47,7 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_wrong_field_is_named_and_nothing_is_stored(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         for changes, param in WRONG_FIELDS:
@@ -131,6 +132,7 @@ async def test_unknown_answers_are_named_and_counted(run_loop: RunLoop) -> None:
         assert 'slipstream_facade_feedback_total{result="unknown"} 1.0' in text
 
 
+@pytest.mark.slow
 async def test_run_ids_in_text_become_integers(run_loop: RunLoop) -> None:
     names = ("1", "first", "0", 7, None, "1", 1, "99999999999", "last")
     async with run_loop(facade={"group_size": 9, "group_idle": 0}) as loop:
@@ -236,6 +238,7 @@ async def test_the_sidecars_own_groups_and_the_facades_go_out_in_one_commit(run_
         assert trained(loop) == [[("f", 0), ("f", 1), ("t.0", 0), ("t.0", 1)]]
 
 
+@pytest.mark.slow
 async def test_groups_of_one_name_never_meet_in_one_commit(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop, "t.0")
@@ -248,6 +251,7 @@ async def test_groups_of_one_name_never_meet_in_one_commit(run_loop: RunLoop) ->
         assert trained(loop) == [[("t.0", 0)], [("t.0", 0)], [("t.0~1", 0)]]
 
 
+@pytest.mark.slow
 async def test_many_waiting_experiences_are_committed_early(run_loop: RunLoop) -> None:
     async with run_loop(commit={"interval": "1h", "max_pending": 3}) as loop:
         for _ in range(3):
@@ -255,6 +259,7 @@ async def test_many_waiting_experiences_are_committed_early(run_loop: RunLoop) -
         await until(lambda: loop.explorer.committed)
 
 
+@pytest.mark.slow
 async def test_a_failed_commit_loses_groups_in_sight(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop)
@@ -292,6 +297,7 @@ async def test_a_commit_that_failed_after_it_was_carried_out_is_delivered(run_lo
         assert (await seen(loop))["groups"] == {"delivered": 1}
 
 
+@pytest.mark.slow
 async def test_a_client_may_say_how_many_runs_make_its_group(run_loop: RunLoop) -> None:
     async with run_loop(facade={"group_size": 1, "group_idle": 0}) as loop:
         for run_id in range(3):
@@ -392,6 +398,7 @@ async def test_a_restarted_sidecar_delivers_what_was_acknowledged(run_loop: RunL
         assert trained(loop) == [[("t", 0), ("t", 1)]]
 
 
+@pytest.mark.slow
 async def test_retention_keeps_what_is_rewarded_until_it_is_counted_as_dropped(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

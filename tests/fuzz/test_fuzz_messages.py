@@ -6,6 +6,7 @@ import itertools
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,6 +150,7 @@ def test_any_json_is_an_answer_or_has_a_flaw(answer: Any) -> None:
         MESSAGES.chat_form({"messages": [{"role": "user", "content": "hi"}]}, answer)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(WORDS | TEXT, st.dictionaries(NAMES, JSON, max_size=4)), max_size=8))
 def test_any_events_are_an_answer_or_the_reason_why_not(made: list[tuple[str, dict[str, Any]]]) -> None:
     body = b"".join(b"data: " + json.dumps({**data, "type": kind}).encode() + b"\n\n" for kind, data in made)

@@ -57,6 +57,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.join(30)
 
 
+@pytest.mark.slow
 def test_every_answer_is_as_the_description_says(url: str) -> None:
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     # an answer to GET /events goes on for as long as somebody reads it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,6 +163,7 @@ def test_no_json_is_a_crash(request: dict[str, Any], answer: dict[str, Any]) -> 
         assert form.answer["choices"][0]["finish_reason"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(KINDS, st.dictionaries(WORDS, JSON, max_size=5)), max_size=6), st.booleans())
 def test_no_stream_is_a_crash(drawn: list[tuple[str, dict[str, Any]]], named: bool) -> None:
     body = b"".join(

@@ -216,6 +216,7 @@ class Alike:
         return b"data: " + text.encode("utf-8", "surrogatepass") + b"\n\n"
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_a_stream_is_read_as_if_each_chunk_were_read_whole(seed: int) -> None:
     alike = Alike(seed)

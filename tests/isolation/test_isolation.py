@@ -23,6 +23,7 @@ work.result()
 """
 
 
+@pytest.mark.slow
 async def test_a_child_that_hangs_ends_when_its_parent_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE)  # noqa: ASYNC220
     try:

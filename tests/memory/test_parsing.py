@@ -29,6 +29,7 @@ def _repeated(piece: bytes) -> bytes:
     return b"[" + piece * MOST + b"0]"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from preference_store import Compared
 from stores import ON_BOTH_STORES, stored_rows
 
@@ -164,6 +165,7 @@ async def test_nobody_is_asked_about_two_equal_answers(database: Database, store
     assert equal == 25, "they are counted"
 
 
+@pytest.mark.slow
 async def test_the_order_and_the_run_are_drawn(database: Database) -> None:
     compared = Compared(database)
     seen, runs = set(), set()

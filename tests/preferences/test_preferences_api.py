@@ -106,6 +106,7 @@ async def test_judged_pairs_are_exported_as_chosen_and_rejected(run_loop: RunLoo
         assert found["agreement"]["alpha"] is not None
 
 
+@pytest.mark.slow
 async def test_tool_calls_are_shown_without_their_ids_and_exported_with_them(run_loop: RunLoop) -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
     async with run_loop(ScriptedExplorer(answer="no")) as loop:
@@ -158,6 +159,7 @@ async def test_a_judgement_is_refused_with_the_reason(run_loop: RunLoop) -> None
         assert 'slipstream_preferences_total{choice="a"} 1.0' in metrics
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_judgement_outlives_the_process(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer(answer="policy {n}")
@@ -172,6 +174,7 @@ async def test_a_judgement_outlives_the_process(run_loop: RunLoop) -> None:
         assert (await figures(loop))["judgements"]["b"] == 1
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_deleted_session_takes_its_pairs_and_judgements_along(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(ScriptedExplorer(answer="policy {n}")) as loop:
@@ -194,6 +197,7 @@ async def test_a_deleted_session_takes_its_pairs_and_judgements_along(run_loop: 
         assert await stored_rows(store_url, "SELECT count(*) FROM preference_offers") == [(1,)]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_retention_deletes_the_texts_and_keeps_the_choice(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer(answer="policy {n}")
@@ -220,6 +224,7 @@ async def test_retention_deletes_the_texts_and_keeps_the_choice(run_loop: RunLoo
         assert (await figures(loop))["pairs"]["made"] == 0
 
 
+@pytest.mark.slow
 async def test_what_annotators_say_is_redacted_and_encrypted(run_loop: RunLoop, store_url: str) -> None:
     key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
     store = {"url": store_url, "encryption_key": [key]}
@@ -236,6 +241,7 @@ async def test_what_annotators_say_is_redacted_and_encrypted(run_loop: RunLoop, 
         assert MARKER not in stored
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", ["annotator-a", "admin-a"])
 async def test_an_annotator_is_known_by_her_key_and_sees_her_tenants_pairs_alone(
     run_shared: RunShared, key: str

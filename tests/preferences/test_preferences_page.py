@@ -14,6 +14,7 @@ from serving import until
 PAGE = (Path(__file__).parents[2] / "docs" / "preferences.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 async def test_the_program_of_the_page_judges_all_pairs(run_loop: RunLoop, capsys: pytest.CaptureFixture[str]) -> None:
     program = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     async with run_loop(ScriptedExplorer(answer="short {n}")) as loop:

@@ -80,6 +80,7 @@ def test_strengths_that_are_close_are_found_from_any_start() -> None:
     assert strengths(wins, "production", far) == pytest.approx(strengths(wins, "production"), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     """Sessions of five judgements that go the same way: taken one by one they would promise far too much."""
     drawn, held, trials = random.Random(5), 0, 100

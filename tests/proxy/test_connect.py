@@ -229,6 +229,7 @@ class CancelledAt:
                 step = partial(self._inner.throw, error)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("as_it_ends", [False, True], ids=["as-it-begins", "as-it-ends"])
 @pytest.mark.parametrize("loop_factory", LOOPS, ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("way", WAYS)

@@ -140,6 +140,7 @@ async def test_connection_is_not_kept_longer_than_upstreams_keep_theirs(monkeypa
         await until(lambda: up.connections == 3)
 
 
+@pytest.mark.slow
 async def test_connections_of_a_burst_do_not_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(peer: Peer) -> None:
         while True:

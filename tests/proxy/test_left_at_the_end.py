@@ -73,6 +73,7 @@ async def ask_in_turn(base_url: str, calls: int, *, sync: bool) -> None:
             assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "four"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("late", [0.0, 0.005, 0.05])
 async def test_each_stream_that_the_sdk_read_is_captured_and_its_connection_kept(late: float, sync: bool) -> None:

@@ -226,6 +226,7 @@ async def test_body_that_trickles_in_is_a_408_and_productions_connection_is_clos
         await side.metric_reaches(0, "in_flight")
 
 
+@pytest.mark.slow
 async def test_long_upload_passes_as_long_as_it_goes_on() -> None:
     """It takes twice the limit."""
     async with upstream(echo) as up, sidecar(up.port, limits={"body_timeout": "3s"}) as side:
@@ -239,6 +240,7 @@ async def test_long_upload_passes_as_long_as_it_goes_on() -> None:
         assert refused(side, "body_timeout") == 0
 
 
+@pytest.mark.slow
 async def test_upload_is_not_to_blame_for_a_production_that_does_not_take_it() -> None:
     go_on = asyncio.Event()
 
@@ -262,6 +264,7 @@ async def test_upload_is_not_to_blame_for_a_production_that_does_not_take_it() -
         assert (await next_answer(client)).body == b"all of it"
 
 
+@pytest.mark.slow
 async def test_upload_is_not_to_blame_for_a_production_that_cannot_be_reached() -> None:
     """Nothing is read from the agent while there is nobody to send it to."""
     with full_listener() as (_, port):
@@ -301,6 +304,7 @@ async def test_agent_that_does_not_read_is_cut(endless: bool) -> None:
         await side.metric_reaches(0, "in_flight")
 
 
+@pytest.mark.slow
 async def test_agent_that_reads_slowly_gets_all_of_it() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()

@@ -16,7 +16,9 @@ from reading import read_answers
 from seeds import ANSWERS, REQUESTS, TOKENS
 from strict import Rig, Script, rig
 
-CASES = int(os.environ.get("SLIPSTREAM_FUZZ", "3000"))
+CASES = pytest.mark.parametrize(
+    "cases", [600, pytest.param(int(os.environ.get("SLIPSTREAM_FUZZ", "3000")), marks=pytest.mark.slow)]
+)
 SEED = os.environ.get("SLIPSTREAM_FUZZ_SEED", "1")
 
 
@@ -59,9 +61,10 @@ def in_pieces(data: bytes, dice: random.Random) -> list[bytes]:
     return [piece for piece in (data[:at], data[at:]) if piece]
 
 
-def test_requests_with_changes(proxy: Rig) -> None:
+@CASES
+def test_requests_with_changes(proxy: Rig, cases: int) -> None:
     came = Counter[str]()
-    for number in range(CASES):
+    for number in range(cases):
         dice = random.Random(f"{SEED}-{number}")
         data = mutated(dice.choice(REQUESTS), REQUESTS, dice)
         if dice.random() < 0.3:
@@ -76,13 +79,14 @@ def test_requests_with_changes(proxy: Rig) -> None:
         except AssertionError as error:
             raise AssertionError(f"case {number} of seed {SEED}: {data!r}") from error
         came["refused" if refused else struck.sent.state] += 1
-    assert came["refused"] > CASES / 10, came
-    assert came["clean"] > CASES / 10, came
+    assert came["refused"] > cases / 10, came
+    assert came["clean"] > cases / 10, came
 
 
-def test_answers_with_changes(proxy: Rig) -> None:
+@CASES
+def test_answers_with_changes(proxy: Rig, cases: int) -> None:
     came = Counter[str]()
-    for number in range(CASES // 2):
+    for number in range(cases // 2):
         dice = random.Random(f"{SEED}-answer-{number}")
         data = mutated(dice.choice(ANSWERS), ANSWERS, dice)
         pieces = tuple(in_pieces(data, dice)) if data else (b"",)
@@ -104,5 +108,5 @@ def test_answers_with_changes(proxy: Rig) -> None:
             proxy.next_is_sound()
         except AssertionError as error:
             raise AssertionError(f"answer {number} of seed {SEED}: {data!r}") from error
-    assert came["refused"] > CASES / 20, came
-    assert came["passed"] > CASES / 20, came
+    assert came["refused"] > cases / 20, came
+    assert came["passed"] > cases / 20, came

@@ -230,6 +230,7 @@ async def test_caller_that_leaves_while_it_sends() -> None:
     assert (exchange.error, exchange.request_body) == ("caller_gone", None)
 
 
+@pytest.mark.slow
 async def test_slow_caller_holds_production_back_and_is_not_production_being_idle() -> None:
     size = 32 * 1024**2
     sent = 0
@@ -282,6 +283,7 @@ async def test_upstream_that_does_not_take_the_request() -> None:
             assert b"idle_timeout" in await client.reader.readuntil(b"}}")
 
 
+@pytest.mark.slow
 async def test_slow_caller_has_the_time_it_wants_to_send() -> None:
     async def script(peer: Peer) -> None:
         await peer.send(answer((await peer.request()).body))

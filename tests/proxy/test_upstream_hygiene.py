@@ -35,6 +35,7 @@ async def test_head_that_trickles_in_does_not_move_the_limit(part: bytes) -> Non
         await asyncio.wait_for(closed.wait(), LIMIT)
 
 
+@pytest.mark.slow
 async def test_answer_that_trickles_in_passes_however_long_it_takes() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -48,6 +49,7 @@ async def test_answer_that_trickles_in_passes_however_long_it_takes() -> None:
         assert (await ask(side.port, post(b"{}"))).body == b"x" * 20
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("before", "status"),
     [

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from loops import RunLoop
 from reward_runs import completion
 from serving import until
 
 
+@pytest.mark.slow
 async def test_runs_wait_for_a_judge_that_was_asked_as_often_as_it_may_be(
     run_loop: RunLoop, serve: Callable[..., Any]
 ) -> None:

@@ -53,6 +53,7 @@ async def test_production_s_answer_and_other_fields_are_sent_where_asked_for(ser
     assert "authorization" not in service.headers[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "rubbish",
     [

@@ -43,6 +43,7 @@ async def test_a_reference_that_is_no_mathematics_fails_the_scoring(math: Reward
         await math.score(shadow("4", metadata={"reference": "?"}))
 
 
+@pytest.mark.slow
 async def test_an_answer_that_cannot_be_computed_ends_by_the_timeout_and_the_next_one_is_checked() -> None:
     model = reward_model(calculators=[{"math": {"timeout": "1s"}}])
     with pytest.raises(ScoringError, match=r"^rewards\.calculators\[0\] \(math\): took longer than 1 s"):

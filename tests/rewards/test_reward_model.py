@@ -186,6 +186,7 @@ async def test_what_ones_own_code_keeps_at_module_level_stays_from_run_to_run(mi
     assert rewards == [1, 2, 3]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "stuck",
     [
@@ -208,6 +209,7 @@ async def test_python_code_that_does_not_return_fails_by_its_timeout_and_others_
     assert [reward.value for reward in rewards if isinstance(reward, Reward)] == [0.5] * 3
 
 
+@pytest.mark.slow
 async def test_code_that_ends_its_process_fails_its_run_alone(mine: Callable[[str], str]) -> None:
     module = mine("""
         import asyncio, os

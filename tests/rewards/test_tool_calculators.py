@@ -234,6 +234,7 @@ def doubled(times: int) -> dict[str, Any]:
     return schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameters", "arguments"),
     [

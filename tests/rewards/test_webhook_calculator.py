@@ -44,6 +44,7 @@ async def test_the_service_sees_the_whole_run_and_its_reward_counts(serve: Calla
     assert asked["production_feedback"][0]["comment"] == "好"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "rubbish",
     [
@@ -68,6 +69,7 @@ async def test_rubbish_is_asked_again_and_never_becomes_a_reward(serve: Callable
     assert len(service.requests) == 2
 
 
+@pytest.mark.slow
 async def test_failures_are_tried_again_and_refusals_are_not(serve: Callable[..., Any]) -> None:
     service = await serve((500, {}), None, (200, {"reward": 1}))
     assert (await score(shadow("4"), webhook(service.url, timeout="2s"))).value == 1

@@ -72,6 +72,7 @@ def test_a_worse_version_is_rolled_back_at_its_first_step(of: Values, name: str)
     assert play.look() is None, "what has ended is decided no more"
 
 
+@pytest.mark.slow
 def test_many_equal_versions_are_seldom_rolled_back_or_promoted() -> None:
     ended = []
     for seed in range(40):

@@ -83,6 +83,7 @@ async def test_a_version_that_fails_is_rolled_back_and_noted_once(decided: Decid
     assert last["evidence"]["guardrails"]["failure"]["means"] == {"control": 0.0, "treatment": 1.0}
 
 
+@pytest.mark.slow
 async def test_a_version_that_users_like_is_promoted(decided: Decided) -> None:
     await decided.open()
     await decided.pass_(0)
@@ -193,6 +194,7 @@ async def test_the_breaker_of_the_lane_ends_the_rollout(decided: Decided) -> Non
     assert (await decided.rollout()).state is RolloutState.ROLLED_BACK
 
 
+@pytest.mark.slow
 async def test_a_repeated_comparison_of_a_version_begins_with_nothing(decided: Decided, store_url: str) -> None:
     await decided.open()
     await decided.pass_(0)
@@ -205,6 +207,7 @@ async def test_a_repeated_comparison_of_a_version_begins_with_nothing(decided: D
     assert await stored_rows(store_url, "SELECT * FROM rollout_units WHERE rollout_id = 2") == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("module", "name"),
     [(audit, "note"), (serving, "serve"), (rollouts, "carry_out"), (rollout_units, "count")],
@@ -234,6 +237,7 @@ async def test_cut_off_at_any_point_it_comes_to_the_same_decision_and_notes_it_o
     assert (await decided.audited()).count("rollout_roll_back") == 1
 
 
+@pytest.mark.slow
 async def test_answers_of_both_arms_are_scored_by_the_same_calculators(decided: Decided, store_url: str) -> None:
     await decided.open(objective="reward")
     await decided.pass_(0)
@@ -250,6 +254,7 @@ async def test_answers_of_both_arms_are_scored_by_the_same_calculators(decided: 
     assert [value for (value,) in await stored_rows(store_url, scores)] == [1.0] * 12 + [0.0, 1.0] * 2
 
 
+@pytest.mark.slow
 async def test_a_lane_that_fails_does_not_wait_for_slow_calculators(
     decided: Decided, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ async def test_one_is_open_at_a_time_and_a_live_one_is_replaced_when_asked(
         assert before["ended_at"] is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -204,6 +205,7 @@ async def test_no_share_is_set_by_hand_while_a_rollout_decides(run_loop: RunLoop
         assert (await loop.client.get("/serving")).json()["share"] == 0.05
 
 
+@pytest.mark.slow
 async def test_users_of_a_version_that_dislike_it_end_its_rollout(run_loop: RunLoop, lane: dict[str, Any]) -> None:
     """From the users' requests to the decision, through the whole sidecar."""
     async with run_loop(serving=lane) as loop:

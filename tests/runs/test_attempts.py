@@ -41,6 +41,7 @@ async def _breaker(loop: Loop) -> str:
     return state
 
 
+@pytest.mark.slow
 async def test_an_explorer_without_an_engine_costs_no_attempt(run_loop: RunLoop) -> None:
     explorer = TrinityLike()
     explorer.reloading = True
@@ -66,6 +67,7 @@ async def test_answers_that_were_lost_cost_attempts_and_leave_the_breaker_closed
         assert len(explorer.chats) == 12
 
 
+@pytest.mark.slow
 async def test_an_answer_that_the_engine_broke_off_is_asked_for_again(run_loop: RunLoop) -> None:
     class Aborting(ScriptedExplorer):
         async def _chat(self, request: Request) -> Response:

@@ -66,6 +66,7 @@ async def _chatted(loop: Loop, count: int) -> None:
     assert len(loop.explorer.chats) == count
 
 
+@pytest.mark.slow
 async def test_runs_beyond_the_budget_wait_over_a_restart(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 5, "budget": {"requests_per_hour": 3}}) as loop:
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
@@ -106,6 +107,7 @@ async def _spent(loop: Loop, kind: str, count: int) -> bool:
     return bool((await loop.status())["budget"]["runs"][kind]["spent_last_hour"] == count)
 
 
+@pytest.mark.slow
 async def test_calls_of_replays_count_and_what_has_begun_goes_on(run_loop: RunLoop) -> None:
     async with run_loop(runs={"budget": {"requests_per_hour": 2}}) as loop:
         group = await open_runs(loop)

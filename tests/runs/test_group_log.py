@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from loops import RunLoop
 from serving import until
 from structlog.testing import capture_logs
@@ -18,6 +19,7 @@ def told(logs: list[Any], *levels: str) -> Counter[str]:
     return Counter({event: count for event, count in found.items() if event.startswith(("run_", "group_", "scoring_"))})
 
 
+@pytest.mark.slow
 async def test_a_group_has_one_line_with_its_rewards(run_loop: RunLoop) -> None:
     rewards = {"calculators": [{"python": "test_group_log:by_run"}]}
     with capture_logs() as logs:

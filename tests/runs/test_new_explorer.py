@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from loops import RunLoop
 from serving import until
 
 
+@pytest.mark.slow
 async def test_runs_go_one_by_one_until_the_explorer_has_answered(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 4, "concurrency": 4}) as loop:
         loop.explorer.hold.clear()

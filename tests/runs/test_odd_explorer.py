@@ -50,6 +50,7 @@ def _completion(**fields: Any) -> bytes:
     return json.dumps({**completion("odd-1", "an answer"), **fields}).encode()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
@@ -73,6 +74,7 @@ async def test_a_rubbish_answer_fails_its_run_and_no_other(run_loop: RunLoop, od
         await until(lambda: loop.ready(1))
 
 
+@pytest.mark.slow
 async def test_an_answer_in_drips_ends_with_the_runs_timeout(run_loop: RunLoop) -> None:
     async def drips() -> AsyncIterator[bytes]:
         while True:
@@ -93,6 +95,7 @@ async def test_half_a_surrogate_pair_reaches_the_policy_as_it_came(run_loop: Run
         assert loop.explorer.chats[0]["messages"][0]["content"] == ["cut \ud83d here"]
 
 
+@pytest.mark.slow
 async def test_models_without_a_name_is_asked_again(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [JSONResponse({}, 404), JSONResponse({"data": {"a": 1}}), JSONResponse({"data": 5})]
 
@@ -106,6 +109,7 @@ async def test_models_without_a_name_is_asked_again(run_loop: RunLoop, monkeypat
         assert loop.explorer.chats[0]["model"] == "the-policy"
 
 
+@pytest.mark.slow
 async def test_an_explorer_that_serves_another_model_now_is_asked_for_its_name(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +163,7 @@ async def test_a_wait_that_the_explorer_asks_for_has_a_bound(run_loop: RunLoop, 
         assert 30 < wait < 61
 
 
+@pytest.mark.slow
 async def test_what_is_stored_of_the_policy_is_redacted_and_its_errors_stay_out_of_the_log(
     run_loop: RunLoop, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +192,7 @@ def raises(run: Any) -> float:
     return float(run.text)
 
 
+@pytest.mark.slow
 async def test_counters_that_are_none_postpone_the_commit(run_loop: RunLoop) -> None:
     class Uncounted(ScriptedExplorer):
         counter: str | None = None

@@ -95,6 +95,7 @@ async def test_what_a_hook_fails_on_does_not_reach_the_explorer(run_loop: RunLoo
         assert loop.explorer.chats == []
 
 
+@pytest.mark.slow
 async def test_ids_with_a_secret_are_found_under_what_was_given_and_not_stored(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

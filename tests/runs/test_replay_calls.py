@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
+@pytest.mark.slow
 async def test_the_explorer_is_asked_under_the_policys_name_and_hears_nothing_of_the_caller(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
@@ -59,6 +60,7 @@ async def test_calls_are_in_the_order_in_which_they_began(run_loop: RunLoop) -> 
         assert (await finish(loop, reward=1))["msg_ids"] == [first.id, second]
 
 
+@pytest.mark.slow
 async def test_a_reload_of_the_explorer_is_waited_for(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         [run] = (await open_runs(loop))["runs"]
@@ -80,6 +82,7 @@ async def test_a_model_of_another_name_is_found_again(run_loop: RunLoop) -> None
         assert loop.explorer.chats[-1]["model"] == "/models/another"
 
 
+@pytest.mark.slow
 async def test_a_call_under_the_old_name_is_asked_again_though_others_were_so_before_it(run_loop: RunLoop) -> None:
     class Restarted(ScriptedExplorer):
         slow = asyncio.Event()
@@ -108,6 +111,7 @@ async def test_a_call_under_the_old_name_is_asked_again_though_others_were_so_be
         assert len((await finish(loop, reward=1))["msg_ids"]) == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", ["embeddings", "completions", "messages/count_tokens", "chat/other"])
 async def test_what_the_policy_model_has_not_is_said_in_words(run_loop: RunLoop, path: str) -> None:
     async with run_loop() as loop:

@@ -23,6 +23,7 @@ def responses_client(loop: Loop, run: dict[str, Any]) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=loop.url + run["base_url"], api_key="production's key", max_retries=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("left_out", [None, "held", "referred"], ids=["messages", "responses", "items referred to"])
 async def test_the_policy_answers_in_the_dialect_it_was_asked_in(
@@ -74,6 +75,7 @@ MEDIA: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", MEDIA, ids=lambda part: part["type"])
 async def test_a_chat_with_media_is_refused_in_the_words_of_the_other_dialects(
     run_loop: RunLoop, part: dict[str, Any]
@@ -113,6 +115,7 @@ async def look_up(q: int) -> str:
 THREAD: dict[str, Any] = {"model": "prod", "max_tokens": 64, "system": "Be short.", "tools": [look_up]}
 
 
+@pytest.mark.slow
 async def test_a_thread_that_is_held_for_the_agent_goes_on_with_its_instructions_and_tools(run_loop: RunLoop) -> None:
     async with run_loop(CallsTools()) as loop:
         group = await open_runs(loop, runs=1)

@@ -20,6 +20,7 @@ from slipstream.dialects.form import Dialect
 from slipstream.errors import RequestError
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [400, 500])
 async def test_a_call_that_fails_in_the_end_drops_the_run(run_loop: RunLoop, status: int, stream: bool) -> None:
@@ -131,6 +132,7 @@ async def test_a_call_that_outlives_its_run_is_cut_and_not_counted(run_loop: Run
         assert (await loop.commit())["experiences"] == 1
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_run_waits_for_an_answer_that_its_agent_has_begun_to_read(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ async def test_a_run_without_a_call_teaches_nothing(run_loop: RunLoop) -> None:
         assert (await loop.commit())["experiences"] == 0
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_run_that_nobody_ends_is_given_up(run_loop: RunLoop) -> None:
     async with run_loop(runs={"replay_timeout": "1500ms"}) as loop:

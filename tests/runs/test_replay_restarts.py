@@ -32,6 +32,7 @@ async def test_a_restart_drops_what_it_may_have_cut_and_keeps_what_had_not_begun
         assert "started again" in runs[1]["error"]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_restart_drops_a_run_whose_first_call_it_cut(store_url: str) -> None:
     explorer = ScriptedExplorer()
@@ -65,6 +66,7 @@ async def test_any_number_of_planned_replays_ends(store_url: str) -> None:
     assert await stored_rows(store_url, "SELECT state, count(*) FROM groups GROUP BY state") == [("dropped", 33)]
 
 
+@pytest.mark.slow
 async def test_planned_replays_end_with_the_mode_that_would_begin_them(run_loop: RunLoop) -> None:
     webhook = {"url": "http://127.0.0.1:9", "secret": "s", "max_attempts": 99, "allow_private": True}
     async with run_loop(runs={"mode": "webhook", "webhook": webhook}) as loop:

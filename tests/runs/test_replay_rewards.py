@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from loops import Loop, RunLoop
 from replaying import ask, finish, open_runs, posted, replay, sdk
 from serving import until
 from stores import ON_BOTH_STORES
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_without_a_reward_the_calculators_see_the_whole_run(run_loop: RunLoop) -> None:
     async with run_loop(rewards={"calculators": [{"python": "replaying:about_replay"}]}) as loop:
@@ -45,6 +47,7 @@ async def test_feedback_on_an_answer_is_the_runs_reward(run_loop: RunLoop) -> No
         assert seen["state"] == "answered", "the grace goes on: the feedback came before there was an end to wait for"
 
 
+@pytest.mark.slow
 async def test_a_mark_has_runs_scored_again_but_for_the_agents_own_reward(run_loop: RunLoop) -> None:
     async with run_loop(rewards={"calculators": [{"python": "replaying:about_replay"}]}) as loop:
         for run in (await open_runs(loop, runs=2, metadata={"tool": "of the run"}))["runs"]:

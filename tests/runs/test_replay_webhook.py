@@ -50,6 +50,7 @@ async def test_an_endpoint_on_this_machine_is_not_told_unless_that_is_allowed(ru
     assert endpoint.told == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -87,6 +88,7 @@ async def test_an_agent_that_was_accepted_ends_its_run_itself(run_loop: RunLoop)
         assert (await loop.client.post("/runs/t/0/finish", json={"reward": 1})).json()["state"] == "scored"
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_does_not_answer_in_time_fails_the_run(run_loop: RunLoop) -> None:
     endpoint = Endpoint()
     endpoint.hold.clear()
@@ -97,6 +99,7 @@ async def test_an_endpoint_that_does_not_answer_in_time_fails_the_run(run_loop: 
         endpoint.hold.set()
 
 
+@pytest.mark.slow
 async def test_so_many_runs_are_open_at_a_time(run_loop: RunLoop) -> None:
     endpoint = Endpoint()
     async with webhook_loop(run_loop, endpoint, repeat_time=8, concurrency=3) as loop:
@@ -108,6 +111,7 @@ async def test_so_many_runs_are_open_at_a_time(run_loop: RunLoop) -> None:
         assert endpoint.most_at_once == 3
 
 
+@pytest.mark.slow
 async def test_what_the_explorer_lost_is_run_again(run_loop: RunLoop) -> None:
     async with webhook_loop(run_loop, Endpoint(), repeat_time=2) as loop:
         await loop.chat("hello", {"x-slipstream-task-id": "t"})
@@ -121,6 +125,7 @@ async def test_what_the_explorer_lost_is_run_again(run_loop: RunLoop) -> None:
         assert [run["run_id"] for run in group["runs"]] == [2, 3], "an address is never given to another run"
 
 
+@pytest.mark.slow
 async def test_what_the_explorer_lost_comes_to_nothing_once_no_endpoint_would_run_it_again(run_loop: RunLoop) -> None:
     explorer = ScriptedExplorer()
     async with webhook_loop(run_loop, Endpoint(), explorer=explorer, commit={"on_shutdown": False}) as loop:

@@ -12,6 +12,7 @@ from serving import serving, until
 from slipstream.store import webhook
 
 
+@pytest.mark.slow
 async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(run_loop: RunLoop) -> None:
     """Each run has one attempt, which an absence does not cost."""
     port = free_port()
@@ -38,6 +39,7 @@ async def test_while_the_endpoint_is_away_runs_wait_and_go_on_once_it_is_back(ru
         assert (await loop.status())["webhook"] == {"breaker": "closed", "error": None}
 
 
+@pytest.mark.slow
 async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: RunLoop) -> None:
     """The five that open it are each run's first try, and the sixth finds out that the endpoint is not back."""
     endpoint = Endpoint(*[(503, None)] * 99, calls=0)
@@ -54,6 +56,7 @@ async def test_what_fails_while_the_breaker_is_open_costs_no_attempt(run_loop: R
         assert len(endpoint.told) == refused + 5
 
 
+@pytest.mark.slow
 async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_told_of(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

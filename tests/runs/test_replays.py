@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from loops import RunLoop
 from replaying import BODY, CHAT, ask, finish, open_runs, posted, replay, sdk
 from serving import until
@@ -46,8 +47,9 @@ async def test_a_replay_goes_out_whole_with_the_reward_of_each_run(run_loop: Run
         assert task["groups"][0]["runs"][0]["msg_ids"] == said[0]
 
 
-async def test_runs_at_the_same_time_keep_apart_and_their_calls_in_order(run_loop: RunLoop) -> None:
-    runs, calls = 50, 4
+@pytest.mark.parametrize("runs", [4, pytest.param(50, marks=pytest.mark.slow)])
+async def test_runs_at_the_same_time_keep_apart_and_their_calls_in_order(run_loop: RunLoop, runs: int) -> None:
+    calls = 4
     async with run_loop() as loop:
         groups = [await open_runs(loop, f"task {number}", 2) for number in range(runs // 2)]
         made: dict[tuple[str, int], list[str]] = {}

@@ -58,6 +58,7 @@ def sees_all(run: Run) -> Reward:
 SEES_ALL = {"calculators": [{"python": "test_runs_stored_once:sees_all"}]}
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_the_runs_of_a_task_take_the_room_of_what_each_adds(run_loop: RunLoop, store_url: str) -> None:
     turns = 6
@@ -94,6 +95,7 @@ async def test_the_runs_of_a_task_take_the_room_of_what_each_adds(run_loop: RunL
         assert await stored_rows(store_url, "SELECT count(*) FROM segments") == [(0,)]
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_shadow_runs_hold_what_their_call_has_not(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(runs={"repeat_time": 3}, rewards=SEES_ALL) as loop:

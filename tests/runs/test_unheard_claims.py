@@ -13,6 +13,7 @@ from slipstream.store import runs, webhook
 TOOK_PLACE = pytest.mark.parametrize("took_place", [True, False], ids=["committed", "rolled back"])
 
 
+@pytest.mark.slow
 @TOOK_PLACE
 async def test_a_shadow_call_is_sent_and_what_is_on_its_way_meanwhile_not_again(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, took_place: bool
@@ -33,6 +34,7 @@ async def test_a_shadow_call_is_sent_and_what_is_on_its_way_meanwhile_not_again(
     assert asked == ["first", "first", "second", "second"], "each once"
 
 
+@pytest.mark.slow
 @TOOK_PLACE
 async def test_an_endpoint_is_told_and_of_what_it_runs_meanwhile_not_again(
     run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, took_place: bool

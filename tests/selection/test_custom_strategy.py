@@ -18,6 +18,7 @@ def decide(python, task):
     return decision.selected, decision.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("python", "two_calls", "four_calls"),
     [
@@ -65,6 +66,7 @@ def test_after_a_failure_the_other_strategies_still_select():
     assert Selector(SelectionSettings.model_validate(settings)).decide(task()).reason == "sampling"
 
 
+@pytest.mark.slow
 def test_reasons_stay_few():
     chosen = selector("own_strategies:reason_by_task")
     reasons = {chosen.decide(task(task_id=str(number))).reason for number in range(1000)}

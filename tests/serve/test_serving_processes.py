@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from processes import Production, chat, running
 from scripted import ScriptedExplorer
 from serving import serving, until
@@ -47,6 +48,7 @@ async def test_all_workers_go_by_the_page_and_a_kill_holds_in_all_of_them_at_onc
         assert (len(lane.chats), production[0].asked) == (40, 40)
 
 
+@pytest.mark.slow
 async def test_users_go_on_without_a_training_side_and_a_kill_without_it_is_noted_later(
     production: tuple[Production, str], tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def value(counters: Shared, name: str, **labels: str) -> float:
     return sum(one.value for one in samples if one.name == name and one.labels == labels)
 
 
+@pytest.mark.slow
 def test_workers_that_live_at_once_have_a_row_each_and_those_of_the_dead_are_taken(tmp_path: Path) -> None:
     seen = shared_in(tmp_path, 1)
     first, second = worker(tmp_path), worker(tmp_path)

@@ -56,6 +56,7 @@ async def timers() -> AsyncIterator[Timers]:
     made.stop()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0, 365 * 86400.0])
 async def test_an_interval_is_measured_by_the_monotonic_clock(clock: Clock, timers: Timers, ahead: float) -> None:
     timers.start()
@@ -68,6 +69,7 @@ async def test_an_interval_is_measured_by_the_monotonic_clock(clock: Clock, time
     assert len(short.at) >= 3
 
 
+@pytest.mark.slow
 async def test_the_next_time_follows_a_clock_that_was_set(clock: Clock, timers: Timers) -> None:
     timers.start()
     timer = timers.every(300, Fired())

@@ -9,6 +9,7 @@ import pytest
 from slipstream.stages.worker import Worker
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("raised", [RuntimeError, asyncio.CancelledError])
 async def test_a_step_that_raises_is_tried_again(raised: type[BaseException]) -> None:
     steps = 0

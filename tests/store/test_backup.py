@@ -87,10 +87,11 @@ def empty_url(request: pytest.FixtureRequest, store_url: str, tmp_path: Path) ->
     """Another store of the same database."""
     if store_url.startswith("sqlite"):
         return f"sqlite+aiosqlite:///{tmp_path}/other/slipstream.db"
-    fresh: str = request.getfixturevalue("new_postgres")()
+    fresh: str = request.getfixturevalue("empty_postgres")()
     return fresh
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 @pytest.mark.parametrize("cipher", [None, KEY], ids=["plain", "encrypted"])
 async def test_a_restored_store_has_the_same_rows(
@@ -130,7 +131,7 @@ async def test_what_is_encrypted_stays_so_and_its_key_is_not_in_the_file(tmp_pat
 
 
 async def test_a_store_moves_from_sqlite_to_postgresql(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    source, target = f"sqlite+aiosqlite:///{tmp_path}/a.db", request.getfixturevalue("new_postgres")()
+    source, target = f"sqlite+aiosqlite:///{tmp_path}/a.db", request.getfixturevalue("empty_postgres")()
     await fill(source)
     await back_up(source, tmp_path / "there")
     await restore(target, tmp_path / "there", replace=False, group_size=1, now=9.0)
@@ -154,6 +155,7 @@ async def test_a_store_that_holds_something_is_replaced_only_on_request(store_ur
     assert await everything(store_url) == before
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_what_was_deleted_since_the_backup_is_deleted_again(store_url: str, tmp_path: Path) -> None:
     await fill(store_url)
@@ -175,6 +177,7 @@ async def test_what_was_deleted_since_the_backup_is_deleted_again(store_url: str
     await database.close()
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_store_in_use_is_not_replaced(store_url: str, tmp_path: Path) -> None:
     await fill(store_url)
@@ -192,6 +195,7 @@ async def test_a_store_in_use_is_not_replaced(store_url: str, tmp_path: Path) ->
         await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0)
 
 
+@pytest.mark.slow
 async def test_each_file_that_was_cut_or_changed_is_refused_and_the_store_left_as_it_is(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/a.db"
     await fill(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from sqlalchemy import update
 from stores import ON_BOTH_STORES
 
@@ -63,6 +64,7 @@ def steps() -> list[tuple[Any, set[str]]]:
     ]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_a_mark_moves_with_what_its_list_shows_and_with_nothing_else(database: Database) -> None:
     async def moved(happens: Callable[[Any], Any], tenant: str | None = None) -> set[str]:

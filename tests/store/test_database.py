@@ -37,6 +37,7 @@ asyncio.run(database.open())
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("statements", [8, 20, 30])
 async def test_a_kill_amid_the_first_start_leaves_a_store_that_opens(tmp_path: Path, statements: int) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/slipstream.db"

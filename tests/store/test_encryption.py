@@ -68,6 +68,7 @@ async def _conversation(loop: Any, task_id: str) -> None:
         assert ended.status_code == 200, ended.text
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_nothing_that_quotes_a_user_is_stored_in_clear(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     async with run_loop(store=_store(store_url, KEY)) as loop:
@@ -93,6 +94,7 @@ async def test_nothing_that_quotes_a_user_is_stored_in_clear(run_loop: RunLoop, 
     assert filled > 15, "the conversation is there"
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_a_store_that_was_plain_is_encrypted_from_then_on(run_loop: RunLoop, store_url: str) -> None:
     explorer = ScriptedExplorer()
@@ -111,6 +113,7 @@ async def test_a_store_that_was_plain_is_encrypted_from_then_on(run_loop: RunLoo
     assert packed == [b"\x78", b"\xc1"]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_keys_are_rotated_and_no_start_is_made_without_one_that_is_needed(
     run_loop: RunLoop, store_url: str
@@ -154,6 +157,7 @@ async def test_what_is_not_read_yet_needs_its_key_too(store_url: str) -> None:
         await database.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_without_the_key_ends_with_what_is_wrong(tmp_path: Path) -> None:
     process = SidecarProcess(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9")
     database = Database(f"sqlite+aiosqlite:///{process.store}", Cipher([read_key(KEY)]))

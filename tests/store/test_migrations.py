@@ -50,6 +50,12 @@ _TASK = (
 COMMITS = (("delivered", 30, 10.0), ("lost", 0, 20.0), ("delivered", 12, 30.0), ("sending", 5, None))
 
 
+@pytest.fixture(scope="session")
+def new_postgres(empty_postgres: Callable[[], str]) -> Callable[[], str]:
+    """What makes a database without tables: these tests make those of before."""
+    return empty_postgres
+
+
 def _bring_to(connection: Connection, revision: str, by: Callable[..., None] = alembic.command.upgrade) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(slipstream.store.__file__).parent / "migrations"))
@@ -118,6 +124,7 @@ async def test_groups_and_runs_of_before_there_were_replays_stay(store_url: str)
                 await connection.execute(text("UPDATE groups SET call_id = NULL"))
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_the_number_of_a_deleted_run_goes_to_no_other_in_a_store_of_before_too(store_url: str) -> None:
     statements = (
@@ -168,6 +175,7 @@ async def test_replays_of_before_stay_beside_those_whose_parts_are_stored_once(s
             assert (await connection.execute(text("SELECT msg_id FROM run_calls"))).all() == [("old",)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_versions_of_before_are_seen_and_a_release_of_before_knows_the_served_ones(store_url: str) -> None:
     statement = "INSERT INTO versions (version, seen_at, last_commit_id, experiences) VALUES (3, 5.0, NULL, 7)"
@@ -208,6 +216,7 @@ async def test_a_store_that_a_later_release_has_changed_is_left_as_it_is(store_u
     await database.close()
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(store_url: str) -> None:
     statements = (
@@ -238,6 +247,7 @@ async def test_what_was_stored_before_there_were_tenants_is_the_default_ones(sto
             assert kept.all() == [("t",), (longest,)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_calls_of_before_a_version_could_answer_are_productions(store_url: str) -> None:
     def call(task_id: str, variant: str = "") -> tuple[str, ...]:
@@ -267,6 +277,7 @@ async def test_calls_of_before_a_version_could_answer_are_productions(store_url:
             assert tasks.all() == [("new",), ("old",)]
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
     unit = (
@@ -291,6 +302,7 @@ async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
             await database.close()
 
 
+@pytest.mark.sampled(1)
 @ON_BOTH_STORES
 async def test_a_store_of_before_there_were_preferences_keeps_all_and_goes_back(store_url: str) -> None:
     statements = (

@@ -29,8 +29,8 @@ _END_CONNECTIONS = text(
 _INSERT = text("INSERT INTO feedback (id, created_at) VALUES (:id, 1.0)")
 
 
-async def test_sidecars_that_start_together_make_one_schema(new_postgres: Callable[[], str]) -> None:
-    url = new_postgres()
+async def test_sidecars_that_start_together_make_one_schema(empty_postgres: Callable[[], str]) -> None:
+    url = empty_postgres()
     databases = [Database(url) for _ in range(4)]
     await asyncio.gather(*(database.open() for database in databases))
     for database in databases:
@@ -71,6 +71,7 @@ async def test_a_sidecar_whose_connection_is_cut_goes_on(new_postgres: Callable[
     await other.close()
 
 
+@pytest.mark.slow
 async def test_who_waits_too_long_for_another_sidecar_is_told_so_and_may_try_again(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ async def test_who_waits_too_long_for_another_sidecar_is_told_so_and_may_try_aga
     await second.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_moment_only(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_sidecar_that_stops_amid_a_transaction_holds_the_others_for_a_mo
     await other.close()
 
 
+@pytest.mark.slow
 async def test_a_sidecar_that_stops_amid_several_transactions_holds_the_others_for_as_long_as_all_of_them(
     new_postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +188,7 @@ async def test_no_error_holds_anything_of_what_was_to_be_stored(new_postgres: Ca
     await database.close()
 
 
+@pytest.mark.slow
 @ON_BOTH_STORES
 async def test_feedback_with_a_character_that_no_text_of_postgresql_holds_is_kept(run_loop: RunLoop) -> None:
     async with run_loop() as loop:

@@ -154,6 +154,7 @@ async def test_the_run_that_is_scored_at_three_deaths_is_set_apart(life: Life) -
     assert group == GroupState.DROPPED, "one reward of two is compared with nothing"
 
 
+@pytest.mark.slow
 async def test_an_orderly_end_is_no_death(life: Life) -> None:
     await plan(life, 2)
     for _ in range(5):
@@ -162,6 +163,7 @@ async def test_an_orderly_end_is_no_death(life: Life) -> None:
     assert await life.run_states() == [RunState.PENDING, RunState.PENDING]
 
 
+@pytest.mark.slow
 async def test_a_run_that_comes_back_has_no_deaths(life: Life) -> None:
     await plan(life, 1)
     for _ in range(5):

@@ -106,6 +106,7 @@ async def test_promotions_by_the_test_alone_are_promotions_of_the_stream(databas
     assert (last.position, last.promotions) == (3, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("changes", "state"),
     [

@@ -62,6 +62,7 @@ async def _goes_on(loop: Loop, *names: str) -> None:
         assert len(task["calls"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_started_again(server: PostgresServer, run_loop: RunLoop) -> None:
     async with run_loop(store={"url": server.fresh(), "lease": "2s"}) as loop:
         await _chats(loop, "before")
@@ -135,6 +136,7 @@ async def test_a_sidecar_that_is_started_while_its_store_is_away(server: Postgre
             assert await sidecar.end(signal.SIGTERM) == 0, "nothing waits for it at the end"
 
 
+@pytest.mark.slow
 async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_sent(
     new_postgres: Callable[[], str], run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ async def test_runs_that_were_claimed_and_nobody_heard_of_it_are_sent(
         assert len(loop.explorer.chats) == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs(server: PostgresServer, run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     async with run_loop(store={"url": server.fresh(), "lease": "60s"}) as loop:
         await _chats(loop, "before")

@@ -43,6 +43,7 @@ def _bring_to_the_present(store: sqlite3.Connection) -> None:
     store.commit()
 
 
+@pytest.mark.sampled(1)
 async def test_a_store_of_before_opens_with_all_that_it_holds(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         status = await loop.status()

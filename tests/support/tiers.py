@@ -4,7 +4,8 @@ A test is in the slow tier if it is marked `slow`. Two kinds of test are sorted 
 say the same thing many times:
 
 - Of a test that is marked `sampled`, the first, the middle and the last of its cases are in the fast tier. It is for
-  tables whose cases differ in one byte.
+  tables whose cases differ in one byte, or in a detail. `sampled(1)` keeps the first alone, `sampled(2)` the first and
+  the last: for cases of which each takes a second or more.
 - A test that runs on both stores runs on SQLite in the fast tier. On PostgreSQL it does in `store/` and `cluster/`
   only, which hold the statements that differ between the two.
 
@@ -26,17 +27,25 @@ def sort_tests(items: list[pytest.Item]) -> None:
     """Mark with `slow` what belongs to the slow tier and has no such mark of its own; files of few tests first."""
     tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
-            tables[item.nodeid.partition("[")[0]].append(item)
         if _store(item) == "postgresql" and item.path.parent.name not in OF_BOTH_STORES:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            tables[item.nodeid.partition("[")[0]].append(item)
     for cases in tables.values():
-        kept = {0, len(cases) // 2, len(cases) - 1}
+        kept = _kept(cases)
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker(pytest.mark.slow)
     in_file = Counter(item.path for item in items if not item.get_closest_marker("slow"))
     items.sort(key=lambda item: in_file[item.path])  # stable: the tests of a file stay in their order
+
+
+def _kept(cases: list[pytest.Item]) -> set[int]:
+    """The cases of a table that the fast tier runs, by their place."""
+    mark = cases[0].get_closest_marker("sampled")
+    assert mark is not None
+    count: int = mark.args[0] if mark.args else 3
+    return set((0, len(cases) - 1, len(cases) // 2)[:count])
 
 
 def _store(item: pytest.Item) -> object:

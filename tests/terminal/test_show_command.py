@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from commands import slipstream
 from loops import Loop, RunLoop
 from rich.cells import cell_len
@@ -97,6 +98,7 @@ async def test_a_run_that_failed_and_a_task_without_runs_say_why(run_loop: RunLo
         assert "It has no runs of the policy.\n" in out
 
 
+@pytest.mark.slow
 async def test_what_was_said_is_for_admins_and_a_tenant_can_be_named(run_shared: RunShared) -> None:
     async with run_shared() as shared:
         for agent in ("agent-a", "agent-b"):

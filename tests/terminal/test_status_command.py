@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import slipstream
 from loops import Loop, RunLoop
 from rich.console import Console
 from serving import until
@@ -20,21 +21,14 @@ from slipstream.access.keys import as_hash, new_key
 from slipstream.terminal.table import table
 
 
-def command(*arguments: str, cwd: Path | None = None, **environment: str) -> Any:
-    return asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "slipstream", "status", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env={"COLUMNS": "200", "PATH": "", **environment},
-    )
-
-
-async def shown(*arguments: str, **options: Any) -> tuple[int | None, str, str]:
+async def shown(*arguments: str, cwd: Path | None = None, **environment: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
-    process = await command(*arguments, **options)
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+    with pytest.MonkeyPatch.context() as patch:
+        if cwd is not None:
+            patch.chdir(cwd)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return await slipstream("status", *arguments)
 
 
 async def committed(loop: Loop) -> None:
@@ -98,9 +92,14 @@ async def test_where_no_sidecar_answers_it_says_so(tmp_path: Path) -> None:
     assert err.startswith("slipstream: no sidecar answers at http://127.0.0.1:9 (ConnectError ")
 
 
+@pytest.mark.slow
 async def test_watching_goes_on_until_it_is_told_to_end(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
-        process = await command("--url", loop.url, "--watch", "--every", "0.1", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "slipstream", "status", "--url", loop.url, "--watch", "--every", "0.1", "--json"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
         lines = [json.loads(await process.stdout.readline()) for _ in range(2)]
         process.send_signal(signal.SIGINT)
         await process.communicate()

@@ -63,6 +63,7 @@ async def test_tasks_are_listed_filtered_and_paged(run_loop: RunLoop) -> None:
         assert err == "slipstream: cursor: expected `next` of the page before, as it was given; found another text\n"
 
 
+@pytest.mark.slow
 async def test_a_narrow_terminal_and_a_pipe_have_whole_rows(run_loop: RunLoop) -> None:
     name = "order-" + 50 * "7"
     async with run_loop() as loop:

@@ -89,6 +89,7 @@ def test_the_log_says_now_and_then_why_nothing_is_exported_without_a_traceback()
     assert told == [{"event": "traces_not_exported", "reason": "Failed to export spans", "log_level": "warning"}] * 2
 
 
+@pytest.mark.slow
 async def test_long_and_odd_values_arrive_made_fit() -> None:
     collector, metrics = Collector(), Metrics(CollectorRegistry())
     async with serving(collector.app()) as url:
@@ -108,6 +109,7 @@ async def test_long_and_odd_values_arrive_made_fit() -> None:
     assert spans(metrics, "exported") == 3
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_away_costs_its_spans_and_one_line_of_the_log() -> None:
     metrics = Metrics(CollectorRegistry())
     tracer = OtlpTracer(Otel.model_validate({"endpoint": "http://127.0.0.1:9", "timeout": "100ms"}), metrics)

@@ -16,6 +16,7 @@ from slipstream.tracing.start import tracer_of
 from slipstream.tracing.tracer import NO_TRACER
 
 
+@pytest.mark.slow
 def test_the_library_is_imported_by_the_training_side_alone_and_only_when_on() -> None:
     code = (
         "import json, sys, slipstream.serve.app\n"

@@ -117,6 +117,7 @@ async def test_a_call_that_is_not_captured_is_traced_unless_its_agent_opts_out(r
     assert failed.attributes["gen_ai.provider.name"] == "anthropic"
 
 
+@pytest.mark.slow
 async def test_the_other_dialects_show_their_figures_streamed_or_not(run_loop: RunLoop) -> None:
     collector = Collector()
     ends = {"responses": "completed", "messages": "end_turn"}
@@ -175,6 +176,7 @@ async def test_a_run_that_the_explorer_refuses_has_failed(run_loop: RunLoop) -> 
     assert (run.error, run.attributes["error.type"]) == (True, "ExplorerRefused")
 
 
+@pytest.mark.slow
 async def test_versions_leave_spans_where_they_are_evaluated_rolled_out_and_answer_users(
     run_loop: RunLoop, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ async def test_a_streaming_agent_is_shadowed_without_a_stream(
         assert [row.response_tokens for row in trinity.trained()] == [2, 2]
 
 
+@pytest.mark.slow
 async def test_the_trap_itself_trinity_records_the_part_of_a_stream_that_was_cut(
     trinity: RealTrinity, engine: ScriptedEngine
 ) -> None:
@@ -83,6 +84,7 @@ async def test_an_empty_completion_costs_its_run_an_attempt_and_no_other_run_any
         assert (await sidecar.commit())["experiences"] == 4
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_the_engine_itself_fails_on_holds_up_the_others_for_seconds(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_prompt_that_the_engine_itself_fails_on_holds_up_the_others_for_
         await sidecar.group("as-ever", ready=2)
 
 
+@pytest.mark.slow
 async def test_a_chat_that_outlasts_trinitys_patience_is_sent_again(
     engine: ScriptedEngine, start_trinity: StartTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -113,6 +116,7 @@ async def test_a_chat_that_outlasts_trinitys_patience_is_sent_again(
         await trinity.kill()
 
 
+@pytest.mark.slow
 async def test_a_chat_that_the_sidecar_gave_up_leaves_no_experience_behind(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
@@ -128,6 +132,7 @@ async def test_a_chat_that_the_sidecar_gave_up_leaves_no_experience_behind(
         await until(lambda: len(trinity.history()) > 2)
 
 
+@pytest.mark.slow
 async def test_the_first_answers_of_a_new_explorer_are_not_recorded_at_once(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
@@ -143,6 +148,7 @@ async def test_the_first_answers_of_a_new_explorer_are_not_recorded_at_once(
         await until(lambda: sidecar.ready(16), 30)
 
 
+@pytest.mark.slow
 async def test_more_runs_at_once_than_trinity_has_connections(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:

@@ -39,6 +39,7 @@ async def test_a_pipeline_error_loses_the_queue_and_the_groups_are_run_again(
         assert await sidecar.group_states("t") == ["rerun", "delivered"]
 
 
+@pytest.mark.slow
 async def test_a_commit_whose_answer_is_lost_is_not_made_again(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_restart_between_feedback_and_commit(
         assert [row.task_id for row in trinity.trained()] == ["before.0"] * 2 + ["t.0~1"] * 2
 
 
+@pytest.mark.slow
 async def test_a_restart_right_before_the_commit_which_then_commits_nothing(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -108,6 +110,7 @@ async def test_a_restart_right_before_the_commit_which_then_commits_nothing(
         await _delivered_as(sidecar, trinity, "t.0~1")
 
 
+@pytest.mark.slow
 async def test_a_crash_in_the_middle_of_a_groups_feedback(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     """The half that was not fed back yet must not go out without the other."""
     gateway = Gateway(trinity.url)
@@ -137,6 +140,7 @@ async def test_a_sidecar_that_restarts_before_the_commit_ends_it(
         assert len(trinity.trained()) == 2
 
 
+@pytest.mark.slow
 async def test_a_history_that_is_locked_for_long_loses_nothing(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:

@@ -41,6 +41,7 @@ async def test_trinitys_own_client_needs_no_change(trinity: RealTrinity, start_s
         assert {row.msg_id for row in rows} == set(found["answers"])
 
 
+@pytest.mark.slow
 async def test_a_client_like_agentscopes_names_runs_in_text(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity) as sidecar:
         for run_id, worth in (("1", 1.0), ("0", 0.0)):
@@ -59,6 +60,7 @@ async def test_a_group_over_two_commits_is_compared_as_one(trinity: RealTrinity,
         assert sorted(row.advantage for row in trinity.trained()) == BOTH_WAYS
 
 
+@pytest.mark.slow
 async def test_a_run_too_late_for_its_group_joins_no_other(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity) as sidecar:
         for worth in (0.0, 1.0):
@@ -91,6 +93,7 @@ async def test_one_run_is_not_trained_on_where_several_are_compared(
         assert trinity.trained() == []
 
 
+@pytest.mark.slow
 async def test_feedback_survives_a_restart_of_trinity(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity) as sidecar:
         for worth in (0.0, 1.0):
@@ -100,6 +103,7 @@ async def test_feedback_survives_a_restart_of_trinity(trinity: RealTrinity, star
         assert sorted(row.advantage for row in trinity.trained()) == BOTH_WAYS
 
 
+@pytest.mark.slow
 async def test_a_restart_amid_a_delivery_and_a_failed_commit_are_seen(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -143,6 +147,7 @@ async def test_with_trinitys_history_at_hand_lost_groups_are_delivered_again(
         assert (await seen(sidecar))["groups"] == {"delivered": 1}
 
 
+@pytest.mark.slow
 async def test_what_a_commit_may_have_taken_is_not_delivered_again(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -191,6 +196,7 @@ async def test_what_trinity_recorded_of_a_cut_stream_is_never_trained_on(
         assert trinity.trained() == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "true", "7"])
 async def test_a_reward_that_is_none_never_reaches_trinity(
     trinity: RealTrinity, start_sidecar: StartSidecar, number: str

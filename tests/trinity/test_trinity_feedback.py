@@ -35,6 +35,7 @@ async def test_the_same_feedback_twice_arrives_once_and_the_last_word_counts(
         assert len(trinity.trained()) == 2
 
 
+@pytest.mark.slow
 async def test_commits_at_the_same_time_do_not_hand_over_a_reward_twice(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:
@@ -87,6 +88,7 @@ async def test_answers_that_trinity_does_not_know_are_asked_for_anew(
         assert await sidecar.group_states("t") == ["rerun", "delivered"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ids", [[], ["x" * 300], [7]], ids=str)
 async def test_lists_without_an_answer_are_refused_at_the_sidecar(
     trinity: RealTrinity, start_sidecar: StartSidecar, ids: list[Any]
@@ -95,6 +97,7 @@ async def test_lists_without_an_answer_are_refused_at_the_sidecar(
         assert await _say(sidecar, {"msg_ids": ids, "reward": 1.0}) == 422
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reward", ["NaN", "Infinity", "-Infinity", "1e999", "true", "1000", '"1"', "null"])
 async def test_what_is_no_reward_is_refused_at_the_sidecar(
     trinity: RealTrinity, start_sidecar: StartSidecar, reward: str
@@ -110,6 +113,7 @@ async def test_what_is_no_reward_is_refused_at_the_sidecar(
         assert sorted(row.reward for row in trinity.trained()) == [0.0, 1.0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("function", ["not_a_number", "a_yes", "endless"])
 async def test_a_calculator_that_gives_no_finite_number_fails_its_run(
     trinity: RealTrinity, start_sidecar: StartSidecar, function: str
@@ -140,6 +144,7 @@ async def test_run_ids_are_whole_numbers_counted_from_0_and_task_ids_are_named(
         assert [(row.task_id, row.run_id) for row in trinity.trained()] == [("t.0", 0), ("t.0", 1), ("t.0", 2)]
 
 
+@pytest.mark.slow
 async def test_long_task_ids_stay_within_64_characters_and_apart(
     trinity: RealTrinity, start_sidecar: StartSidecar
 ) -> None:

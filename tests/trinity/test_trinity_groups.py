@@ -12,6 +12,7 @@ GROUP_ALGORITHMS = ("grpo", "dapo", "cispo", "gspo", "sapo", "multi_step_grpo", 
 """Those whose advantages serve mode computes. `gigpo` works as well, and asks for more than a config line."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", GROUP_ALGORITHMS)
 async def test_the_pipeline_of_each_group_algorithm_takes_a_delivery(
     engine: ScriptedEngine, start_trinity: StartTrinity, start_sidecar: StartSidecar, algorithm: str
@@ -79,6 +80,7 @@ async def test_with_rec_a_group_of_one_would_take_the_whole_commit_with_it(
         await trinity.kill()
 
 
+@pytest.mark.slow
 async def test_feedback_on_the_lost_run_brings_its_group_back(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
@@ -96,6 +98,7 @@ async def test_feedback_on_the_lost_run_brings_its_group_back(
         assert sorted(row.reward for row in trinity.trained()) == [0.25, 1.0]
 
 
+@pytest.mark.slow
 async def test_a_group_of_equal_rewards_arrives_and_moves_nothing(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import httpx
+import pytest
 from real_sidecar import StartSidecar, StartTrinity
 from real_trinity import RealTrinity
 from scripted_engine import ScriptedEngine
@@ -47,6 +48,7 @@ async def test_no_run_is_lost_while_the_only_engine_reloads_and_production_goes_
         assert versions == {0: 2, 1: 2 * number}
 
 
+@pytest.mark.slow
 async def test_no_run_is_lost_while_not_even_the_models_name_can_be_had(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
@@ -62,6 +64,7 @@ async def test_no_run_is_lost_while_not_even_the_models_name_can_be_had(
         assert await sidecar.group_states("t") == ["ready"]
 
 
+@pytest.mark.slow
 async def test_a_lone_run_outlives_an_explorer_that_is_down(trinity: RealTrinity, start_sidecar: StartSidecar) -> None:
     async with start_sidecar(trinity, runs={"repeat_time": 1, "max_attempts": 1}) as sidecar:
         await trinity.kill()

@@ -119,6 +119,7 @@ async def test_the_prompt_with_the_right_word_is_found_and_evaluated(
     assert "Reward: 0.0\nlength: 1" in model.read[0]
 
 
+@pytest.mark.slow
 async def test_the_same_seed_searches_the_same_way(tune: Tune, model: Model) -> None:
     read = []
     for seed in (1, 1, 2):

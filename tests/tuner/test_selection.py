@@ -79,6 +79,7 @@ async def exact(task: dict[str, Any], response: Any) -> JudgeOutput:
     return JudgeOutput(reward=float(response["response"] == task["answer"]), metrics={"length": 1})
 
 
+@pytest.mark.slow
 async def test_the_model_that_is_right_most_often_is_selected(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:
@@ -106,6 +107,7 @@ async def test_the_built_in_judges_find_the_cheapest_and_the_fastest(
     assert 0 < metrics["avg_time_seconds_avg"] < 2
 
 
+@pytest.mark.slow
 async def test_all_calls_of_a_run_count_streamed_ones_too(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:
@@ -120,6 +122,7 @@ async def test_all_calls_of_a_run_count_streamed_ones_too(
     assert (best, metrics) == (models["cheap"], {"token_consumed_avg": 8.0})
 
 
+@pytest.mark.slow
 async def test_judges_see_what_was_measured(models: dict[str, TunerModelConfig], dataset: DatasetConfig) -> None:
     seen = []
 
@@ -165,6 +168,7 @@ async def test_models_are_compared_on_tasks_that_all_of_them_finished(
         assert best is models[next(name for name in order if name != "fast")]  # equal: the first
 
 
+@pytest.mark.slow
 async def test_models_of_agentscope_are_selected_and_counted_too(
     models: dict[str, TunerModelConfig], dataset: DatasetConfig
 ) -> None:

@@ -219,6 +219,7 @@ def command(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_file_in_place_of_training(project: Path) -> None:
     done = command(project, "code/my-script.py", "--to-trinity", "out/trinity.yaml", "tune", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
@@ -237,6 +238,7 @@ def test_the_command_without_the_option_is_the_script(project: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "arguments ['fail', '-n', '3']\n")
 
 
+@pytest.mark.slow
 def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
     (project / "old.yaml").write_text("mode: both\n")
     done = command(project, "code/my-script.py", "--to-trinity", "old.yaml")
@@ -247,6 +249,7 @@ def test_the_command_says_when_there_is_nothing_to_write(project: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "slipstream: there is no script no.py\n")
 
 
+@pytest.mark.slow
 def test_the_command_says_a_mistake_in_a_line_and_shows_the_script_s_own(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def engine_processes(experiment: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_local_engine_ends_when_its_tuning_is_killed(folder: Path, tiny_model: Path) -> None:
     dataset(folder / "d", questions(8))
     (folder / "model").symlink_to(tiny_model)
@@ -136,6 +137,7 @@ async def test_a_local_engine_ends_when_its_tuning_is_killed(folder: Path, tiny_
     await until(lambda: engine_processes(experiment) == [], 30)
 
 
+@pytest.mark.slow
 def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream_client.config._configured", None)
     monkeypatch.delenv("SLIPSTREAM_URL", raising=False)

@@ -91,6 +91,7 @@ async def test_an_answer_that_nobody_waits_for_fails_the_run() -> None:
             run.calls.close()
 
 
+@pytest.mark.slow
 async def test_a_busy_engine_is_waited_for() -> None:
     explorer = ScriptedExplorer()
     explorer.faults["/v1/chat/completions"] = [500, 429, 503]

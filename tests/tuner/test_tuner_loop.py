@@ -177,6 +177,7 @@ async def test_evaluations_teach_nothing(folder: Path) -> None:
     assert [each.step for each in scalars.Scalars("eval/reward")] == [0, 2, 4, 5]
 
 
+@pytest.mark.slow
 async def test_epochs_follow_each_other_and_a_seed_orders_them(folder: Path) -> None:
     async def asked(name: str, **fields: Any) -> list[str]:
         explorer = LearningExplorer()
@@ -391,6 +392,7 @@ async def test_an_address_where_nothing_answers_is_told(folder: Path, monkeypatc
         await tuned(LearningExplorer(), explorer_url="http://127.0.0.1:9", train_dataset=data)
 
 
+@pytest.mark.slow
 async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Path) -> None:
     refused: list[Any] = []
     over = threading.Event()
@@ -414,6 +416,7 @@ async def test_a_run_that_takes_too_long_is_dropped_and_asks_no_more(folder: Pat
     assert len(explorer.chats) == 4
 
 
+@pytest.mark.slow
 async def test_an_engine_that_ends_amid_a_step_ends_the_tuning_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

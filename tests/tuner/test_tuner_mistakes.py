@@ -170,6 +170,7 @@ def test_a_model_of_the_hub_is_found_by_its_name(folder: Path, monkeypatch: pyte
     assert model_directory(TunerModelConfig(model_path="somebody/tiny", max_model_len=64)) == snapshot
 
 
+@pytest.mark.slow
 async def test_an_interrupt_ends_it_in_a_notebook_too(folder: Path) -> None:
     """There `tune` is called in a loop that runs; the interrupt comes while it waits."""
     dataset(folder / "d", questions(8))

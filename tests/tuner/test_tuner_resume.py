@@ -84,7 +84,8 @@ async def test_killed_amid_a_step_that_step_is_run_again(folder: Path) -> None:
     assert len(told) == len(set(told)) == 12
 
 
-@pytest.mark.parametrize("route", ["feedback_route", pytest.param("commit_route", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["feedback_route", "commit_route"])
 async def test_killed_amid_a_delivery_what_was_begun_is_ended(folder: Path, route: str) -> None:
     explorer = LearningExplorer()
     plain, times = getattr(explorer, route), 0
@@ -113,6 +114,7 @@ async def test_killed_amid_a_delivery_what_was_begun_is_ended(folder: Path, rout
     assert len(trained) == len(set(trained)) == 8
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_it_at_once_whatever_the_workflow_does(folder: Path) -> None:
     explorer = LearningExplorer()
     explorer.hold.clear()

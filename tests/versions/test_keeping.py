@@ -143,6 +143,7 @@ def test_what_is_released_is_gone(job: CheckpointJob, keep: Path) -> None:
     assert [path.name for path in keep.iterdir()] == [".slipstream.lock"]
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_is_whole_or_not_there_and_the_next_try_keeps_it(tmp_path: Path) -> None:
     folder = tmp_path / "all"
     CheckpointJob(folder / "job").publish(2)

@@ -95,6 +95,7 @@ def test_a_version_that_is_not_whole_leaves_the_lane_as_it_was(tmp_path: Path, l
     assert lanes.newest(lane) == LaneStep(1, 1)
 
 
+@pytest.mark.slow
 def test_killed_anywhere_the_lane_has_the_old_version_or_the_new_one_whole(tmp_path: Path) -> None:
     folder = tmp_path / "all"
     keep = kept(folder, 1, 2)

@@ -73,6 +73,7 @@ async def test_checkpoints_are_found_and_the_newest_are_kept_before_the_trainer_
         assert 'slipstream_versions{state="kept"} 2.0' in text
 
 
+@pytest.mark.slow
 async def test_a_step_that_is_being_written_is_not_there(run_loop: RunLoop, job: CheckpointJob) -> None:
     async with run_loop(serving=serving_of(job)) as loop:
         job.publish(1)
@@ -83,6 +84,7 @@ async def test_a_step_that_is_being_written_is_not_there(run_loop: RunLoop, job:
         await until(kept_by(loop, {1: "sight", 2: "sight"}))
 
 
+@pytest.mark.slow
 async def test_one_that_is_kept_by_hand_or_has_an_alias_stays(run_loop: RunLoop, job: CheckpointJob) -> None:
     async with run_loop(serving=serving_of(job, keep_newest=1)) as loop:
         job.publish(1)
@@ -129,6 +131,7 @@ async def test_what_the_trainer_has_deleted_cannot_be_kept_and_an_alias_is_refus
         assert [one["kept"] for one in await listed(loop) if one["version"] == 1] == [None]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -250,6 +253,7 @@ async def _serves(loop: Loop, number: int) -> bool:
     return (await version(loop, number))["serves"] == ["explorer"]
 
 
+@pytest.mark.slow
 async def test_a_number_that_comes_twice_is_the_new_version_unless_the_old_one_is_needed(
     run_loop: RunLoop, job: CheckpointJob
 ) -> None:
@@ -276,6 +280,7 @@ async def test_a_number_that_comes_twice_is_the_new_version_unless_the_old_one_i
         assert (await version(loop, 3))["replaced_at"] is None
 
 
+@pytest.mark.slow
 async def test_what_was_kept_and_not_noted_is_noted_at_the_next_start_and_what_is_gone_is_told(
     run_loop: RunLoop, job: CheckpointJob
 ) -> None:

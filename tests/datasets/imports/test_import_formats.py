@@ -302,6 +302,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=st.dictionaries(_keys, _values, max_size=6))
 def test_no_record_ends_a_reader(tmp_path: Path, record: dict[str, Any]) -> None:

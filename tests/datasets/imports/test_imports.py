@@ -141,6 +141,7 @@ async def test_each_format_comes_into_the_store(run_loop: RunLoop, tmp_path: Pat
         assert len({task["session_id"] for task in judged}) == 1
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_is_stored_as_it_was_said(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     turns = [{"role": role, "content": f"{role} {n}"} for n in range(40) for role in ("user", "assistant")]
     file = tmp_path / "chat.jsonl"
@@ -194,6 +195,7 @@ async def test_imports_are_trained_on_only_where_that_is_said(run_loop: RunLoop)
         assert selected["selected"] is True
 
 
+@pytest.mark.slow
 async def test_imports_are_no_held_out_sessions_of_live_traffic(run_loop: RunLoop, store_url: str) -> None:
     async with run_loop(selection={"sampling": {"rate": 0.0}}) as loop:
         await loop.chat("live", {"x-slipstream-session-id": "live", "x-slipstream-task-id": "live"})
@@ -343,6 +345,7 @@ async def test_cases_of_an_evaluation_are_written_instead(tmp_path: Path) -> Non
     assert {first.session, second.session} == {"visit-1"}
 
 
+@pytest.mark.slow
 async def test_data_sets_are_made_of_imported_preferences(run_loop: RunLoop, store_url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps({
