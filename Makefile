@@ -47,6 +47,10 @@ VLLM_INSTALLED := $(VLLM_VENV)/.installed
 RAY_VENV := .ray-venv
 RAY_INSTALLED := $(RAY_VENV)/.installed
 
+# Our own distribution with the embedded engine, W&B and MLflow.
+MONITORS_VENV := .monitors-venv
+MONITORS_INSTALLED := $(MONITORS_VENV)/.installed
+
 # atheris, which fuzzes by coverage, beside our own distribution.
 FUZZ_VENV := .fuzz-venv
 FUZZ_INSTALLED := $(FUZZ_VENV)/.installed
@@ -62,7 +66,7 @@ PYTHON_CLIENTS := $(patsubst tests/clients/%/requirements.txt,%,$(wildcard tests
 NODE_CLIENTS := $(patsubst tests/clients/%/package.json,%,$(wildcard tests/clients/*/package.json))
 CLIENTS_INSTALLED := $(patsubst %,$(CLIENTS_VENV)/%/.installed,$(PYTHON_CLIENTS) $(NODE_CLIENTS))
 
-.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
+.PHONY: help install install-light install-trinity check lint audit test test-slow test-all dist test-dist test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-monitors test-fuzz clients test-clients client-matrix docs demo demo-page demo-rollout bench bench-pipeline chaos soak-cluster soak hurt locks sbom digests constraints clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 34
@@ -122,7 +126,7 @@ test: $(INSTALLED)  ## the tests, without those marked slow
 test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
-test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-fuzz  ## everything, before a release: hours
+test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-monitors test-fuzz  ## everything, before a release: hours
 
 dist: $(DIST_INSTALLED)  ## build both distributions into dist/, checked as the package index checks them
 	$(DIST_VENV)/bin/python -m build --outdir $(DIST) .
@@ -214,6 +218,17 @@ $(RAY_INSTALLED): constraints.txt pyproject.toml
 	$(RAY_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[data,ray]"
 	@touch $@
 
+# Without the constraints: MLflow wants older versions of some packages than .venv has.
+test-monitors: $(INSTALLED) $(MONITORS_INSTALLED)  ## metrics reach the real W&B (offline) and the real MLflow: 5 minutes
+	$(BIN)/python -m pytest tests/monitors
+
+$(MONITORS_INSTALLED): pyproject.toml | $(UV)
+	@echo "Setting up $(MONITORS_VENV): some minutes the first time, 2 GB"
+	test -x $(MONITORS_VENV)/bin/python || $(PYTHON) -m venv $(MONITORS_VENV)
+	$(MONITORS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(UV) pip install --quiet --compile-bytecode --python $(MONITORS_VENV)/bin/python --editable ".[embedded,wandb,mlflow]"
+	@touch $@
+
 test-fuzz: $(FUZZ_INSTALLED)  ## the two readers of HTTP under bytes that atheris finds by coverage: a minute
 	PYTHONPATH=service $(FUZZ_VENV)/bin/python tests/fuzz/guided.py requests -max_total_time=$(SECONDS)
 	PYTHONPATH=service $(FUZZ_VENV)/bin/python tests/fuzz/guided.py answers -max_total_time=$(SECONDS)
@@ -302,5 +317,5 @@ constraints: $(INSTALLED) $(RAY_INSTALLED)  ## pin what .venv and .ray-venv have
 	@touch $(INSTALLED)
 
 clean:  ## remove what the other targets made, .venv included
-	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(UV_VENV) $(RAY_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
+	rm -rf $(VENV) $(TRINITY_VENV) $(FULL_VENV) $(VLLM_VENV) $(DIST_VENV) $(BENCH_VENV) $(CLIENTS_VENV) $(UV_VENV) $(RAY_VENV) $(MONITORS_VENV) $(FUZZ_VENV) $(LOCKS_VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache demo-output chaos-output trinity-full-output experiments-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -40,6 +40,7 @@ def test_the_shipped_files_are_right(plant: Plant) -> None:
 
 OVERLAYS = {
     "grpo.yaml": [],
+    "mix.yaml": ["files.algorithm_untried"],
     "multi-step-grpo.yaml": [],
     "one-gpu.yaml": ["files.chats_fail_in_reload"],  # true, and all that one GPU can do
     "postgresql.yaml": [],

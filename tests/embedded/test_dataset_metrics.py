@@ -10,8 +10,9 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 def run(tmp_path: Path, chosen: list[float]) -> tuple[str | None, dict[str, float]]:
     """The warning and the summary after steps in which the chosen answers had these log-ratios."""
     from slipstream.embedded.dataset_metrics import StepMetrics
+    from slipstream.embedded.monitor.board import Board
 
-    metrics = StepMetrics(tmp_path, beta=0.1)
+    metrics = StepMetrics(lambda step: Board(tmp_path, step), beta=0.1)
     arguments = TrainingArguments(str(tmp_path), use_cpu=True)
     state, control = TrainerState(max_steps=len(chosen)), TrainerControl()
     metrics.on_train_begin(arguments, state, control)
@@ -19,7 +20,7 @@ def run(tmp_path: Path, chosen: list[float]) -> tuple[str | None, dict[str, floa
         state.global_step = step
         logs = {"loss": 0.5, "rewards/chosen": 0.1 * ratio, "rewards/rejected": -1.0, "logps/chosen": -20.0 + ratio}
         metrics.on_log(arguments, state, control, logs)
-    metrics.on_train_end(arguments, state, control)
+    metrics.close()
     return metrics.warning, metrics.summary()
 
 

@@ -89,7 +89,7 @@ buffer:
         ("explorer: {service_status_check_interval: 0}", "explorer.service_status_check_interval: "),
         (
             "algorithm: {algorithm_type: topr}",
-            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo', 'ppo', 'sft', 'dpo', 'kto' "
+            "algorithm.algorithm_type: Input should be 'grpo', 'multi_step_grpo', 'ppo', 'mix', 'sft', 'dpo', 'kto' "
             "or 'sdpo', found",
         ),
         ("algorithm: {optimizer: {lr: .nan}}", "algorithm.optimizer.lr: Input should be a finite number, found nan"),
@@ -98,7 +98,15 @@ buffer:
         ("buffer: {trainer_input: {experience_buffer: {storage_type: queue}}}", "experience_buffer.storage_type: "),
         ("buffer: {trainer_input: {experience_buffer: {path: /data/x.db}}}", "Input should be a database URL"),
         ("buffer: {trainer_input: {experience_buffer: {name: 'a; drop'}}}", "experience_buffer.name: "),
-        ("monitor: {monitor_type: wandb}", "monitor.monitor_type: Input should be 'tensorboard', found 'wandb'"),
+        (
+            "monitor: {monitor_type: swanlab}",
+            "monitor.monitor_type: Input should be 'tensorboard', 'wandb' or 'mlflow'",
+        ),
+        ("monitor: {monitor_args: {mode: later}}", "monitor.monitor_args.mode: Input should be 'online', 'offline'"),
+        (
+            "monitor: {monitor_args: {api_key: 1234}}",
+            "monitor_args.api_key: Input should be a valid string, found some",
+        ),
         ("project: ''", "project: String should have at least 1 character"),
     ],
 )
@@ -194,7 +202,7 @@ def test_the_overlays_of_data_sets_are_read_over_the_trainer_s_file(
         assert algorithm.on_dataset(kind) == name
         assert (algorithm.optimizer.schedule(100), algorithm.optimizer.warmup_steps(100)) == ("cosine", 10)
         with pytest.raises(
-            ConfigError, match=rf"expected grpo, multi_step_grpo or ppo.*found '{name}'.*slipstream train"
+            ConfigError, match=rf"expected grpo, multi_step_grpo, ppo or mix.*found '{name}'.*slipstream train"
         ):
             _ = algorithm.online
     online = load_config(root / "trainer.yaml", "train", [root / "overlays" / "small-cpu.yaml"]).algorithm

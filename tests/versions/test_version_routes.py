@@ -245,6 +245,12 @@ async def test_rewards_and_commits_are_those_of_the_version(
             "experiences": 2,
             "reward_mean": 0.5,
         }
+        await loop.commit()
+        taught = {"name": "support", "digest": "d", "kind": "sft", "rows": 1}
+        job.publish(2, parent=1, experiences=2, dataset=taught)
+        await until(kept_by(loop, {1: "sight", 2: "sight"}))
+        both = (await version(loop, 2))["trained_on"]
+        assert (both["experiences"], both["groups"], both["dataset"]) == (2, 1, taught), "in the same steps"
     [(count,)] = await stored_rows(store_url, "SELECT reward_count FROM versions WHERE version = 1")
     assert count == 2, "the last commit, at the end, counted them"
 

@@ -234,3 +234,10 @@ def datasets_directory(given: Path | None, config: Path) -> Path:
     if directory is None:
         raise ConfigError("datasets.directory: expected a folder, found none; or give --directory")
     return directory
+
+
+def held_out_share(sidecar: Path) -> float:
+    """The share of the sessions that the sidecar holds out; 0 on a machine without its file."""
+    from slipstream.settings.source import load_settings
+
+    return load_settings(sidecar, os.environ).datasets.held_out if sidecar.exists() else 0.0

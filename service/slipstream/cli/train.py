@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.dataset import Directory, datasets_directory
+from slipstream.cli.dataset import Directory, datasets_directory, held_out_share
 from slipstream.cli.engine import embedded_extra, engine_config
 from slipstream.cli.options import SIDECAR_FILE
 from slipstream.output import relayed
@@ -75,7 +74,7 @@ def train(
             seed=file.dataset.seed,
             also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
         )
-        share = max(_share(sidecar), float(made.about.get("held_out", {}).get("share", 0.0)))
+        share = max(held_out_share(sidecar), float(made.about.get("held_out", {}).get("share", 0.0)))
         rows: Iterable[Row] = taught(path, share)
         if is_selective(file.dataset):
             from slipstream.embedded.policy_scores import PolicyScores
@@ -155,13 +154,6 @@ def _show(done: Outcome) -> None:
         print(f"  {done.discarded} experiences of earlier versions are discarded: they are off-policy now")
     if done.warning:
         print(f"  warning: {done.warning}")
-
-
-def _share(sidecar: Path) -> float:
-    """The share of the sessions that the sidecar holds out; 0 on a machine without its file."""
-    from slipstream.settings.source import load_settings
-
-    return load_settings(sidecar, os.environ).datasets.held_out if sidecar.exists() else 0.0
 
 
 def _show_choice(rows: int, report: Mapping[str, Any]) -> None:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.dataset import held_out_share
 from slipstream.cli.engine import embedded_extra, engine_config, exit_0_on_signals
-from slipstream.cli.options import Overlays
+from slipstream.cli.options import SIDECAR_FILE, Overlays
 from slipstream.output import relayed
 
 commands = typer.Typer()
@@ -42,13 +43,17 @@ def explorer(
 def trainer(
     config: Annotated[Path, typer.Option(help="The Trainer's file.")] = Path("trainer.yaml"),
     overlays: Overlays = None,
+    sidecar: Annotated[
+        Path, typer.Option(help="The sidecar's file, for `datasets.held_out`; only algorithm_type mix reads it.")
+    ] = SIDECAR_FILE,
 ) -> None:
     """Run the embedded Trainer until total_steps, or until no data has come for max_read_timeout."""
     settings = engine_config(config, "train", overlays)
+    share = held_out_share(sidecar) if settings.algorithm.algorithm_type == "mix" else 0.0
     with relayed():
         with embedded_extra():
             from slipstream.embedded.trainer import train as run
-        run(settings)
+        run(settings, share)
 
 
 @commands.command()

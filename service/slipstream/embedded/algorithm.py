@@ -6,6 +6,7 @@ loss of DPO, and no KTO.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -14,13 +15,13 @@ from slipstream.datasets.row import Kind
 from slipstream.embedded.section import Number, Positive, Section
 from slipstream.errors import ConfigError
 
-OnlineAlgorithm = Literal["grpo", "multi_step_grpo", "ppo"]
-"""Algorithms that learn from rewarded answers of the policy."""
+OnlineAlgorithm = Literal["grpo", "multi_step_grpo", "ppo", "mix"]
+"""Algorithms that learn from rewarded answers of the policy; `mix` from rows of a data set in the same step too."""
 
 DatasetAlgorithm = Literal["sft", "dpo", "kto", "sdpo"]
 """Algorithms that learn from the rows of a data set."""
 
-AlgorithmType = Literal["grpo", "multi_step_grpo", "ppo", "sft", "dpo", "kto", "sdpo"]
+AlgorithmType = Literal["grpo", "multi_step_grpo", "ppo", "mix", "sft", "dpo", "kto", "sdpo"]
 
 _OF_KIND: dict[Kind, DatasetAlgorithm] = {
     Kind.SFT: "sft",
@@ -51,6 +52,13 @@ class Optimizer(Section):
         return "constant_with_warmup" if warms_up else self.lr_scheduler_type
 
 
+_SHAPE_OF_TRINITYS_BATCH = {
+    "use_dynamic_bsz", "ppo_mini_batch_size", "ppo_micro_batch_size_per_gpu", "ngpus_trainer",
+    "train_batch_size_usual", "train_batch_size_expert",
+}  # fmt: skip
+"""Arguments of Trinity's `mix` loss that follow from other keys. Here the means are computed over the whole step."""
+
+
 class PolicyLoss(Section):
     """Arguments of the loss.
 
@@ -62,12 +70,18 @@ class PolicyLoss(Section):
     towards the policy that has read the correction. `corrected` are that policy's own, `given` those that were
     corrected. `distillation_alpha` is 0 for KL(teacher || student), 1 for the reverse, and between them a
     Jensen-Shannon divergence; `distillation_topk` tokens of a distribution are told apart.
+
+    `mu` belongs to `mix`: the weight of the supervised loss, where that of the policy's loss is 1 - mu. The unit over
+    which each of the two is averaged has a key of its own there, and is that of `loss_agg_mode` without it.
     """
 
     clip_range: Annotated[Number, Field(gt=0)] = 0.2
     clip_range_low: Annotated[Number, Field(gt=0)] | None = None
     clip_range_high: Annotated[Number, Field(gt=0)] | None = None
     loss_agg_mode: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
+    grpo_loss_agg_mode: Literal["token-mean", "seq-mean-token-mean"] | None = None
+    sft_loss_agg_mode: Literal["token-mean"] | None = None
+    mu: Annotated[Number, Field(ge=0, le=1)] = 0.1
     beta: Annotated[Number, Field(gt=0)] = 0.1
     label_smoothing: Annotated[Number, Field(ge=0, lt=0.5)] = 0.0
     loss_type: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
@@ -85,6 +99,14 @@ class PolicyLoss(Section):
     @property
     def high(self) -> float:
         return self.clip_range if self.clip_range_high is None else self.clip_range_high
+
+    @property
+    def policy_agg_mode(self) -> str:
+        """Return the unit over which the loss of an online algorithm is averaged."""
+        return self.grpo_loss_agg_mode or self.loss_agg_mode
+
+    def unknown(self, prefix: str = "") -> Iterator[str]:
+        return (key for key in super().unknown(prefix) if key.removeprefix(prefix) not in _SHAPE_OF_TRINITYS_BATCH)
 
     @model_validator(mode="after")
     def _is_built(self) -> Self:
@@ -107,13 +129,27 @@ class KlTerm(Section):
     kl_coef: Number = 0.001
 
 
+class SampleStrategy(Section):
+    """Rows of a data set in a step of `mix`.
+
+    `expert_data_ratio` is their share of `buffer.train_batch_size`, rounded up, and `sft_dataset_name` the name of the
+    data set among `buffer.trainer_input.auxiliary_buffers`.
+    """
+
+    expert_data_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.5
+    sft_dataset_name: str = "sft_dataset"
+
+
 class Algorithm(Section):
     """`grpo` and `multi_step_grpo` compare the runs of a task with each other; `ppo` takes single samples against the
-    batch's mean. There is no reference model for them: a KL term must be off. `sft`, `dpo` and `kto` train on a data
-    set; theirs is the policy that training started from, and no KL term is added to their loss."""
+    batch's mean; `mix` is `grpo` with rows of a data set in each step. There is no reference model for them: a KL term
+    must be off. `sft`, `dpo` and `kto` train on a data set; theirs is the policy that training started from, and no KL
+    term is added to their loss."""
 
     algorithm_type: AlgorithmType = "ppo"
     repeat_times: Positive = 1
+    sample_strategy: str | None = None
+    sample_strategy_args: SampleStrategy = SampleStrategy()
     optimizer: Optimizer = Optimizer()
     policy_loss_fn_args: PolicyLoss = PolicyLoss()
     kl_loss_fn: str = "none"
@@ -131,7 +167,8 @@ class Algorithm(Section):
         chosen = self.algorithm_type
         if chosen == "sft" or chosen == "dpo" or chosen == "kto" or chosen == "sdpo":
             raise ConfigError(
-                "algorithm.algorithm_type: expected grpo, multi_step_grpo or ppo, which learn from rewarded answers; "
+                "algorithm.algorithm_type: expected grpo, multi_step_grpo, ppo or mix, which learn from rewarded "
+                "answers; "
                 f"found {chosen!r}, which trains on a data set: slipstream train --config data.yaml"
             )
         return chosen
@@ -149,6 +186,27 @@ class Algorithm(Section):
                 f"found {self.algorithm_type!r}; overlays/{expected}.yaml among train.overlays says so"
             )
         return expected
+
+    def unknown(self, prefix: str = "") -> Iterator[str]:
+        yield from super().unknown(prefix)
+        if self.sample_strategy not in (None, "mix"):
+            yield f"{prefix}sample_strategy"
+
+    @model_validator(mode="after")
+    def _mixes_as_it_says(self) -> Self:
+        mixes, strategy = self.algorithm_type == "mix", self.sample_strategy
+        if strategy is not None and mixes is not (strategy == "mix"):
+            expected = (
+                "mix for algorithm_type mix" if mixes else f"another one for algorithm_type {self.algorithm_type}"
+            )
+            raise ValueError(f"sample_strategy: expected {expected}, found {strategy!r}")
+        loss = self.policy_loss_fn_args
+        if mixes and loss.loss_agg_mode != "token-mean" and loss.sft_loss_agg_mode is None:
+            raise ValueError(
+                "policy_loss_fn_args.sft_loss_agg_mode: expected token-mean, the only one for rows of a data set, "
+                f"found {loss.loss_agg_mode} by loss_agg_mode"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_no_kl_term(self) -> Self:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import structlog
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -24,6 +24,7 @@ from slipstream.trinity.job import job_directory
 
 log = structlog.get_logger(__name__)
 
+_SECRETS = ("api_key", "password")  # values that no message shows
 _CHANGE_LEARNING = ("algorithm.", "model.")  # sections in which a key without effect is worth a warning
 
 
@@ -121,7 +122,11 @@ class ExperienceBuffer(Section):
 
 
 class TrainerInput(Section):
+    """`auxiliary_buffers` has the data set of `mix` by its name (`mix_config`); what other algorithms of Trinity-RFT's
+    have there is not read."""
+
     experience_buffer: ExperienceBuffer = ExperienceBuffer()
+    auxiliary_buffers: dict[str, Any] = Field(default_factory=dict)
 
 
 class Buffer(Section):
@@ -167,8 +172,34 @@ class Synchronizer(Section):
     sync_interval: Positive = 1
 
 
+class MonitorArguments(Section):
+    """Arguments of a monitor: W&B's `base_url` and `api_key`, and MLflow's `uri`, `username` and `password`, as
+    Trinity-RFT has them; what is missing is taken from the library's own variables. `mode` is W&B's, and Trinity-RFT
+    has no such field."""
+
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    mode: Literal["online", "offline", "disabled"] | None = None
+    uri: str | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+
+    def secret(self, name: str) -> str | None:
+        """Return the text of a field."""
+        value = getattr(self, name)
+        return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
 class Monitor(Section):
-    monitor_type: Literal["tensorboard"] = "tensorboard"
+    """Metrics are in TensorBoard's files in any case, and in a run of W&B or MLflow beside them."""
+
+    monitor_type: Literal["tensorboard", "wandb", "mlflow"] = "tensorboard"
+    monitor_args: MonitorArguments = MonitorArguments()
+
+    @field_validator("monitor_args", mode="before")
+    @classmethod
+    def _may_be_null(cls, given: Any) -> Any:
+        return {} if given is None else given
 
 
 class EngineConfig(Section):
@@ -214,7 +245,7 @@ def load_config(path: Path, mode: Literal["serve", "train"], overlays: Sequence[
         config = EngineConfig.model_validate(raw)
     except ValidationError as error:
         files = ", ".join(map(str, (path, *overlays)))
-        raise ConfigError(*(f"{files}: {_problem(each)}" for each in error.errors())) from error
+        raise ConfigError(*(f"{files}: {problem(each)}" for each in error.errors())) from error
     if config.mode != mode:
         raise ConfigError(f"{path}: mode: expected {mode!r}, found {config.mode!r}")
     unknown = list(config.unknown())
@@ -225,10 +256,13 @@ def load_config(path: Path, mode: Literal["serve", "train"], overlays: Sequence[
     return config
 
 
-def _problem(error: Any) -> str:
+def problem(error: Any) -> str:
+    """Phrase an error of pydantic's: where, what was expected, and what was found."""
     where = ".".join(str(part) for part in error["loc"]) or "file"
     expected = error["msg"].removeprefix("Value error, ")
     found = "nothing" if error["type"] == "missing" else repr(error["input"])
+    if error["loc"] and error["loc"][-1] in _SECRETS:
+        found = "something else"
     return f"{where}: {expected}" + (
         "" if isinstance(error["input"], dict) and found != "nothing" else f", found {found}"
     )

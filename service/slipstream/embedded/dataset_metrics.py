@@ -1,4 +1,4 @@
-"""Metrics of training on a data set: in TensorBoard, in the log and in `trained_on.json`."""
+"""Metrics of training on a data set: for the monitor, in the log and in `trained_on.json`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 import statistics
 import time
 from collections import defaultdict, deque
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import structlog
-from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from slipstream.embedded.monitor.board import Board
+from slipstream.embedded.monitor.run import Lineage
 
 log = structlog.get_logger(__name__)
 
@@ -30,14 +32,14 @@ class StepMetrics(TrainerCallback):
     """Metrics of each step.
 
     Args:
-        board: TensorBoard's folder of this run.
+        opened: opens the board of this run, for what is written from a step on.
         beta: of DPO and KTO, whose implicit rewards are beta times a log-ratio; None for others.
     """
 
-    def __init__(self, board: Path, beta: float | None) -> None:
+    def __init__(self, opened: Callable[[int], Board], beta: float | None) -> None:
         self.warning: str | None = None
-        self._folder = board
-        self._board: SummaryWriter | None = None
+        self._opened = opened
+        self._board: Board | None = None
         self._beta = beta
         self._first: dict[str, float] = {}
         self._last: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LAST))
@@ -46,7 +48,7 @@ class StepMetrics(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         for line in state.log_history:  # of the steps before a kill
             self._note(line)
-        self._board = SummaryWriter(self._folder, purge_step=state.global_step + 1)
+        self._board = self._opened(state.global_step + 1)
         self._began = time.perf_counter()
 
     def on_log(
@@ -61,9 +63,7 @@ class StepMetrics(TrainerCallback):
             return
         values = self._note(logs)
         if self._board is not None:
-            for name, value in values.items():
-                self._board.add_scalar(f"train/{name}", value, state.global_step)
-            self._board.flush()
+            self._board.log(values, state.global_step)
         log.info(
             "trained",
             step=state.global_step,
@@ -73,7 +73,13 @@ class StepMetrics(TrainerCallback):
         )
         self._warn(state)
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def published(self, lineage: Lineage) -> None:
+        """Note the version that was made of the run."""
+        if self._board is not None:
+            self._board.published(lineage)
+
+    def close(self) -> None:
+        """End the board's run."""
         if self._board is not None:
             self._board.close()
 

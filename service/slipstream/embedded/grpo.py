@@ -24,7 +24,7 @@ from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.embedded.experiences import Experience
-from slipstream.embedded.packing import pack
+from slipstream.embedded.packing import Row, pack, taught_loss
 from slipstream.embedded.policy_model import lora_config
 from slipstream.errors import ConfigError, SlipstreamError
 
@@ -71,6 +71,19 @@ class StoredSamplesTrainer(GRPOTrainer):
         """Log-probabilities of the answers' tokens, and the entropies."""
         logits = logits.float() / self.temperature
         return selective_log_softmax(logits, answers), entropy_from_logits(logits.detach())
+
+    def taught_loss(self, model: Any, rows: Sequence[Row]) -> Tensor:
+        """Return the negative log-probability of the rows' answers, summed over their tokens.
+
+        It is that of the distribution at temperature 1, as in supervised training.
+
+        Args:
+            rows: in the order of a pack of `split`.
+        """
+        packed = pack(rows)
+        with self.accelerator.autocast():
+            logits = packed.answer_logits(model)
+        return taught_loss(logits, torch.cat([answer for _, answer in rows]))
 
     def pop_token_sums(self, inputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Return the measurements of the last loss as sums over its tokens, and reset them."""
@@ -158,7 +171,7 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         num_generations=2,
         temperature=config.model.temperature,
         beta=0.0,  # no reference model
-        loss_type=_LOSS_TYPES[loss.loss_agg_mode],
+        loss_type=_LOSS_TYPES[loss.policy_agg_mode],
         epsilon=loss.low,
         epsilon_high=loss.high,
         learning_rate=optimizer.lr,

@@ -9,11 +9,13 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
@@ -24,6 +26,9 @@ from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152
 _STD_EPSILON = 1e-6  # keeps a batch of equal rewards finite
+
+TaughtRow = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""The token ids of a prompt, and of the answer that it is to get."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,20 @@ class Metrics:
     seconds: float
 
 
+@dataclass(frozen=True)
+class MixedMetrics(Metrics):
+    """Metrics of a step with rows of a data set.
+
+    The loss is that of Trinity-RFT's `mix`, (1 - mu) policy_loss + mu sft_loss, where sft_loss is the mean negative
+    log-probability of the rows' answer tokens, of which there are row_tokens.
+    """
+
+    policy_loss: float
+    sft_loss: float
+    rows: int
+    row_tokens: int
+
+
 class Learner:
     """The policy model with its optimizer, for the life of the process.
 
@@ -62,15 +81,19 @@ class Learner:
         model, self._tokenizer = load_policy(weights)
         self._export_dtype = export_dtype(config, torch.device("cpu"))
         self._shares_prompts = attends_freely(model)
-        self._mean_of_means = config.algorithm.policy_loss_fn_args.loss_agg_mode == "seq-mean-token-mean"
+        self._mean_of_means = config.algorithm.policy_loss_fn_args.policy_agg_mode == "seq-mean-token-mean"
+        self._mu = config.algorithm.policy_loss_fn_args.mu if config.algorithm.algorithm_type == "mix" else 0.0
         trainer = stored_samples_trainer(config, model, self._tokenizer, output_dir)
         self._trainer = trainer
         self._model: Any = trainer.model
         self._optimizer: Any = trainer.optimizer
         self._scheduler: Any = trainer.lr_scheduler
 
-    def accumulate(self, batch: Sequence[Experience]) -> Metrics:
+    def accumulate(self, batch: Sequence[Experience], taught: Sequence[TaughtRow] = ()) -> Metrics:
         """Computes the gradient of a batch, without applying it.
+
+        Args:
+            taught: rows of a data set, for `mix`.
 
         Raises:
             TrainingError: an experience is malformed, or the gradient is not finite.
@@ -87,16 +110,17 @@ class Learner:
             loss = trainer.compute_loss(self._model, inputs)
             if self._mean_of_means:  # TRL's mean over this part, not over the batch
                 loss = loss * (len(rows) / len(batch))
-            trainer.accelerator.backward(loss)
+            trainer.accelerator.backward((1 - self._mu) * loss)
             sums["loss"] += loss.item()
             for name, value in trainer.pop_token_sums(inputs).items():
                 sums[name] += value
+        sft_loss, row_tokens = self._teach(taught)
         grad_norm = float(trainer.accelerator.clip_grad_norm_(self._model.parameters(), trainer.args.max_grad_norm))
         if not math.isfinite(grad_norm):
             raise TrainingError(f"the gradient's norm is {grad_norm}")
         rewards = [experience.reward for experience in batch]
         scored = max(sums["tokens"], 1)
-        return Metrics(
+        measured = Metrics(
             loss=sums["loss"],
             grad_norm=grad_norm,
             reward_mean=statistics.fmean(rewards),
@@ -107,6 +131,26 @@ class Learner:
             tokens=tokens,
             seconds=time.perf_counter() - began,
         )
+        if not taught:
+            return measured
+        mixed = asdict(measured) | {"loss": (1 - self._mu) * measured.loss + self._mu * sft_loss}
+        return MixedMetrics(
+            **mixed, policy_loss=measured.loss, sft_loss=sft_loss, rows=len(taught), row_tokens=row_tokens
+        )
+
+    def _teach(self, rows: Sequence[TaughtRow]) -> tuple[float, int]:
+        """Adds the gradient of the rows' loss. Returns that loss, and the answer tokens that it is the mean over."""
+        tokens = sum(len(answer) for _, answer in rows)
+        total = 0.0
+        for chosen in self._packs(rows):
+            given = [
+                (torch.tensor(prompt).long(), torch.tensor(answer).long())
+                for prompt, answer in map(rows.__getitem__, chosen)
+            ]
+            loss = self._trainer.taught_loss(self._model, given) / tokens
+            self._trainer.accelerator.backward(self._mu * loss)
+            total += loss.item()
+        return total, tokens
 
     def update(self) -> None:
         """Applies the accumulated gradient. Without one (no experience had an advantage) nothing changes."""
@@ -136,10 +180,11 @@ class Learner:
     def _parts(self, batch: Sequence[Experience], advantages: Sequence[float]) -> list[list[int]]:
         """Rows to compute together. Those without an advantage have no gradient and are left out."""
         rows = [row for row, advantage in enumerate(advantages) if advantage != 0]
-        if not self._shares_prompts:
-            return [[row] for row in rows]
-        packs = split([(batch[row].prompt_ids, batch[row].response_ids) for row in rows], _MOST_TOKENS)
+        packs = self._packs([(batch[row].prompt_ids, batch[row].response_ids) for row in rows])
         return [[rows[index] for index in chosen] for chosen in packs]
+
+    def _packs(self, rows: Sequence[TaughtRow]) -> list[list[int]]:
+        return split(rows, _MOST_TOKENS) if self._shares_prompts else [[row] for row in range(len(rows))]
 
 
 def batch_advantages(batch: Sequence[Experience]) -> list[float]:

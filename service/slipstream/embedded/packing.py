@@ -17,11 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 Row = tuple[Tensor, Tensor]
 """The tokens of a prompt and of its answer, at least one of each."""
 
 _ROUND = 128  # tokens: see `Pack`
+_SCORED_AT_ONCE = 128  # answer tokens: a float for each word of the vocabulary, in several copies at backward
 _WORTH = 32  # shared tokens; for fewer, the attention over what is not shared costs more than reading them again
 
 
@@ -53,6 +56,21 @@ class Pack:
             use_cache=False,
         ).logits[0, : self.answered]
         return logits
+
+
+def taught_loss(logits: Tensor, answers: Tensor) -> Tensor:
+    """Return the negative log-probability of answer tokens, summed over them.
+
+    Args:
+        logits: (answered, words), as `Pack.answer_logits` returns them.
+        answers: (answered,), row after row.
+    """
+    parts = zip(torch.split(logits, _SCORED_AT_ONCE), torch.split(answers, _SCORED_AT_ONCE), strict=True)
+    return torch.stack([checkpoint(_part_of_loss, *part, use_reentrant=False) for part in parts]).sum()
+
+
+def _part_of_loss(logits: Tensor, answers: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float(), answers, reduction="sum")
 
 
 def pack(rows: Sequence[Row], multiple: int = _ROUND) -> Pack:

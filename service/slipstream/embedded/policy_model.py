@@ -39,6 +39,10 @@ def load_policy(weights: Path, **options: Any) -> tuple[PreTrainedModel, PreTrai
         model = AutoModelForCausalLM.from_pretrained(
             weights, **{"dtype": torch.float32, "attn_implementation": "sdpa", **options}
         )
+        # The token that pads often ends turns too. As padding its embedding would get no gradient, and which token that
+        # is differs between a model and a version of it: TRL writes the tokenizer's into the configuration.
+        embeddings: Any = model.get_input_embeddings()
+        embeddings.padding_idx = None
         return model, AutoTokenizer.from_pretrained(weights)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.model_path: expected a Hugging Face model directory: {error}") from error

@@ -10,17 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 from trl.trainer.sft_trainer import SFTTrainer
 
-from slipstream.embedded.packing import pack
+from slipstream.embedded.packing import pack, taught_loss
 
 NO_LOSS = -100
 """A label at which nothing is learned."""
-
-_SCORED_AT_ONCE = 128
-"""Answer tokens: a float for each word of the vocabulary, in several copies at backward."""
 
 ROUND = 64
 """Tokens that the length of a batch is a multiple of, padded or packed: oneDNN keeps code and memory for each shape."""
@@ -42,15 +37,10 @@ class SharedPromptsTrainer(SFTTrainer):
         packed = pack(rows, ROUND)
         logits = packed.answer_logits(model)
         answers = torch.cat([answer for _, answer in rows])
-        parts = zip(torch.split(logits, _SCORED_AT_ONCE), torch.split(answers, _SCORED_AT_ONCE), strict=True)
-        total = torch.stack([checkpoint(_loss, *part, use_reentrant=False) for part in parts]).sum()
+        total = taught_loss(logits, answers)
         tokens = packed.answered if num_items_in_batch is None else num_items_in_batch
         loss = total / torch.as_tensor(tokens, device=total.device).clamp(min=1)
         return (loss, None) if return_outputs else loss
-
-
-def _loss(logits: Tensor, answers: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.float(), answers, reduction="sum")
 
 
 def _rows(input_ids: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:

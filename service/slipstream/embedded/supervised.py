@@ -13,7 +13,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,8 @@ from slipstream.embedded.device import device
 from slipstream.embedded.durable_steps import DurableSteps
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.model_directory import check_model_directory
+from slipstream.embedded.monitor.board import check_monitor, open_board
+from slipstream.embedded.monitor.run import Lineage
 from slipstream.embedded.policy_model import export, export_dtype, quantization, with_full_weights
 from slipstream.embedded.row_order import order
 from slipstream.embedded.token_table import TokenTable
@@ -82,13 +84,14 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
         resume: go on with the run that was begun and not ended.
 
     Raises:
-        ConfigError: a setting cannot be trained with; names the key.
+        ConfigError: a setting cannot be trained with, or the monitor's library is missing; names the key.
         RunError: a run is half done and `resume` is not given, or the other way round; or no row can be trained on.
         CheckpointError: the version to start from is not there.
         TrainerRuns: a Trainer runs on this job.
     """
     algorithm = config.algorithm.on_dataset(dataset.kind)
     check_model_directory(config.model.model_path)
+    check_monitor(config)
     settle()
     stop = threading.Event()
     with stopped_by_signals(stop), trainer_lock(config.job_dir):
@@ -175,7 +178,8 @@ class _Training:
                 parent=run.parent,
                 version=run.version,
             )
-            return self._train(trainer, run, table, weights)
+            with closing(self._metrics(run)) as metrics:
+                return self._train(trainer, run, table, weights, metrics)
 
     def _digest(self, table: TokenTable) -> str:
         """Digest all that the weights at the end depend on, but for the weights at the start."""
@@ -190,10 +194,19 @@ class _Training:
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-    def _train(self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path) -> Outcome:
+    def _metrics(self, run: DatasetRun) -> StepMetrics:
         config = self._config
         beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
-        metrics = StepMetrics(config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}", beta)
+        folder = config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}"
+        return StepMetrics(lambda step: open_board(config, folder, step, self._lineage(run)), beta)
+
+    def _lineage(self, run: DatasetRun, version: int | None = None) -> Lineage:
+        return Lineage(run.parent, version, self._dataset.name, self._dataset.digest)
+
+    def _train(
+        self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path, metrics: StepMetrics
+    ) -> Outcome:
+        config = self._config
         trainer.add_callback(metrics)
         trainer.add_callback(DurableSteps(self._stop, config.trainer.save_interval))
         trainer.remove_callback(PrinterCallback)
@@ -233,6 +246,7 @@ class _Training:
                 "warning": metrics.warning,
             },
         )
+        metrics.published(self._lineage(run, run.version))
         done = _end(config, run)
         return Outcome(
             run.version, run.parent, steps, len(table.weights), table.left_out, summary, done.discarded, metrics.warning

@@ -13,16 +13,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
-from torch.utils.tensorboard import SummaryWriter
 
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience, ExperienceStore
-from slipstream.embedded.learning import Learner, Metrics
+from slipstream.embedded.learning import Learner, Metrics, TaughtRow
+from slipstream.embedded.mix_config import mix_of
+from slipstream.embedded.monitor.board import check_monitor, open_board
+from slipstream.embedded.monitor.run import Lineage
 from slipstream.embedded.training_process import settle, stopped_by_signals
 from slipstream.trinity.job import trainer_lock
+
+if TYPE_CHECKING:
+    from slipstream.embedded.mixed_rows import MixedRows
 
 log = structlog.get_logger(__name__)
 
@@ -30,33 +36,41 @@ _POLL_SECONDS = 0.5  # little against a step
 _ATTEMPTS = 3  # a batch that fails this often fails for a reason of its own
 
 
-def train(config: EngineConfig) -> None:
+def train(config: EngineConfig, held_out: float = 0.0) -> None:
     """Trains until SIGTERM or SIGINT (after the step that runs; a second signal ends it at once), until
     `trainer.total_steps`, or until nothing came for `max_read_timeout`.
 
+    Args:
+        held_out: share of the sessions that is held out, whose rows `mix` leaves out.
+
     Raises:
-        ConfigError: the model or the database does not fit; names the key.
+        ConfigError: the model, the database or the data set of `mix` does not fit, or the monitor's library is
+            missing; names the key.
         TrainerRuns: another Trainer runs on this job.
     """
     _ = config.algorithm.online  # one that trains on a data set is refused before the model is loaded
+    check_monitor(config)
     settle()
     stop = threading.Event()
     with stopped_by_signals(stop), trainer_lock(config.job_dir):
-        Trainer(config, stop).run()
+        Trainer(config, stop, held_out).run()
 
 
 class Trainer:
     """One run of training; `stop` ends it between two steps."""
 
-    def __init__(self, config: EngineConfig, stop: threading.Event) -> None:
+    def __init__(self, config: EngineConfig, stop: threading.Event, held_out: float = 0.0) -> None:
         self._config = config
         self._stop = stop
         self._job_dir = config.job_dir
+        self._mixed = _mixed_rows(config, held_out)
+        self._batch_size = config.buffer.train_batch_size if self._mixed is None else self._mixed.experiences
         self._store = ExperienceStore(config.database_url, config.buffer.trainer_input.experience_buffer.name)
         self._unpublished: list[Experience] = []
         self._metrics: dict[str, float] = {}
         self._resume(checkpoints.latest_version(self._job_dir) or 0)
-        self._board = SummaryWriter(self._job_dir / "monitor" / "tensorboard", purge_step=self._step + 1)
+        folder = self._job_dir / "monitor" / "tensorboard"
+        self._board = open_board(config, folder, self._step + 1, self._lineage())
 
     def run(self) -> None:
         trainer, input_ = self._config.trainer, self._config.buffer.trainer_input.experience_buffer
@@ -64,7 +78,7 @@ class Trainer:
             "trainer ready",
             version=self._published,
             waiting=self._store.unclaimed(),
-            batch="each commit" if trainer.step_per_commit else self._config.buffer.train_batch_size,
+            batch="each commit" if trainer.step_per_commit else self._batch_size,
             ends_without_data=f"after {input_.max_read_timeout:g} s" if input_.max_read_timeout else "never",
         )
         try:
@@ -96,6 +110,8 @@ class Trainer:
         released = self._store.release_after(version)
         if released:
             log.warning("taken by a step that was never published, trained again", experiences=released)
+        if self._mixed is not None:
+            self._mixed.go_on_from(self._job_dir, version)
         self._published = self._step = version
         self._unpublished = []
 
@@ -110,7 +126,7 @@ class Trainer:
     def _next_batch(self) -> list[Experience]:
         """Waits for a batch; empty when training is to end."""
         by_commit = self._config.trainer.step_per_commit
-        size = 1 if by_commit else self._config.buffer.train_batch_size
+        size = 1 if by_commit else self._batch_size
         timeout = self._config.buffer.trainer_input.experience_buffer.max_read_timeout
         waiting, since = -1, time.monotonic()
         while not self._stop.is_set():
@@ -137,7 +153,8 @@ class Trainer:
         return []
 
     def _train_on(self, batch: Sequence[Experience]) -> None:
-        metrics = self._gradient(batch)
+        rows = () if self._mixed is None else self._mixed.beside(len(batch))
+        metrics = self._gradient(batch, rows)
         if metrics is None:
             count = self._store.set_aside(self._step + 1)
             log.error("batch set aside", experiences=count, msg_ids=[experience.msg_id for experience in batch])
@@ -145,12 +162,13 @@ class Trainer:
         self._learner.update()
         self._step += 1
         self._unpublished += batch
+        if self._mixed is not None:
+            self._mixed.took(len(rows))
         self._metrics = asdict(metrics)
-        for name, value in self._metrics.items():
-            self._board.add_scalar(f"train/{name}", value, self._step)
-        self._board.add_scalar("train/experiences", len(batch), self._step)
-        self._board.flush()
-        if self._step % self._config.synchronizer.sync_interval == 0 or self._is_full_step():
+        publishes = self._step % self._config.synchronizer.sync_interval == 0 or self._is_full_step()
+        origin = {"version": self._step, "parent": self._published} if publishes else {}
+        self._board.log({**self._metrics, "experiences": len(batch), **origin}, self._step)
+        if publishes:
             self._publish()
         log.info(
             "trained",
@@ -163,10 +181,10 @@ class Trainer:
             version=self._published,
         )
 
-    def _gradient(self, batch: Sequence[Experience]) -> Metrics | None:
+    def _gradient(self, batch: Sequence[Experience], rows: Sequence[TaughtRow]) -> Metrics | None:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._learner.accumulate(batch)
+                return self._learner.accumulate(batch, rows)
             except Exception:  # whatever it is about a batch, it does not end training: the caller sets the batch aside
                 log.warning("step failed", step=self._step + 1, attempt=attempt, of=_ATTEMPTS, exc_info=True)
         return None
@@ -177,6 +195,7 @@ class Trainer:
 
     def _publish(self) -> None:
         msg_ids = [experience.msg_id for experience in self._unpublished]
+        lineage = self._lineage(self._step)
         checkpoints.publish(
             self._job_dir,
             self._step,
@@ -188,7 +207,24 @@ class Trainer:
                 "experiences": len(msg_ids),
                 "msg_ids": msg_ids,
                 "metrics": self._metrics,  # of the last step, which is the only one where each makes a version
+                **({} if self._mixed is None else self._mixed.said()),
             },
         )
+        if self._mixed is not None:
+            self._mixed.published()
         self._published, self._unpublished = self._step, []
+        self._board.published(lineage)
         checkpoints.prune(self._job_dir, self._config.trainer.max_checkpoints_to_keep)
+
+    def _lineage(self, version: int | None = None) -> Lineage:
+        name, digest = (None, None) if self._mixed is None else self._mixed.dataset
+        return Lineage(self._published, version, name, digest)
+
+
+def _mixed_rows(config: EngineConfig, held_out: float) -> MixedRows | None:
+    mix = mix_of(config)
+    if mix is None:
+        return None
+    from slipstream.embedded.mixed_rows import MixedRows  # imports TRL's other trainers, which takes time and memory
+
+    return MixedRows(config, mix, held_out)

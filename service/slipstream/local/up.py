@@ -44,6 +44,7 @@ def children(
     training = load_config(trainer, "train", overlays)
     command = (sys.executable, "-uP", "-m", "slipstream", *options)
     merged = [word for overlay in overlays for word in ("--overlay", str(overlay))]
+    beside = ("--sidecar", str(sidecar)) if training.algorithm.algorithm_type == "mix" else ()
     return (
         *([_production(production, settings, command)] if production else []),
         Child(
@@ -54,7 +55,7 @@ def children(
         ),
         Child(
             name="trainer",
-            command=(*command, "trainer", "--config", str(trainer), *merged),
+            command=(*command, "trainer", "--config", str(trainer), *merged, *beside),
             finished=partial(trained, training),
             vital=False,
         ),

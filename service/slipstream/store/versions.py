@@ -213,11 +213,17 @@ async def _trained_on(session: AsyncSession, row: VersionRow, found: Found | Non
     """Sum up the commits between the parent of a version and itself, and the rewards that they delivered; None where
     no parent is known. The number of experiences is the Trainer's, where it says so.
 
-    A version of a data set was trained on that, and on no commit.
+    A version of a data set was trained on that, and on no commit, unless experiences were trained on in the same steps.
     """
     experiences = None if found is None else found.experiences
     if found is not None and found.dataset is not None:
-        return {**_sums(experiences=0, commits=0, groups=0), "dataset": dict(found.dataset)}
+        commits = await _commits(session, row, experiences) if experiences else None
+        return {**(commits or _sums(experiences=0, commits=0, groups=0)), "dataset": dict(found.dataset)}
+    return await _commits(session, row, experiences)
+
+
+async def _commits(session: AsyncSession, row: VersionRow, experiences: int | None) -> dict[str, Any] | None:
+    """Sum up the commits between a version and its parent; `experiences` are those that the Trainer says."""
     parent = None if row.parent is None else await session.get(VersionRow, row.parent)
     if parent is None and row.parent != 0:  # version 0 is the model that was given: nothing was delivered before it
         return None if experiences is None else _sums(experiences=experiences)

@@ -16,10 +16,12 @@ export function Serves({ version }) {
   return html`${version.serves.map((place) => html`<${Badge} key=${place} kind="good">${PLACES[place] || place}<//> `)}`;
 }
 
-/** Experiences, or the data set. */
+/** Experiences, the data set, or both. */
 export function TrainedOn({ on }) {
   if (!on) return html`<span class="muted">–</span>`;
-  return on.dataset ? html`<a href=${link("data", [on.dataset.name])}>${plain(on.dataset.name)}</a>` : html`${count(on.experiences)} experiences`;
+  const experiences = html`${count(on.experiences)} experiences`;
+  if (!on.dataset) return experiences;
+  return html`<a href=${link("data", [on.dataset.name])}>${plain(on.dataset.name)}</a>${on.experiences > 0 && html` and ${experiences}`}`;
 }
 
 /** What a name meant from when on. */

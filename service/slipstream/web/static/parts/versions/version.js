@@ -23,6 +23,7 @@ export function OneVersion({ name }) {
 
 function Shown({ one, again }) {
   const data = one.trained_on && one.trained_on.dataset;
+  const alone = data && !one.trained_on.experiences;
   return html`
     <div class="row apart"><h1>Version ${one.version} <${State} is=${one.state} /> ${one.aliases.map((alias) => html`<${Badge} key=${alias} kind="note">${plain(alias)}<//> `)}</h1>
       <span class="muted">${one.parent !== null && html`<a href=${link("learning", [], { a: one.parent, b: one.version })}>compare with version ${one.parent}</a> · `}
@@ -31,8 +32,8 @@ function Shown({ one, again }) {
       <${Figure} name="Training reward" value=${decimal(one.rewards.mean, 3)} unit=${one.rewards.standard_error === null ? "" : `± ${decimal(one.rewards.standard_error, 3)}`} below=${`${count(one.rewards.count)} runs`} />
       <${Figure} name="Verdict" value=${html`<${Verdict} is=${one.verdict.verdict} />`} below=${one.verdict.champion ? `against the champion: ${one.verdict.champion.replaceAll("_", " ")}` : "against production"} />
       <${Figure} name="Answers" value=${html`<${Serves} version=${one} />`} below=${one.served_at ? html`the Explorer's since <${Time} at=${one.served_at} />` : "the Explorer never loaded it"} />
-      <${Figure} name="Trained on" value=${one.trained_on ? count(data ? data.rows : one.trained_on.experiences) : "–"} unit=${data ? "rows" : one.trained_on ? "experiences" : ""}
-        below=${data ? html`of <${TrainedOn} on=${one.trained_on} />` : one.trained_on && one.trained_on.commits !== null ? `${count(one.trained_on.groups)} groups in ${count(one.trained_on.commits)} commits` : one.parent === null ? "its parent is not known" : ""} />
+      <${Figure} name="Trained on" value=${one.trained_on ? count(alone ? data.rows : one.trained_on.experiences) : "–"} unit=${alone ? "rows" : one.trained_on ? "experiences" : ""}
+        below=${alone ? html`of <${TrainedOn} on=${one.trained_on} />` : data ? html`and ${count(data.rows)} rows of <${TrainedOn} on=${{ dataset: data }} />` : one.trained_on && one.trained_on.commits !== null ? `${count(one.trained_on.groups)} groups in ${count(one.trained_on.commits)} commits` : one.parent === null ? "its parent is not known" : ""} />
     </dl>
     ${can("operate") && html`<${Actions} one=${one} again=${again} />`}</section>
     <${Sources} one=${one} />
