@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from slipstream.embedded import checkpoints
 from slipstream.errors import SlipstreamError

@@ -21,9 +21,9 @@ from slipstream.datasets.erasure import NOTES, apply_notes
 from slipstream.datasets.manifest import MANIFEST, Manifest
 from slipstream.datasets.row import Kind
 from slipstream.datasets.selection import taught
+from slipstream.embedded.checkpoints import trained_on
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.dataset_inputs import row_tokenizer
-from slipstream.embedded.dataset_run import trained_on
 from slipstream.embedded.learning import TaughtRow
 from slipstream.embedded.mix_config import Mix
 from slipstream.embedded.row_order import order
