@@ -116,6 +116,7 @@ def test_a_version_says_what_it_was_trained_on(byte_model: Path, tmp_path: Path)
         "name": "support",
         "digest": "d1",
         "kind": "sft",
+        "also": [],
         "rows": 12,
         "sources": {"policy": 12},
         "left_out": {"an answer without text and without calls": 1},
@@ -322,7 +323,7 @@ def test_label_smoothing_is_that_of_trinity(byte_model: Path, tmp_path: Path) ->
     )  # fmt: skip
     pair = {"prompt_ids": [5, 6], "chosen_ids": [7, 8], "rejected_ids": [9]}
     trainer: Any = dataset_trainer(
-        settings, "dpo", load_policy(byte_model), TrainedRows(Dataset.from_list([pair]), [0], 4), tmp_path, 0
+        settings, "dpo", load_policy(byte_model), TrainedRows(Dataset.from_list([pair]), [0], 4, 0), tmp_path, 0
     )
     inputs = trainer.data_collator([trainer.train_dataset[0]])
     inputs["ref_chosen_logps"] -= 4.0
