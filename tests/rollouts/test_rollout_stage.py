@@ -83,7 +83,6 @@ async def test_a_version_that_fails_is_rolled_back_and_noted_once(decided: Decid
     assert last["evidence"]["guardrails"]["failure"]["means"] == {"control": 0.0, "treatment": 1.0}
 
 
-@pytest.mark.slow
 async def test_a_version_that_users_like_is_promoted(decided: Decided) -> None:
     await decided.open()
     await decided.pass_(0)

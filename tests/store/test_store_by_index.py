@@ -71,7 +71,6 @@ def asked() -> Iterator[Asked]:
         event.remove(Engine, name, listener)
 
 
-@pytest.mark.slow
 async def test_no_statement_goes_through_a_table(tmp_path: Path, run_loop: RunLoop, asked: Asked) -> None:
     path = tmp_path / "slipstream.db"
     database = Database(f"sqlite+aiosqlite:///{path}")
