@@ -29,14 +29,12 @@ from safetensors import safe_open
 
 from slipstream.errors import SlipstreamError
 from slipstream.trinity.checkpoint_files import (
-    META,
     RESUME_MARKER,
     TRAINED_ON,
     VERSION_MARKER,
-    replace_text,
+    put_in_place,
     step_directory,
     steps,
-    sync,
     sync_tree,
 )
 
@@ -138,14 +136,7 @@ def publish(
         (partial / _FULL_FLAG).touch()
     sync_tree(partial)
 
-    final = step_directory(job_dir, version)
-    shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
-    partial.rename(final)
-    sync(job_dir)
-    replace_text(job_dir / META, json.dumps({"latest_iteration": version}))
-    if training_state is not None:
-        replace_text(job_dir / RESUME_MARKER, str(version))
-    replace_text(job_dir / VERSION_MARKER, str(version))
+    put_in_place(job_dir, partial, version, resumable=training_state is not None)
 
 
 def prune(job_dir: Path, keep: int) -> list[int]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from slipstream.embedded import checkpoints
 from slipstream.errors import SlipstreamError
-from slipstream.trinity.checkpoint_files import TRAINED_ON, replace_text, step_directory, sync, sync_tree
+from slipstream.trinity.checkpoint_files import TRAINED_ON, json_object, replace_text, step_directory, sync, sync_tree
 
 _FOLDER = "dataset_run"
 _RUN = "run.json"
@@ -117,8 +117,4 @@ def mark_whole(checkpoint: Path) -> None:
 
 def trained_on(job_dir: Path, version: int) -> Mapping[str, Any]:
     """Return what a version says that it was trained on; empty where it says nothing."""
-    try:
-        said = json.loads((step_directory(job_dir, version) / TRAINED_ON).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    return json_object(step_directory(job_dir, version) / TRAINED_ON)
