@@ -24,7 +24,7 @@ from slipstream.errors import ConfigError
 Algorithm = Literal["sft", "dpo"]
 
 PROJECT, NAME = "job", "dataset"
-"""Of the side job, below its folder."""
+"""Project and name of the side job, below its folder."""
 
 _SCHEDULES = ("constant", "cosine")
 _LOSS = {"sft": ("loss_agg_mode",), "dpo": ("beta", "label_smoothing")}
@@ -43,7 +43,7 @@ _KEPT = 2
 
 @dataclass(frozen=True)
 class SideJob:
-    """What a side job is given.
+    """Inputs of a side job.
 
     Attributes:
         folder: that it works in.

@@ -25,7 +25,9 @@ def read_metrics(folder: Path) -> dict[str, float]:
     None are returned where TensorBoard is not installed, or another monitor is configured.
     """
     try:
-        from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+        from tensorboard.backend.event_processing.event_multiplexer import (  # type: ignore[import-untyped]
+            EventMultiplexer,
+        )
     except ImportError:
         return {}
     found = EventMultiplexer().AddRunsFromDirectory(str(folder))

@@ -104,7 +104,7 @@ class SideRun:
 
     @property
     def cache(self) -> Path:
-        """Where Hugging Face's reader copies the rows to."""
+        """The folder that Hugging Face's reader copies the rows to."""
         return self.folder / "cache"
 
     @property

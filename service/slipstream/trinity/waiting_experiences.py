@@ -39,14 +39,15 @@ def discard_before(document: Mapping[str, Any], version: int) -> int:
 
 
 async def _discard(url: str, table: str, version: int) -> int:
-    from sqlalchemy import column, inspect, or_, update
+    from sqlalchemy import ColumnClause, column, inspect, or_, update
     from sqlalchemy import table as named
     from sqlalchemy.engine import make_url
     from sqlalchemy.ext.asyncio import create_async_engine
 
     parsed = make_url(url)
     engine = create_async_engine(parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername)))
-    consumed, sampled_by = column("consumed"), column("model_version")
+    consumed: ColumnClause[int] = column("consumed")
+    sampled_by: ColumnClause[int | None] = column("model_version")
     change = (
         update(named(table, consumed, sampled_by))
         .where(consumed == 0, or_(sampled_by.is_(None), sampled_by < version))
