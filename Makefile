@@ -190,6 +190,7 @@ $(TRINITY_INSTALLED): tests/trinity/requirements.txt | $(UV)
 
 test-trinity-full: $(INSTALLED) $(FULL_INSTALLED)  ## the whole of Trinity-RFT on CPU learns the demo's job: minutes, 10 GB
 	$(BIN)/python tests/trinity_full/run.py
+	$(BIN)/python tests/trinity_full/train_datasets.py
 
 $(FULL_INSTALLED): tests/trinity_full/requirements.txt
 	@echo "Setting up $(FULL_VENV): some minutes the first time, 4.2 GB"

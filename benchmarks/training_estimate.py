@@ -65,8 +65,8 @@ def rows(kind: Kind, count: int) -> list[Row]:
 
 def measure(name: str, weights: Path, count: int, folder: Path) -> dict[str, float]:
     """Train one setting in this process; bytes, seconds, and their estimates."""
+    from slipstream.datasets.trained_dataset import TrainedDataset
     from slipstream.embedded.config import EngineConfig
-    from slipstream.embedded.dataset_inputs import TrainedDataset
     from slipstream.embedded.estimate import memory, seconds
     from slipstream.embedded.supervised import train_rows
     from slipstream.embedded.training_plan import plan, this_device

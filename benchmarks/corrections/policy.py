@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from corrections.user import TOOLS, Answered, Task, Words, answered, correction, prompt, words
 from slipstream.datasets.row import Kind
+from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded import checkpoints
 from slipstream.embedded.chat import Message, Tool, prompt_ids
 from slipstream.embedded.config import EngineConfig
@@ -18,7 +19,7 @@ from slipstream.embedded.engines.loading import ending_ids
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.learning import Learner
 from slipstream.embedded.policy_model import load_policy
-from slipstream.embedded.supervised import TrainedDataset, train_rows
+from slipstream.embedded.supervised import train_rows
 
 _LONGEST = 48  # tokens of an answer, as in the demo
 _TOGETHER = 16

@@ -153,9 +153,13 @@ def trinity_job(folder: Path, steps: dict[int, bool]) -> Path:
     return file
 
 
-def test_trinitys_markers_and_later_steps(tmp_path: Path) -> None:
-    done = rollback(2, trinity_job(tmp_path, {2: True, 4: True, 5: False}))
+@pytest.mark.parametrize("from_data", [False, True])
+def test_trinitys_markers_and_later_steps(tmp_path: Path, from_data: bool) -> None:
+    file = trinity_job(tmp_path, {2: True, 4: True, 5: False})
     job = tmp_path / "slipstream" / "policy"
+    if from_data:  # which is no sign of the embedded engine, whose buffer has other columns
+        (job / "global_step_2" / "trained_on.json").write_text('{"engine": "trinity"}')
+    done = rollback(2, file)
     assert done.steps == [4, 5]
     assert (job / "latest_state_dict_iteration.txt").read_text() == "2"
     assert (job / "latest_checkpointed_iteration.txt").read_text() == "2"

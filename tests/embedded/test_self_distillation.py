@@ -13,12 +13,13 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from slipstream.datasets.row import Kind, Provenance, Row, Source
+from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded.algorithm import PolicyLoss
 from slipstream.embedded.checkpoints import weights_path
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens
 from slipstream.embedded.self_distillation import divergence, with_tail, with_teacher
-from slipstream.embedded.supervised import TrainedDataset, train_rows
+from slipstream.embedded.supervised import train_rows
 from slipstream.embedded.token_table import write_table
 
 pytestmark = pytest.mark.slow

@@ -75,7 +75,7 @@ def rows(kind: Kind = Kind.SFT, count: int = 12) -> list[Row]:
 
 
 def train(settings: EngineConfig, data: Sequence[Row], kind: Kind = Kind.SFT, **options: Any) -> Any:
-    from slipstream.embedded.dataset_inputs import TrainedDataset
+    from slipstream.datasets.trained_dataset import TrainedDataset
     from slipstream.embedded.supervised import train_rows
 
     resume = options.pop("resume", False)

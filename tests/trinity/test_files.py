@@ -11,7 +11,9 @@ import pytest
 import yaml
 from real_trinity import PYTHON
 
+from slipstream.trinity import side_job
 from slipstream.trinity.document import load_document
+from slipstream.trinity.side_job import Algorithm, SideJob
 
 ROOT = Path(__file__).parents[2]
 OF_DATA_SETS = {"dpo", "kto", "sdpo", "sft"}
@@ -72,3 +74,24 @@ def test_the_judgement_is_trinitys_own(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_text(yaml.safe_dump(content))
     errors = _errors([tmp_path / name for name in wrong], environment)
     assert None not in errors.values(), errors
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+def test_trinity_accepts_the_side_job_of_a_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+) -> None:
+    environment = _environment(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    policy = load_document(ROOT / "trainer.yaml", [ROOT / "overlays" / f"{algorithm}.yaml"])
+    side_job.check(policy, algorithm)
+    job = SideJob(tmp_path / "run", tmp_path / "model", tmp_path / "rows", 3, "r1")
+    right, named, other = (tmp_path / f"{name}.yaml" for name in ("right", "named", "other"))
+    document = side_job.document(policy, algorithm, job)
+    right.write_text(yaml.safe_dump(document))
+    named.write_text(yaml.safe_dump(document | {"no_such_section": {}}))
+    other.write_text(yaml.safe_dump(document | {"mode": "both"}))
+    errors = _errors([right, named, other], environment)
+    assert errors[str(right)] is None
+    assert errors[str(named)]
+    assert errors[str(other)]

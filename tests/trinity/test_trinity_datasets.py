@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from slipstream.datasets.folder import new_folder
 from slipstream.datasets.formats import to_line
 from slipstream.datasets.row import Kind
+from slipstream.datasets.row_order import order
+from slipstream.datasets.trained_dataset import TrainedDataset
+from slipstream.datasets.trinity_check import RowCheck
+from slipstream.datasets.trinity_rows import write_rows
+from slipstream.trinity.side_job import Algorithm
 
 READ = Path(__file__).with_name("read_dataset.py")
 TEMPLATE = (
@@ -64,3 +71,46 @@ def test_trinity_reads_what_was_written(tmp_path: Path, tokenizer_files: Path) -
                 folder.publish({})
             wanted[f"{tmp_path}/{kind}-{files}:{schema}"] = list(expected(kind, tokenizer))
     assert read(list(wanted), tokenizer_files, tmp_path / "cache") == wanted
+
+
+def test_trinity_reads_the_rows_of_a_side_job_in_their_order(tmp_path: Path, tokenizer_files: Path) -> None:
+    """And what is looked at before, of which a row may be left out, is what Trinity makes of it."""
+    wanted: dict[str, list[Any]] = {}
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
+    model = tmp_path / "model"
+    shutil.copytree(tokenizer_files, model)
+    (model / "config.json").write_text("{}")
+    training = {"model": {"max_model_len": 1_000_000, "custom_chat_template": TEMPLATE}}
+    kinds: tuple[tuple[Kind, Algorithm], ...] = ((Kind.SFT, "sft"), (Kind.PREFERENCE, "dpo"))
+    for kind, schema in kinds:
+        data = TrainedDataset("support", "d1", kind)
+        folder = tmp_path / f"rows-{schema}"
+        check = RowCheck(training, model, schema)
+        written = write_rows(rows(kind), data, folder, check, batch=5, epochs=1, most=None)
+        assert (written.rows, written.left_out) == (5, {})
+        found = list(expected(kind, tokenizer))
+        wanted[f"{folder}:{schema}"] = [found[place] for place in order([1.0] * 5, 1, 0)]
+    assert read(list(wanted), tokenizer_files, tmp_path / "cache") == wanted
+
+
+def test_rows_that_would_teach_nothing_are_left_out(tmp_path: Path, tokenizer_files: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tokenizer_files, model)
+    (model / "config.json").write_text("{}")
+    plain = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    plain += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    training = {"model": {"max_model_len": 10_000, "custom_chat_template": plain}}
+    check = RowCheck(training, model, "sft")
+    assert [check(to_line(row, "trinity")) for row in rows(Kind.SFT)] == [
+        None,
+        "longer than model.max_model_len",
+        "tools that the model's template leaves out",
+        "tools that the model's template leaves out",
+        "tools that the model's template leaves out",
+    ]
+    called = replace(rows(Kind.SFT)[2], tools=())
+    assert check(to_line(called, "trinity")) == "an answer that the model's template leaves out"
+    alike = replace(rows(Kind.PREFERENCE)[0], rejected=rows(Kind.PREFERENCE)[0].answer)
+    assert RowCheck(training, model, "dpo")(to_line(alike, "trinity")) == "two answers of the same tokens"
+    refuses = {"model": {"max_model_len": 10_000, "custom_chat_template": "{{ raise_exception('no') }}"}}
+    assert RowCheck(refuses, model, "sft")(to_line(rows(Kind.SFT)[0], "trinity")) == "refused by the model's template"

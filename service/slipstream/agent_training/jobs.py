@@ -209,8 +209,9 @@ def _task_weights(shares: Mapping[str, float], labels: Iterable[Sequence[str]] |
 
 
 def _data_file(dataset: Mapping[str, Any], engine: str) -> DataFile:
+    form = {"format": "trinity"} if engine == "trinity" else {}
     try:
-        return DataFile.model_validate({"dataset": dataset, "train": {"engine": engine}})
+        return DataFile.model_validate({"dataset": {**dataset, **form}, "train": {"engine": engine}})
     except ValueError as error:
         raise ConfigError(f"dataset: {error}") from error
 

@@ -228,9 +228,12 @@ def datasets_directory(given: Path | None, config: Path) -> Path:
         ConfigError: none is configured.
     """
     from slipstream.errors import ConfigError
+
+    if given is not None:
+        return given  # where Trinity-RFT trains there may be no sidecar's file
     from slipstream.settings.source import load_settings
 
-    directory = given or load_settings(config, os.environ).datasets.directory
+    directory = load_settings(config, os.environ).datasets.directory
     if directory is None:
         raise ConfigError("datasets.directory: expected a folder, found none; or give --directory")
     return directory
@@ -238,6 +241,8 @@ def datasets_directory(given: Path | None, config: Path) -> Path:
 
 def held_out_share(sidecar: Path) -> float:
     """The share of the sessions that the sidecar holds out; 0 on a machine without its file."""
+    if not sidecar.exists():
+        return 0.0
     from slipstream.settings.source import load_settings
 
-    return load_settings(sidecar, os.environ).datasets.held_out if sidecar.exists() else 0.0
+    return load_settings(sidecar, os.environ).datasets.held_out

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.cli.dataset import Directory, datasets_directory, held_out_share
 from slipstream.cli.engine import embedded_extra, engine_config
 from slipstream.cli.options import SIDECAR_FILE
+from slipstream.cli.training_choice import RowChoice, show
 from slipstream.output import relayed
 
 if TYPE_CHECKING:
     from slipstream.agent_training.jobs import Job
-    from slipstream.datasets.row import Row
+    from slipstream.datasets.config import Train
+    from slipstream.datasets.trained_dataset import TrainedDataset
+    from slipstream.datasets.trinity_training import Trained
     from slipstream.embedded.supervised import Outcome
 
 Sidecar = Annotated[Path, typer.Option(help="The sidecar's file, for `datasets.directory`.")]
@@ -43,60 +46,65 @@ def train(
     from slipstream.datasets import folder
     from slipstream.datasets.config import load_data_file
     from slipstream.datasets.erasure import apply_notes
-    from slipstream.datasets.selection import is_selective, selected, taught
+    from slipstream.datasets.trained_dataset import TrainedDataset
     from slipstream.errors import ConfigError
 
     file = load_data_file(config)
-    if file.train.engine != "embedded":
-        raise ConfigError(
-            f"{config}: train.engine: expected embedded, found {file.train.engine}; for Trinity-RFT export with format "
-            "trinity, and name the files in the experience_buffer of a job of its own"
-        )
+    if file.train.engine == "trinity" and (estimate or calibrate):
+        raise ConfigError(f"{config}: train.engine: expected embedded, which alone has estimates; found trinity")
     where = datasets_directory(directory, sidecar)
     path = where / file.dataset.name
     apply_notes(where)  # of deletions that came while the data set was being made
     made = folder.manifest(path)
-    if made.kind is not file.dataset.kind:
-        raise ConfigError(
-            f"{config}: dataset.kind: expected {made.kind}, as {path} was made, found {file.dataset.kind}"
-        )
-    settings = engine_config(file.train.trainer, "train", list(file.train.overlays))
+    for key, found, expected in (
+        ("kind", file.dataset.kind, made.kind),
+        ("format", file.dataset.format, made.format if file.train.engine == "trinity" else file.dataset.format),
+    ):
+        if found != expected:
+            raise ConfigError(f"{config}: dataset.{key}: expected {expected}, as {path} was made, found {found}")
+    dataset = TrainedDataset(
+        name=made.name,
+        digest=made.digest,
+        kind=made.kind,
+        start=file.train.start,
+        task_weights=file.dataset.task_weights,
+        seed=file.dataset.seed,
+        also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
+    )
+    share = max(held_out_share(sidecar), float(made.about.get("held_out", {}).get("share", 0)))
+    choice = RowChoice(file.dataset, where, share)
+    if file.train.engine == "trinity":
+        show(_by_trinity(file.train, choice, dataset, resume=resume))
+    elif estimate or calibrate:
+        print(_estimated(file.train, choice, dataset, calibrates=calibrate))
+    else:
+        show(_by_us(file.train, choice, dataset, resume=resume))
+
+
+def _by_trinity(train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool) -> Trained:
+    from slipstream.datasets.trinity_training import TrainerFiles, train_rows
+
+    return train_rows(TrainerFiles.read(train, os.environ), choice.rows(None), dataset, resume=resume)
+
+
+def _by_us(train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool) -> Outcome:
+    settings = engine_config(train.trainer, "train", list(train.overlays))
     with relayed():
         with embedded_extra():
-            from slipstream.embedded.dataset_inputs import TrainedDataset
-            from slipstream.embedded.supervised import train_rows
-        dataset = TrainedDataset(
-            name=made.name,
-            digest=made.digest,
-            kind=made.kind,
-            start=file.train.start,
-            task_weights=file.dataset.task_weights,
-            seed=file.dataset.seed,
-            also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
-        )
-        share = max(held_out_share(sidecar), float(made.about.get("held_out", {}).get("share", 0.0)))
-        rows: Iterable[Row] = taught(path, share)
-        if is_selective(file.dataset):
             from slipstream.embedded.policy_scores import PolicyScores
+            from slipstream.embedded.supervised import train_rows
+        rows = choice.rows(lambda each: PolicyScores(settings, train.start)(each))
+        return train_rows(settings, rows, dataset, resume=resume)
 
-            chosen = selected(
-                file.dataset,
-                rows,
-                lambda name: taught(where / name, share),
-                PolicyScores(settings, file.train.start),
-                {row.provenance.session for row in folder.read_rows(path, "held_out")},
-            )
-            rows = chosen.rows
-            _show_choice(len(chosen.rows), chosen.report)
-        if estimate or calibrate:
+
+def _estimated(train: Train, choice: RowChoice, dataset: TrainedDataset, *, calibrates: bool) -> str:
+    settings = engine_config(train.trainer, "train", list(train.overlays))
+    with relayed():
+        with embedded_extra():
+            from slipstream.embedded.policy_scores import PolicyScores
             from slipstream.embedded.training_report import report
-
-            print(report(settings, rows, dataset, calibrates=calibrate))
-            return
-        done = train_rows(settings, rows, dataset, resume=resume)
-    _show(done)
-    if done.version is None:
-        raise typer.Exit(1)
+        rows = choice.rows(lambda each: PolicyScores(settings, train.start)(each))
+        return report(settings, rows, dataset, calibrates=calibrates)
 
 
 @commands.command()
@@ -139,29 +147,3 @@ def _run(job: Job, output: Path, datasets: Path) -> None:
     for note in job.notes:
         print(note)
     job.run(output, datasets)
-
-
-def _show(done: Outcome) -> None:
-    if done.version is None:
-        print(f"stopped after step {done.steps}; --resume goes on")
-        return
-    started = f"version {done.parent}" if done.parent else "the base model"
-    print(f"version {done.version}: {done.steps} steps from {started}")
-    _show_left_out(done.left_out)
-    for name, value in done.metrics.items():
-        print(f"  {name}: {value:.4g}")
-    if done.discarded:
-        print(f"  {done.discarded} experiences of earlier versions are discarded: they are off-policy now")
-    if done.warning:
-        print(f"  warning: {done.warning}")
-
-
-def _show_choice(rows: int, report: Mapping[str, Any]) -> None:
-    print(f"{rows} rows are trained on, {report.get('replayed', 0)} of them of earlier data sets")
-    for which, figures in report.get("coreset", {}).items():
-        print(f"  {which}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-
-
-def _show_left_out(left_out: Mapping[str, int]) -> None:
-    for reason, count in left_out.items():
-        print(f"  left out, {reason}: {count}")

@@ -223,7 +223,7 @@ class Train(_Part):
     """Training on the data set.
 
     Attributes:
-        engine: `slipstream train` has the embedded one, and refuses the other in words.
+        engine: that trains: ours, or Trinity-RFT in a job of its own, for kinds sft and preference in its format.
         trainer: the Trainer's file; its job is the one that gets the new version.
         overlays: files over it; `overlays/sft.yaml` and its like say the algorithm.
         start: the version that training goes on from: the newest one, the base model, or a number.
@@ -243,8 +243,18 @@ class DataFile(_Part):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
-        if self.dataset.kind is Kind.CORRECTION and self.train.engine != "embedded":
-            raise ValueError("train.engine embedded for kind correction: Trinity-RFT has no such algorithm")
+        dataset = self.dataset
+        if self.train.engine != "trinity":
+            return self
+        if dataset.kind in (Kind.KTO, Kind.CORRECTION):
+            raise ValueError(f"train.engine embedded for kind {dataset.kind}: Trinity-RFT has no such algorithm")
+        if dataset.format != "trinity":
+            raise ValueError(f"dataset.format trinity for train.engine trinity; found {dataset.format}")
+        if dataset.coreset is not None and dataset.coreset.strategy != "random":
+            raise ValueError(
+                "dataset.coreset.strategy random for train.engine trinity, as the others need the embedded engine's "
+                f"forward pass over the rows; found {dataset.coreset.strategy}"
+            )
         return self
 
 

@@ -30,14 +30,13 @@ from safetensors import safe_open
 
 from slipstream.errors import SlipstreamError
 from slipstream.trinity.checkpoint_files import (
-    META,
     RESUME_MARKER,
     TRAINED_ON,
     VERSION_MARKER,
-    replace_text,
+    json_object,
+    put_in_place,
     step_directory,
     steps,
-    sync,
     sync_tree,
 )
 
@@ -104,11 +103,7 @@ def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:
 
 def trained_on(job_dir: Path, version: int) -> Mapping[str, Any]:
     """Return what a version says that it was trained on; empty where it says nothing."""
-    try:
-        said = json.loads((step_directory(job_dir, version) / TRAINED_ON).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    return json_object(step_directory(job_dir, version) / TRAINED_ON)
 
 
 def publish(
@@ -148,14 +143,7 @@ def publish(
         (partial / _FULL_FLAG).touch()
     sync_tree(partial)
 
-    final = step_directory(job_dir, version)
-    shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
-    partial.rename(final)
-    sync(job_dir)
-    replace_text(job_dir / META, json.dumps({"latest_iteration": version}))
-    if training_state is not None:
-        replace_text(job_dir / RESUME_MARKER, str(version))
-    replace_text(job_dir / VERSION_MARKER, str(version))
+    put_in_place(job_dir, partial, version, resumable=training_state is not None)
 
 
 def prune(job_dir: Path, keep: int) -> list[int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
 from transformers.trainer import Trainer
 
-from slipstream.datasets.row import Kind, Row
+from slipstream.datasets.row import Row
+from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded import checkpoints
 from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
@@ -23,29 +23,6 @@ from slipstream.embedded.token_table import TokenTable, write_table
 from slipstream.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class TrainedDataset:
-    """The data set that is trained on.
-
-    Attributes:
-        name: of its folder.
-        digest: of its files, as its manifest has it.
-        kind: what each row teaches.
-        start: version that training goes on from: the newest one, the base model, or a number.
-        task_weights: weights of the rows of tasks with these labels.
-        seed: of the rows' order and of fresh adapters.
-        also: earlier data sets whose rows are among them.
-    """
-
-    name: str
-    digest: str
-    kind: Kind
-    start: Literal["latest", "base"] | int = "latest"
-    task_weights: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
-    also: tuple[str, ...] = ()
-
-
 def weights_of(config: EngineConfig, version: int) -> Path:
     """Return the model directory of a version; 0 is the base model.
 
@@ -53,13 +30,6 @@ def weights_of(config: EngineConfig, version: int) -> Path:
         CheckpointError: there are no weights of that version.
     """
     return checkpoints.weights_path(config.job_dir, version) if version else Path(config.model.model_path)
-
-
-def parent_of(start: Literal["latest", "base"] | int, newest: int) -> int:
-    """Return the version that training goes on from; 0 for the base model."""
-    if start == "latest":
-        return newest
-    return 0 if start == "base" else start
 
 
 def table_of(

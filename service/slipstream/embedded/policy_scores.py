@@ -9,9 +9,10 @@ import numpy as np
 
 from slipstream.datasets.coreset import RowScores
 from slipstream.datasets.row import Kind, Row
+from slipstream.datasets.trained_dataset import parent_of
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.dataset_inputs import parent_of, row_tokenizer, weights_of
+from slipstream.embedded.dataset_inputs import row_tokenizer, weights_of
 from slipstream.embedded.device import device
 from slipstream.embedded.policy_model import load_policy
 from slipstream.embedded.row_scores import row_scores

@@ -26,10 +26,12 @@ from transformers.trainer import Trainer
 from transformers.trainer_callback import PrinterCallback
 
 from slipstream.datasets.row import Row
+from slipstream.datasets.row_order import order
+from slipstream.datasets.trained_dataset import TrainedDataset, parent_of
 from slipstream.embedded import checkpoints
 from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.dataset_inputs import TrainedDataset, parent_of, table_of, trainer_of, weights_of
+from slipstream.embedded.dataset_inputs import table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_metrics import StepMetrics
 from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of
 from slipstream.embedded.dataset_trainers import TrainedRows, comparable, quiet, steps_of
@@ -40,7 +42,6 @@ from slipstream.embedded.model_directory import check_model_directory
 from slipstream.embedded.monitor.board import check_monitor, open_board
 from slipstream.embedded.monitor.run import Lineage
 from slipstream.embedded.policy_model import export, export_dtype, quantization, with_full_weights
-from slipstream.embedded.row_order import order
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle, stopped_by_signals
 from slipstream.trinity.job import trainer_lock

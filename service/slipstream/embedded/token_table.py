@@ -18,6 +18,7 @@ from datasets import Dataset, Features, List, Value  # type: ignore[import-untyp
 from datasets.arrow_writer import ArrowWriter  # type: ignore[import-untyped]
 
 from slipstream.datasets.row import Kind, Row
+from slipstream.datasets.trained_dataset import weight_of
 from slipstream.embedded.dataset_run import RunError
 from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens, tokenised
 from slipstream.embedded.shared_prompts import NO_LOSS
@@ -83,7 +84,7 @@ def write_table(
     shared: list[int] | None = None
     with ArrowWriter(path=str(path), features=_FEATURES[kind]) as writer:
         for row, ids in tokenised(_of_kind(rows, kind), tokenizer, dropped):
-            weight = _weight(row, task_weights)
+            weight = weight_of(row, task_weights)
             if not weight:
                 weightless += 1
                 continue
@@ -140,8 +141,3 @@ def _columns(kind: Kind, ids: RowTokens) -> dict[str, Any]:
             "correction_ids": ids.correction or [],
         }
     return {"prompt_ids": ids.prompt, "completion_ids": ids.answer, "label": bool(ids.good)}
-
-
-def _weight(row: Row, task_weights: Mapping[str, float]) -> float:
-    given = [task_weights[label] for label in row.provenance.labels if label in task_weights]
-    return max(given, default=1.0)

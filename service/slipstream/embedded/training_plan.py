@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 from slipstream.datasets.row import Row
+from slipstream.datasets.row_order import order
+from slipstream.datasets.trained_dataset import TrainedDataset, parent_of
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.dataset_inputs import TrainedDataset, parent_of, table_of, trainer_of, weights_of
+from slipstream.embedded.dataset_inputs import table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_trainers import (
     TrainedRows,
     padded_tokens,
@@ -26,7 +28,6 @@ from slipstream.embedded.dataset_trainers import (
 )
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.estimate import Device, ModelShape, Setting
-from slipstream.embedded.row_order import order
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slipstream.datasets.row import Row
+from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.dataset_inputs import TrainedDataset
 from slipstream.embedded.estimate import GPUS, Device, memory, seconds, smaller
 from slipstream.embedded.training_plan import TrainingPlan, calibrate, plan, this_device
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.errors import SlipstreamError
+from slipstream.trinity.checkpoint_files import TRAINED_ON, json_object
 from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory, trainer_lock
 
@@ -48,8 +49,7 @@ def rollback(version: int, config: Path, overlays: Sequence[Path] = ()) -> Done:
         raise RollbackError(f"{job}: expected the directory of a job, found nothing")
     with trainer_lock(job):
         later = _check(job, version)
-        embedded = (job / f"global_step_{version}" / "trained_on.json").exists()
-        discarded = _discard(version, config, overlays) if embedded else 0
+        discarded = _discard(version, config, overlays) if _is_embedded(job / f"global_step_{version}") else 0
         meta = json.loads((job / _META).read_text()) if (job / _META).exists() else {}
         _replace(job / _META, json.dumps({**meta, "latest_iteration": version}))
         for marker in _MARKERS:
@@ -74,13 +74,20 @@ def _check(job: Path, version: int) -> list[int]:
             f"version {version} was deleted (trainer.max_checkpoints_to_keep), or never published; {there}"
         )
     step = job / f"global_step_{version}"
-    if not (step / "trained_on.json").exists() and not (step / ".full_checkpoint").exists():
+    if not _is_embedded(step) and not (step / ".full_checkpoint").exists():
         full = [each for each in steps if (job / f"global_step_{each}" / ".full_checkpoint").exists()]
         raise RollbackError(
             f"version {version} is no full checkpoint (trainer.save_interval), which Trinity's Trainer needs to go on "
             f"from; full ones: {', '.join(map(str, full)) or 'none'}"
         )
     return [each for each in steps if each > version]
+
+
+def _is_embedded(step: Path) -> bool:
+    """Return whether the embedded engine made a version. Trinity's Trainer writes no `trained_on.json`; a version that
+    it trained on a data set has one that says so."""
+    path = step / TRAINED_ON
+    return path.exists() and json_object(path).get("engine") != "trinity"
 
 
 def _discard(version: int, config: Path, overlays: Sequence[Path]) -> int:

@@ -9,9 +9,12 @@ job_dir/
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 VERSION_MARKER = "latest_state_dict_iteration.txt"
 RESUME_MARKER = "latest_checkpointed_iteration.txt"
@@ -48,6 +51,36 @@ def replace_text(path: Path, text: str) -> None:
     sync(partial)
     partial.replace(path)
     sync(path.parent)
+
+
+def put_in_place(job_dir: Path, folder: Path, version: int, *, resumable: bool) -> None:
+    """Make a whole folder the job's version: rename it, then let the Trainer see it, and the Explorer last.
+
+    It may be cut off at any instruction. If the folder was renamed before that, the second call writes what is missing.
+
+    Args:
+        folder: the step with all of its files, on the disk, in the job's file system.
+        version: above every published one.
+        resumable: the Trainer can go on from it: it has a training state.
+    """
+    final = step_directory(job_dir, version)
+    if folder.exists():
+        shutil.rmtree(final, ignore_errors=True)  # of a Trainer that died between the rename and the marker
+        folder.rename(final)
+        sync(job_dir)
+    replace_text(job_dir / META, json.dumps({**json_object(job_dir / META), "latest_iteration": version}))
+    if resumable:
+        replace_text(job_dir / RESUME_MARKER, str(version))
+    replace_text(job_dir / VERSION_MARKER, str(version))
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if it is not there, or no object."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def sync_tree(root: Path) -> None:

@@ -11,7 +11,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from threading import Event
-from typing import Any
+from typing import IO, Any
 
 import structlog
 import yaml
@@ -35,8 +35,11 @@ def as_yaml(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
 
 
-def launch(document: Mapping[str, Any], environment: Mapping[str, str]) -> int:
+def launch(document: Mapping[str, Any], environment: Mapping[str, str], output: IO[bytes] | None = None) -> int:
     """Runs Trinity on the document until it ends or SIGTERM, SIGINT or SIGHUP comes, on a Ray that is there or its own.
+
+    Args:
+        output: a file that Trinity and its Ray write to; None for where we write.
 
     Returns:
         The exit code: 0 when it was told to stop or reached `trainer.total_steps`, FAILED or UNFINISHED.
@@ -51,11 +54,17 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str]) -> int:
         raise ConfigError(f"mode: expected serve (an Explorer) or train (a Trainer), found {mode!r}")
     trinity = find_program("trinity")
     held = trainer_lock(job_directory(document)) if mode == "train" else contextlib.nullcontext()
-    with held, _stop_signals() as stop, _file(document) as path, cluster(document, environment, stop) as surroundings:
+    with (
+        held,
+        _stop_signals() as stop,
+        _file(document) as path,
+        cluster(document, environment, stop, output) as surroundings,
+    ):
         if stop.is_set():
             return 0
         # SIGINT: Python ends it as an exception, so that Trinity shuts its actors down; SIGTERM would skip that.
-        with Program([trinity, "run", "--config", path], surroundings, _STOP_GRACE, ask=signal.SIGINT) as program:
+        command = [trinity, "run", "--config", path]
+        with Program(command, surroundings, _STOP_GRACE, ask=signal.SIGINT, output=output) as program:
             while (code := program.ended()) is None and not stop.is_set():
                 stop.wait(_POLL)
     return 0 if code is None else _verdict(document, code)

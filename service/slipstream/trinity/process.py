@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 
 class Program:
@@ -19,6 +19,7 @@ class Program:
         environment: all of its environment.
         grace: seconds between the asking and the killing.
         ask: the signal that asks.
+        output: where it writes; None for where we do.
     """
 
     def __init__(
@@ -27,11 +28,17 @@ class Program:
         environment: Mapping[str, str],
         grace: float,
         ask: signal.Signals = signal.SIGTERM,
+        output: IO[bytes] | None = None,
     ) -> None:
         self._grace = grace
         self._ask = ask
         self._process = subprocess.Popen(  # noqa: S603 - what the user told us to run
-            command, env=environment, stdin=subprocess.DEVNULL, process_group=0
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            process_group=0,
         )
 
     def ended(self, within: float = 0.0) -> int | None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import IO, Any
 
 import structlog
 
@@ -48,11 +48,14 @@ def find_program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def cluster(document: Mapping[str, Any], environment: Mapping[str, str], stop: Event) -> Iterator[dict[str, str]]:
+def cluster(
+    document: Mapping[str, Any], environment: Mapping[str, str], stop: Event, output: IO[bytes] | None = None
+) -> Iterator[dict[str, str]]:
     """Yields the environment in which Trinity finds its Ray. What was started for it is stopped at the end.
 
     Args:
         stop: set when the start is not to be waited for any longer.
+        output: where a Ray that is started writes; None for where we do.
 
     Raises:
         ConfigError: the cluster that the file asks for cannot be started here.
@@ -80,7 +83,8 @@ def cluster(document: Mapping[str, Any], environment: Mapping[str, str], stop: E
     command = [ray, "start", "--head", "--block", f"--node-ip-address={host}", f"--port={port}"]
     command += ["--include-dashboard=false", "--disable-usage-stats"]
     command.append(f"--num-cpus={max(os.cpu_count() or 1, _CPUS + _CPUS_PER_GPU * (gpus or 0))}")
-    with Program((*command, f"--num-gpus={gpus}") if gpus else command, environment, _STOP_GRACE) as own:
+    whole = (*command, f"--num-gpus={gpus}") if gpus else command
+    with Program(whole, environment, _STOP_GRACE, output=output) as own:
         for _ in range(int(_START_WITHIN / _POLL)):
             if stop.is_set() or own.ended(within=_POLL) is not None or _healthy(ray, environment):
                 break

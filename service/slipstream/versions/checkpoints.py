@@ -8,7 +8,6 @@ dict is taken.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -22,6 +21,7 @@ from slipstream.trinity.checkpoint_files import (
     RESUME_MARKER,
     TRAINED_ON,
     VERSION_MARKER,
+    json_object,
     marked,
     step_directory,
     steps,
@@ -84,7 +84,7 @@ def describe(checkpoint: Checkpoint, below: int | None) -> Found:
     Args:
         below: the next lower version, which is its parent where the Trainer does not name one.
     """
-    said = _said(checkpoint.path / TRAINED_ON)
+    said = json_object(checkpoint.path / TRAINED_ON)
     parent, experiences, metrics = said.get("parent"), said.get("experiences"), said.get("metrics")
     return Found(
         version=checkpoint.version,
@@ -132,19 +132,10 @@ def _has_all_shards(step: Path, files: Mapping[str, FileState]) -> bool:
     for name in files:
         if name.endswith(".index.json"):
             folder = name.rpartition("/")[0]
-            shards = _said(step / name).get("weight_map")
+            shards = json_object(step / name).get("weight_map")
             if not isinstance(shards, dict) or not {f"{folder}/{shard}" for shard in shards.values()} <= set(files):
                 return False
     return True
-
-
-def _said(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where it is not there, or no object."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _is_count(value: Any) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from slipstream.embedded.row_order import order
+from slipstream.datasets.row_order import order
 
 
 def test_equal_rows_come_once_an_epoch_each_time_in_another_order() -> None:

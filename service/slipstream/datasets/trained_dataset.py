@@ -1,0 +1,48 @@
+"""The data set of a training run, and the version that the run starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from slipstream.datasets.row import Kind, Row
+
+Start: TypeAlias = Literal["latest", "base"] | int
+"""The newest version, the base model, or a number."""
+
+
+@dataclass(frozen=True)
+class TrainedDataset:
+    """The data set that is trained on.
+
+    Attributes:
+        name: of its folder.
+        digest: of its files, as its manifest has it.
+        kind: what each row teaches.
+        start: version that training goes on from.
+        task_weights: weights of the rows of tasks with these labels.
+        seed: of the rows' order and of fresh adapters.
+        also: earlier data sets whose rows are among them.
+    """
+
+    name: str
+    digest: str
+    kind: Kind
+    start: Start = "latest"
+    task_weights: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    also: tuple[str, ...] = ()
+
+
+def parent_of(start: Start, newest: int) -> int:
+    """Return the version that training goes on from; 0 for the base model."""
+    if start == "latest":
+        return newest
+    return 0 if start == "base" else start
+
+
+def weight_of(row: Row, task_weights: Mapping[str, float]) -> float:
+    """Return the weight of a row: the largest of its task's labels, or 1 if none has one."""
+    given = [task_weights[label] for label in row.provenance.labels if label in task_weights]
+    return max(given, default=1.0)
