@@ -20,13 +20,13 @@ from slipstream.datasets import folder
 from slipstream.datasets.erasure import NOTES, apply_notes
 from slipstream.datasets.manifest import MANIFEST, Manifest
 from slipstream.datasets.row import Kind
+from slipstream.datasets.row_order import order
 from slipstream.datasets.selection import taught
 from slipstream.embedded.checkpoints import trained_on
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.dataset_inputs import row_tokenizer
 from slipstream.embedded.learning import TaughtRow
 from slipstream.embedded.mix_config import Mix
-from slipstream.embedded.row_order import order
 from slipstream.embedded.shared_prompts import NO_LOSS
 from slipstream.embedded.token_table import TokenTable, write_table
 from slipstream.errors import ConfigError
