@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -64,6 +65,32 @@ async def test_what_cannot_be_stored_stays_counted(database: Database, monkeypat
     with pytest.raises(OSError, match="away"):
         await TokenDays(database, tally, clock=lambda: 0.0).step()
     assert tally.take() == {(Kind.LIVE, "acme"): Tokens(1, 10, 3)}
+
+
+async def test_who_asks_while_another_step_stores_finds_what_that_one_has_taken(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Metrics(CollectorRegistry()).tokens
+    stage = TokenDays(database, tally, clock=lambda: 0.0)
+    tally.used(Kind.LIVE, "acme", {"usage": {"prompt_tokens": 10, "completion_tokens": 3}})
+    begun, goes_on, add = asyncio.Event(), asyncio.Event(), token_days.add
+
+    async def slow(*given: Any) -> None:
+        begun.set()
+        await goes_on.wait()
+        await add(*given)
+
+    monkeypatch.setattr(token_days, "add", slow)
+    storing = asyncio.create_task(stage.step())
+    await begun.wait()
+    asked = asyncio.create_task(stage.step())
+    done, _ = await asyncio.wait([asked], timeout=0.05)
+    assert not done, "it has nothing of its own to store, and waits for what is being stored"
+    goes_on.set()
+    await asked
+    async with database.read() as session:
+        assert await token_days.since(session, 0) == {0: {Kind.LIVE: Tokens(1, 10, 3)}}
+    await storing
 
 
 @pytest.mark.parametrize(

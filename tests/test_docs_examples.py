@@ -18,6 +18,7 @@ from slipstream.api.experiments import ExperimentBody
 from slipstream.api.rollouts import RolloutBody
 from slipstream.cli import app
 from slipstream.datasets.config import DataFile
+from slipstream.embedded.config import EngineConfig
 from slipstream.errors import ConfigError
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
@@ -96,6 +97,16 @@ def _problems(document: Any, file: Path) -> list[str]:
         document = {"rewards": document}
     if document.keys() & {"dataset", "train"}:
         DataFile.model_validate({"dataset": {"name": "n", "sources": [{"production": {}}]}, **document})
+        return []
+    if "monitor" in document:
+        EngineConfig.model_validate(
+            {
+                "mode": "train",
+                "checkpoint_root_dir": "c",
+                "model": {"model_path": "m", "max_model_len": 512},
+                **document,
+            }
+        )
         return []
     if "profile" in document:
         file.write_text(yaml.safe_dump(document), encoding="utf-8")

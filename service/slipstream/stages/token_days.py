@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from slipstream.store import token_days
@@ -19,16 +20,21 @@ class TokenDays:
         self._database = database
         self._tally = tally
         self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
 
     async def step(self) -> bool:
-        """Store what was counted. What cannot be stored stays counted."""
-        used = self._tally.take()
-        if not used:
-            return False
-        try:
-            async with self._database.write() as session:
-                await token_days.add(session, used, self._clock())
-        except BaseException:
-            self._tally.put(used)
-            raise
+        """Store what was counted. What cannot be stored stays counted.
+
+        Who returns from here finds all of it in the store, also what another step had taken and was storing.
+        """
+        async with self._one_at_a_time:
+            used = self._tally.take()
+            if not used:
+                return False
+            try:
+                async with self._database.write() as session:
+                    await token_days.add(session, used, self._clock())
+            except BaseException:
+                self._tally.put(used)
+                raise
         return False
