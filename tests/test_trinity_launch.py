@@ -25,6 +25,8 @@ import os, pathlib, signal, sys, time
 state = pathlib.Path(os.environ["STATE"])
 with open(state / "told", "a") as told:
     print("ray", *sys.argv[1:], file=told)
+with open(state / "tokens", "a") as tokens:
+    print(sys.argv[1], os.environ.get("RAY_AUTH_MODE"), os.environ.get("RAY_AUTH_TOKEN"), file=tokens)
 if sys.argv[1] == "status":
     status = state / "status"
     print(status.read_text() if status.exists() else "")
@@ -46,6 +48,8 @@ import os, pathlib, shutil, sys, time
 state = pathlib.Path(os.environ["STATE"])
 with open(state / "told", "a") as told:
     print("trinity", *sys.argv[1:3], os.environ.get("RAY_ADDRESS"), file=told)
+with open(state / "tokens", "a") as tokens:
+    print("trinity", os.environ.get("RAY_AUTH_MODE"), os.environ.get("RAY_AUTH_TOKEN"), file=tokens)
 shutil.copy(sys.argv[3], state / "config.yaml")
 (state / "mode").write_text(oct(os.stat(sys.argv[3]).st_mode & 0o777))
 behaviour = (state / "behaviour").read_text()
@@ -111,6 +115,21 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_the_programs_of_its_own_ray_have_a_secret_in_common(run: Run, tmp_path: Path) -> None:
+    """Ray 2.60 asks for one, and its health check has none by itself."""
+    result(run("explorer.yaml"))
+    of = {line.split()[0]: line.split()[1:] for line in (tmp_path / "tokens").read_text().splitlines()}
+    assert of["status"] == ["None", "None"], "whether one runs already is asked as the user would ask"
+    assert of["start"] == of["health-check"] == of["trinity"]
+    mode, token = of["start"]
+    assert (mode, len(token)) == ("token", 64)
+
+
+def test_how_a_ray_asks_is_left_to_who_says_so(run: Run, tmp_path: Path) -> None:
+    result(run("explorer.yaml", RAY_AUTH_MODE="disabled"))
+    assert {line.partition(" ")[2] for line in (tmp_path / "tokens").read_text().splitlines()} == {"disabled None"}
 
 
 def test_trinity_runs_on_the_merged_file_and_on_a_ray_of_its_own(run: Run, tmp_path: Path) -> None:

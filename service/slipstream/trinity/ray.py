@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -84,6 +85,7 @@ def cluster(
     command += ["--include-dashboard=false", "--disable-usage-stats"]
     command.append(f"--num-cpus={max(os.cpu_count() or 1, _CPUS + _CPUS_PER_GPU * (gpus or 0))}")
     whole = (*command, f"--num-gpus={gpus}") if gpus else command
+    environment = {**_token(environment), **environment}
     with Program(whole, environment, _STOP_GRACE, output=output) as own:
         for _ in range(int(_START_WITHIN / _POLL)):
             if stop.is_set() or own.ended(within=_POLL) is not None or _healthy(ray, environment):
@@ -92,6 +94,14 @@ def cluster(
             raise SlipstreamError(f"Ray did not start: {shlex.join(command)}")
         log.info("Ray started for this service alone", address=_OWN, gpus=gpus)
         yield {**environment, "RAY_ADDRESS": _OWN}
+
+
+def _token(environment: Mapping[str, str]) -> dict[str, str]:
+    """The secret by which the programs of our own Ray know each other: it listens on all addresses of the machine.
+
+    From 2.60 on Ray makes one by itself, of which `ray health-check` knows nothing unless it is told.
+    """
+    return {} if "RAY_AUTH_MODE" in environment else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def _status(ray: str, environment: Mapping[str, str]) -> str | None:
