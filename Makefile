@@ -220,7 +220,7 @@ $(RAY_INSTALLED): constraints.txt pyproject.toml
 	@touch $@
 
 # Without the constraints: MLflow wants older versions of some packages than .venv has.
-test-monitors: $(INSTALLED) $(MONITORS_INSTALLED)  ## metrics reach the real W&B (offline) and the real MLflow: 5 minutes
+test-monitors: $(INSTALLED) $(MONITORS_INSTALLED)  ## metrics reach the real W&B (offline) and the real MLflow: 10 minutes
 	$(BIN)/python -m pytest tests/monitors
 
 $(MONITORS_INSTALLED): pyproject.toml | $(UV)
