@@ -63,13 +63,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def new_postgres(postgres: PostgresServer) -> Callable[[], str]:
-    """What makes a store on a PostgreSQL server, with its tables, and returns its URL."""
+    """A function that makes a store on a PostgreSQL server, with its tables, and returns its URL."""
     return postgres.fresh
 
 
 @pytest.fixture(scope="session")
 def empty_postgres(postgres: PostgresServer) -> Callable[[], str]:
-    """What makes a database without tables on a PostgreSQL server, and returns its URL."""
+    """A function that makes a database without tables on a PostgreSQL server, and returns its URL."""
     return postgres.empty
 
 

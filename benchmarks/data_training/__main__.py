@@ -29,7 +29,7 @@ from data_training.rig import ROOT
 
 
 class Experiment(NamedTuple):
-    """What is measured.
+    """A measurement, by its name on the command line.
 
     Attributes:
         run: measures one seed.

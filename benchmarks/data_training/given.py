@@ -1,4 +1,4 @@
-"""What a measurement is given, and where its figures are kept."""
+"""Models and folders of a measurement, and where its figures are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 Figures = Mapping[str, Any]
-"""Of one seed, by name: rewards in [0, 1], counts, seconds."""
+"""The figures of one seed, by name: rewards in [0, 1], counts, seconds."""
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class Rig:
         return int(manifest["counts"]["rows"]["train"])
 
     def trained_on(self) -> dict[str, Any]:
-        """What the newest version says of its training."""
+        """Return what the newest version says of its training."""
         found = (self.run_dir / "demo" / "policy").glob("global_step_*/**/trained_on.json")
         newest = max(found, key=lambda path: path.stat().st_mtime)
         about: dict[str, Any] = json.loads(newest.read_text())

@@ -21,8 +21,8 @@ from slipstream.cli.train import commands
 from slipstream.datasets import trinity_training
 from slipstream.datasets.config import Train, load_data_file
 from slipstream.datasets.row import Kind, Provenance, Row, Source
-from slipstream.datasets.trained_dataset import TrainedDataset
-from slipstream.datasets.trinity_training import Trained, TrainerFiles, train_rows
+from slipstream.datasets.trained_dataset import Outcome, TrainedDataset
+from slipstream.datasets.trinity_training import TrainerFiles, train_rows
 from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.trinity import side_version
 from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place
@@ -107,7 +107,7 @@ class Policy:
     def plan(self, *starts: Sequence[str]) -> None:
         (self.folder / "plan").write_text(json.dumps(starts))
 
-    def train(self, data: Sequence[Row] | None = None, *, resume: bool = False, **changes: Any) -> Trained:
+    def train(self, data: Sequence[Row] | None = None, *, resume: bool = False, **changes: Any) -> Outcome:
         dataset = replace(TrainedDataset("support", "d1", Kind.SFT), **changes)
         return train_rows(self.files, rows() if data is None else data, dataset, resume=resume)
 
@@ -221,7 +221,7 @@ def test_a_killed_run_goes_on_with_the_row_that_is_next(policy: Policy) -> None:
 
 def test_a_signal_stops_it_and_leaves_no_rows_behind(policy: Policy) -> None:
     policy.plan(["to 2", "stop"], ["to 3"])
-    assert policy.train() == Trained(None, 0, 2)
+    assert policy.train() == Outcome(None, 0, 2)
     assert policy.markers() == (None, None)
     assert not (policy.job / "trinity_run" / "rows").exists()
     assert policy.train(resume=True).version == 1

@@ -44,7 +44,7 @@ async def test_users_are_answered_and_the_decision_is_made_once(run_loop: RunLoo
             await lane.kill()
             for number in range(8):  # half of them, or more, are the version's
                 answer = await loop.chat("hello", {"x-slipstream-session-id": f"user-{number}"})
-                assert "prod" in answer["id"], "production answers whoever the lane does not"
+                assert "prod" in answer["id"], "production answers the users whom the lane does not answer"
             await _reached(loop, state)
             await lane.start()
             if state == "pending":

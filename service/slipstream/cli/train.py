@@ -17,9 +17,7 @@ from slipstream.output import relayed
 if TYPE_CHECKING:
     from slipstream.agent_training.jobs import Job
     from slipstream.datasets.config import Train
-    from slipstream.datasets.trained_dataset import TrainedDataset
-    from slipstream.datasets.trinity_training import Trained
-    from slipstream.embedded.supervised import Outcome
+    from slipstream.datasets.trained_dataset import Outcome, TrainedDataset
 
 Sidecar = Annotated[Path, typer.Option(help="The sidecar's file, for `datasets.directory`.")]
 NamedData = Annotated[str, typer.Option("--data", metavar="NAME:train", help="The data set's name.")]
@@ -75,36 +73,31 @@ def train(
     choice = RowChoice(file.dataset, where, share)
     if file.train.engine == "trinity":
         show(_by_trinity(file.train, choice, dataset, resume=resume))
-    elif estimate or calibrate:
-        print(_estimated(file.train, choice, dataset, calibrates=calibrate))
     else:
-        show(_by_us(file.train, choice, dataset, resume=resume))
+        done = _by_us(file.train, choice, dataset, resume=resume, estimates=estimate or calibrate, calibrates=calibrate)
+        print(done) if isinstance(done, str) else show(done)
 
 
-def _by_trinity(train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool) -> Trained:
+def _by_trinity(train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool) -> Outcome:
     from slipstream.datasets.trinity_training import TrainerFiles, train_rows
 
     return train_rows(TrainerFiles.read(train, os.environ), choice.rows(None), dataset, resume=resume)
 
 
-def _by_us(train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool) -> Outcome:
+def _by_us(
+    train: Train, choice: RowChoice, dataset: TrainedDataset, *, resume: bool, estimates: bool, calibrates: bool
+) -> Outcome | str:
+    """Train by the embedded engine, or return the estimate of it as text."""
     settings = engine_config(train.trainer, "train", list(train.overlays))
     with relayed():
         with embedded_extra():
             from slipstream.embedded.policy_scores import PolicyScores
             from slipstream.embedded.supervised import train_rows
-        rows = choice.rows(lambda each: PolicyScores(settings, train.start)(each))
-        return train_rows(settings, rows, dataset, resume=resume)
-
-
-def _estimated(train: Train, choice: RowChoice, dataset: TrainedDataset, *, calibrates: bool) -> str:
-    settings = engine_config(train.trainer, "train", list(train.overlays))
-    with relayed():
-        with embedded_extra():
-            from slipstream.embedded.policy_scores import PolicyScores
             from slipstream.embedded.training_report import report
         rows = choice.rows(lambda each: PolicyScores(settings, train.start)(each))
-        return report(settings, rows, dataset, calibrates=calibrates)
+        if estimates:
+            return report(settings, rows, dataset, calibrates=calibrates)
+        return train_rows(settings, rows, dataset, resume=resume)
 
 
 @commands.command()

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from slipstream.datasets.config import Dataset
     from slipstream.datasets.coreset import RowScores
     from slipstream.datasets.row import Row
-    from slipstream.datasets.trinity_training import Trained
-    from slipstream.embedded.supervised import Outcome
+    from slipstream.datasets.trained_dataset import Outcome
 
 
 class RowChoice:
@@ -53,7 +52,7 @@ class RowChoice:
         return chosen.rows
 
 
-def show(done: Outcome | Trained) -> None:
+def show(done: Outcome) -> None:
     """Print the end of a run.
 
     Raises:

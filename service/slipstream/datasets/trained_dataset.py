@@ -1,4 +1,4 @@
-"""The data set of a training run, and the version that the run starts from."""
+"""The data set of a training run, the version that the run starts from, and how the run ended."""
 
 from __future__ import annotations
 
@@ -33,6 +33,31 @@ class TrainedDataset:
     task_weights: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run.
+
+    Attributes:
+        version: that was published; None if a signal stopped the run before its last step.
+        parent: version that it started from; 0 for the base model.
+        steps: that were done, with those before a kill.
+        rows: that can be trained on.
+        left_out: rows that cannot, by the reason.
+        metrics: means over the last steps, as `trained_on.json` has them.
+        discarded: experiences of earlier versions that will not be trained on.
+        warning: about what was learned; None if there is nothing to say.
+    """
+
+    version: int | None
+    parent: int
+    steps: int
+    rows: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    discarded: int = 0
+    warning: str | None = None
 
 
 def parent_of(start: Start, newest: int) -> int:

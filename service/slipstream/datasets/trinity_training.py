@@ -13,7 +13,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ import structlog
 from slipstream.config.yaml_text import read_yaml
 from slipstream.datasets.config import Train
 from slipstream.datasets.row import Kind, Row
-from slipstream.datasets.trained_dataset import Start, TrainedDataset, parent_of
+from slipstream.datasets.trained_dataset import Outcome, Start, TrainedDataset, parent_of
 from slipstream.datasets.trinity_check import RowCheck
 from slipstream.datasets.trinity_rows import TrinityRows, write_rows
 from slipstream.errors import ConfigError
@@ -40,29 +40,6 @@ from slipstream.trinity.waiting_experiences import discard_before
 log = structlog.get_logger(__name__)
 
 _OF_KIND: Mapping[Kind, Algorithm] = {Kind.SFT: "sft", Kind.PREFERENCE: "dpo"}
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The end of a run.
-
-    Attributes:
-        version: that was published; None if a signal stopped the run before its last step.
-        parent: version that it started from; 0 for the base model.
-        steps: that are done, or can be gone on from.
-        left_out: rows that were not trained on, by the reason.
-        metrics: of the version, as `trained_on.json` has them.
-        discarded: experiences of earlier versions that will not be trained on.
-        warning: about what was learned; None if there is nothing to say.
-    """
-
-    version: int | None
-    parent: int
-    steps: int
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    discarded: int = 0
-    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +68,7 @@ class TrainerFiles:
         return cls(load_document(train.trainer, train.overlays), load_document(train.trainer, own), environment)
 
 
-def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset, *, resume: bool = False) -> Trained:
+def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset, *, resume: bool = False) -> Outcome:
     """Train on rows with Trinity-RFT, and publish the result as the next version of the policy's job.
 
     SIGTERM or SIGINT ends Trinity; `resume` then goes on from its last full checkpoint (`trainer.save_interval`).
@@ -153,7 +130,7 @@ def _check_begun(begun: SideRun | None, dataset: TrainedDataset, job_dir: Path, 
 
 def _run(
     files: TrainerFiles, algorithm: Algorithm, rows: Iterable[Row], dataset: TrainedDataset, begun: SideRun | None
-) -> Trained:
+) -> Outcome:
     job_dir = job_directory(files.policy)
     newest = marked(job_dir, VERSION_MARKER) or 0
     parent = begun.parent if begun else parent_of(dataset.start, newest)
@@ -189,7 +166,7 @@ def _run(
     if run.done() < run.steps and not _train(run, document, files.environment):
         shutil.rmtree(written.folder, ignore_errors=True)  # made anew at the next start, from what is there then
         shutil.rmtree(run.cache, ignore_errors=True)
-        return Trained(None, parent, run.done(), written.left_out)
+        return Outcome(None, parent, run.done(), left_out=written.left_out)
     metrics = read_metrics(run.board)
     said = {
         "algorithm": algorithm,
@@ -209,7 +186,7 @@ def _run(
     }
     side_version.publish(run, job_dir, said, (files.policy.get("algorithm") or {}).get("optimizer") or {})
     done = _end(files, run, job_dir)
-    return Trained(run.version, parent, run.steps, written.left_out, metrics, done.discarded)
+    return replace(done, left_out=written.left_out, metrics=metrics)
 
 
 def _train(run: SideRun, document: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
@@ -237,7 +214,7 @@ def _train(run: SideRun, document: Mapping[str, Any], environment: Mapping[str, 
     )
 
 
-def _end(files: TrainerFiles, run: SideRun, job_dir: Path) -> Trained:
+def _end(files: TrainerFiles, run: SideRun, job_dir: Path) -> Outcome:
     """End a run whose version is published: what earlier versions sampled is not what this one would say."""
     discarded = discard_before(files.policy, run.version)
     if discarded:
@@ -251,7 +228,7 @@ def _end(files: TrainerFiles, run: SideRun, job_dir: Path) -> Trained:
         kept.parent.mkdir(parents=True, exist_ok=True)
         run.board.rename(kept)
     run.end()
-    return Trained(run.version, run.parent, run.steps, discarded=discarded)
+    return Outcome(run.version, run.parent, run.steps, discarded=discarded)
 
 
 def _is_of_data_sets(overlay: Path) -> bool:

@@ -164,9 +164,8 @@ class MixedRows:
         made = self._apply_deletions()
         if made.kind is not Kind.SFT:
             raise ConfigError(f"{mix.key}: expected a data set of kind sft, found kind {made.kind} at {mix.path}")
-        share = max(self._held_out, float(made.about.get("held_out", {}).get("share", 0.0)))
         try:
-            table = write_table(taught(mix.path, share), made.kind, self._tokenizer, {}, self._folder)
+            table = write_table(taught(mix.path, self._held_out), made.kind, self._tokenizer, {}, self._folder)
         finally:
             # The rows stay mapped into memory, and no copy of what may have to be deleted outlives the process.
             shutil.rmtree(self._folder, ignore_errors=True)

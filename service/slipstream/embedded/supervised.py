@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from slipstream.datasets.row import Row
 from slipstream.datasets.row_order import order
-from slipstream.datasets.trained_dataset import TrainedDataset, parent_of
+from slipstream.datasets.trained_dataset import Outcome, TrainedDataset, parent_of
 from slipstream.embedded import checkpoints
 from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
@@ -47,31 +46,6 @@ from slipstream.embedded.training_process import settle, stopped_by_signals
 from slipstream.trinity.job import trainer_lock
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a run.
-
-    Attributes:
-        version: that was published; None if a signal stopped the run before its last step.
-        parent: version that it started from; 0 for the base model.
-        steps: that were done, with those before a kill.
-        rows: that can be trained on.
-        left_out: rows that cannot, by the reason.
-        metrics: means over the last steps, as `trained_on.json` has them.
-        discarded: experiences of earlier versions that will not be trained on.
-        warning: about what was learned; None if there is nothing to say.
-    """
-
-    version: int | None
-    parent: int
-    steps: int
-    rows: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    discarded: int = 0
-    warning: str | None = None
 
 
 def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, *, resume: bool = False) -> Outcome:
