@@ -27,7 +27,7 @@ from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.trinity import side_version
 from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place
 from slipstream.trinity.job import TrainerRuns, trainer_lock
-from slipstream.trinity.side_run import SideRunError
+from slipstream.trinity.noted_run import RunError
 
 RAY = "import sys; sys.exit(0)"  # `ray status`: one runs, of which nothing is known
 
@@ -199,13 +199,13 @@ def test_all_passes_over_the_rows_are_in_one_file_in_the_order_of_the_seed(
 
 def test_a_killed_run_goes_on_with_the_row_that_is_next(policy: Policy) -> None:
     policy.plan(["to 1", "exit 1"], ["to 3"])
-    with pytest.raises(SideRunError, match=r"(?s)ended after step 1 of 3; --resume goes on.*Trinity starts"):
+    with pytest.raises(RunError, match=r"(?s)ended after step 1 of 3; --resume goes on.*Trinity starts"):
         policy.train()
-    with pytest.raises(SideRunError, match="is half done: --resume goes on"):
+    with pytest.raises(RunError, match="is half done: --resume goes on"):
         policy.train()
-    with pytest.raises(SideRunError, match="is on 'support', expected 'other'"):
+    with pytest.raises(RunError, match="is on 'support', expected 'other'"):
         policy.train(name="other", resume=True)
-    with pytest.raises(SideRunError, match="the rows or the settings are others"):
+    with pytest.raises(RunError, match="the rows or the settings are others"):
         policy.train(rows(4), resume=True)
 
     assert policy.train(resume=True).version == 1
@@ -215,7 +215,7 @@ def test_a_killed_run_goes_on_with_the_row_that_is_next(policy: Policy) -> None:
     }
     assert policy.config(0)["ray_namespace"] == policy.config(1)["ray_namespace"]
     assert (policy.folder / "cache-0").read_text().startswith(str(policy.job)), "a copy of the rows ends with the run"
-    with pytest.raises(SideRunError, match="expected a run that was begun, found none"):
+    with pytest.raises(RunError, match="expected a run that was begun, found none"):
         policy.train(resume=True)
 
 
@@ -229,12 +229,10 @@ def test_a_signal_stops_it_and_leaves_no_rows_behind(policy: Policy) -> None:
 
 def test_a_step_that_failed_is_not_taken_for_trained(policy: Policy) -> None:
     policy.plan(["to 2", "fail 3"], ["fail 1"], ["to 3"])
-    with pytest.raises(
-        SideRunError, match=r"(?s)training step of Trinity failed; --resume goes on after step 2.*memory"
-    ):
+    with pytest.raises(RunError, match=r"(?s)training step of Trinity failed; --resume goes on after step 2.*memory"):
         policy.train()
     (policy.job / "trinity_run/job/dataset/latest_checkpointed_iteration.txt").unlink()
-    with pytest.raises(SideRunError, match="goes on after step 0"):
+    with pytest.raises(RunError, match="goes on after step 0"):
         policy.train(resume=True)  # its first step fails, without a checkpoint before it
     assert policy.train(resume=True).version == 1
     assert policy.markers() == (1, 1)
@@ -283,10 +281,10 @@ def killed_at(place: str) -> Callable[[Path, str], None]:
 
 def test_a_run_that_another_version_overtook_is_not_published(policy: Policy) -> None:
     policy.plan(["to 1", "exit 1"])
-    with pytest.raises(SideRunError):
+    with pytest.raises(RunError):
         policy.train()
     policy.publish(1)
-    with pytest.raises(SideRunError, match="version 1 was published since the half-done run for version 1 began"):
+    with pytest.raises(RunError, match="version 1 was published since the half-done run for version 1 began"):
         policy.train(resume=True)
 
 
@@ -311,7 +309,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(policy: Policy
 def test_an_optimizer_that_cannot_be_reset_publishes_nothing(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     policy.plan(["to 3"])
     monkeypatch.setenv("FAILS", "1")
-    with pytest.raises(SideRunError, match="its optimizer cannot be reset"):
+    with pytest.raises(RunError, match="its optimizer cannot be reset"):
         policy.train()
     assert policy.markers() == (None, None)
     monkeypatch.setenv("FAILS", "0")

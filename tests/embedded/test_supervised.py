@@ -204,14 +204,14 @@ def test_kill_9_and_resume_is_the_same_run(byte_model: Path, tmp_path: Path, kin
 def test_a_run_that_died_before_or_after_its_version_was_published_is_published_once(
     byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slipstream.embedded.dataset_run import DatasetRun
+    from slipstream.embedded.dataset_run import EmbeddedRun
 
     settings = config(byte_model, tmp_path, trainer={"save_interval": 1})
 
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for place, name in ((checkpoints, "publish"), (DatasetRun, "end")):
+    for place, name in ((checkpoints, "publish"), (EmbeddedRun, "end")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, dies)
             with pytest.raises(KeyboardInterrupt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from slipstream.datasets.row import Kind, Row
 
@@ -33,6 +33,24 @@ class TrainedDataset:
     task_weights: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     also: tuple[str, ...] = ()
+
+    def said(self, rows: int, sources: Mapping[str, int], left_out: Mapping[str, int]) -> Mapping[str, Any]:
+        """Return what `trained_on.json` says of it.
+
+        Args:
+            rows: that were trained on.
+            sources: their number by source.
+            left_out: rows that cannot be trained on, by the reason.
+        """
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "kind": str(self.kind),
+            "also": list(self.also),
+            "rows": rows,
+            "sources": sources,
+            "left_out": left_out,
+        }
 
 
 @dataclass(frozen=True)

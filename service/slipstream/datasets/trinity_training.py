@@ -31,10 +31,11 @@ from slipstream.trinity.checkpoint_files import VERSION_MARKER, marked, step_dir
 from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory, trainer_lock
 from slipstream.trinity.launch import launch
+from slipstream.trinity.noted_run import RunError
 from slipstream.trinity.ray import find_program
 from slipstream.trinity.side_job import Algorithm, SideJob
 from slipstream.trinity.side_metrics import read_metrics
-from slipstream.trinity.side_run import SideRun, SideRunError, folder_of, model_directory
+from slipstream.trinity.side_run import SideRun, model_directory
 from slipstream.trinity.waiting_experiences import discard_before
 
 log = structlog.get_logger(__name__)
@@ -79,7 +80,7 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
 
     Raises:
         ConfigError: a key is wrong, or the kind has no algorithm of Trinity's.
-        SideRunError: a run is half done and `resume` is not given, or the other way round; or training failed, with
+        RunError: a run is half done and `resume` is not given, or the other way round; or training failed, with
             the last lines that Trinity wrote.
         TrainerRuns: a Trainer runs on this job.
         SlipstreamError: Trinity or Ray is missing, or no row can be trained on.
@@ -93,39 +94,16 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
     job_dir = job_directory(files.policy)
     with trainer_lock(job_dir):
         begun = SideRun.load(job_dir)
-        if begun is not None and begun.is_moved(job_dir):
-            if (marked(job_dir, VERSION_MARKER) or 0) < begun.version:
+        if begun is not None and begun.is_in_place(job_dir):
+            if not begun.is_published(job_dir):
                 side_version.finish(begun, job_dir)
             done = _end(files, begun, job_dir)
             if resume:
                 log.info("this run was trained before it was stopped", version=begun.version)
                 return done
             begun = None
-        _check_begun(begun, dataset, job_dir, resume=resume)
+        SideRun.check(begun, dataset.name, job_dir, resume=resume)
         return _run(files, algorithm, rows, dataset, begun)
-
-
-def _check_begun(begun: SideRun | None, dataset: TrainedDataset, job_dir: Path, *, resume: bool) -> None:
-    folder = folder_of(job_dir)
-    if begun is None:
-        if resume:
-            raise SideRunError(f"{folder}: expected a run that was begun, found none; leave --resume out")
-        return
-    if not resume:
-        raise SideRunError(
-            f"a run on the data set {begun.dataset!r} for version {begun.version} is half done: --resume goes on with "
-            f"it; to give it up, delete {folder}"
-        )
-    if begun.dataset != dataset.name:
-        raise SideRunError(
-            f"the half-done run is on {begun.dataset!r}, expected {dataset.name!r}; to give it up, delete {folder}"
-        )
-    newest = marked(job_dir, VERSION_MARKER) or 0
-    if newest >= begun.version:
-        raise SideRunError(
-            f"version {newest} was published since the half-done run for version {begun.version} began: what it was "
-            f"trained from is no longer the newest; delete {folder} and train again"
-        )
 
 
 def _run(
@@ -135,7 +113,7 @@ def _run(
     newest = marked(job_dir, VERSION_MARKER) or 0
     parent = begun.parent if begun else parent_of(dataset.start, newest)
     model = _model(files.policy, parent, dataset.start)
-    folder = folder_of(job_dir)
+    folder = SideRun.folder_of(job_dir)
     if begun is None:
         shutil.rmtree(folder, ignore_errors=True)
     buffer = files.training["buffer"]
@@ -154,11 +132,7 @@ def _run(
         rows=buffer["train_batch_size"],
         folder=folder,
     )
-    if run.digest != _digest(files.training, dataset, written):
-        raise SideRunError(
-            "the rows or the settings are others than those of the half-done run: put them back, or delete "
-            f"{folder} and train again"
-        )
+    run.check_digest(_digest(files.training, dataset, written))
     document = side_job.document(
         files.training, algorithm, SideJob(run.folder, model, written.folder, run.steps, run.id)
     )
@@ -170,15 +144,7 @@ def _run(
     metrics = read_metrics(run.board)
     said = {
         "algorithm": algorithm,
-        "dataset": {
-            "name": dataset.name,
-            "digest": dataset.digest,
-            "kind": str(dataset.kind),
-            "also": list(dataset.also),
-            "rows": written.rows,
-            "sources": written.sources,
-            "left_out": written.left_out,
-        },
+        "dataset": dataset.said(written.rows, written.sources, written.left_out),
         "epochs": buffer.get("total_epochs") or 1,
         "steps": run.steps,
         "metrics": metrics,
@@ -202,13 +168,13 @@ def _train(run: SideRun, document: Mapping[str, Any], environment: Mapping[str, 
         code = launch(document, {**environment, "HF_DATASETS_CACHE": str(run.cache)}, output)
     if run.failures() > failed:
         run.forget_last()
-        raise SideRunError(
+        raise RunError(
             f"a training step of Trinity failed; --resume goes on after step {run.done()}. It wrote to {run.log}:\n"
             f"{run.last_lines()}"
         )
     if code == 0:
         return run.done() >= run.steps
-    raise SideRunError(
+    raise RunError(
         f"Trinity ended after step {run.done()} of {run.steps}; --resume goes on from there. It wrote to {run.log}:\n"
         f"{run.last_lines()}"
     )

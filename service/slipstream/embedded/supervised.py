@@ -32,7 +32,7 @@ from slipstream.embedded.algorithm import DatasetAlgorithm
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.dataset_inputs import table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_metrics import StepMetrics
-from slipstream.embedded.dataset_run import DatasetRun, RunError, folder_of
+from slipstream.embedded.dataset_run import EmbeddedRun
 from slipstream.embedded.dataset_trainers import TrainedRows, comparable, quiet, steps_of
 from slipstream.embedded.device import device
 from slipstream.embedded.durable_steps import DurableSteps
@@ -44,6 +44,7 @@ from slipstream.embedded.policy_model import export, export_dtype, quantization,
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle, stopped_by_signals
 from slipstream.trinity.job import trainer_lock
+from slipstream.trinity.noted_run import RunError
 
 log = structlog.get_logger(__name__)
 
@@ -70,38 +71,15 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
     settle()
     stop = threading.Event()
     with stopped_by_signals(stop), trainer_lock(config.job_dir):
-        begun = DatasetRun.load(config.job_dir)
+        begun = EmbeddedRun.load(config.job_dir)
         if begun is not None and begun.is_published(config.job_dir):
             outcome = _end(config, begun)
             if resume:
                 log.info("this run was published before it was stopped", version=begun.version)
                 return outcome
             begun = None
-        _check_begun(begun, dataset, resume, config)
+        EmbeddedRun.check(begun, dataset.name, config.job_dir, resume=resume)
         return _Training(config, algorithm, dataset, stop).run(rows, begun)
-
-
-def _check_begun(begun: DatasetRun | None, dataset: TrainedDataset, resume: bool, config: EngineConfig) -> None:
-    if begun is None:
-        if resume:
-            raise RunError(
-                f"{folder_of(config.job_dir)}: expected a run that was begun, found none; leave --resume out"
-            )
-        return
-    if not resume:
-        raise RunError(
-            f"a run on the data set {begun.dataset!r} for version {begun.version} is half done: --resume goes on with "
-            f"it; to give it up, delete {begun.folder}"
-        )
-    if begun.dataset != dataset.name:
-        raise RunError(f"the half-done run is on {begun.dataset!r}, expected {dataset.name!r}; to give it up, delete "
-                       f"{begun.folder}")  # fmt: skip
-    newest = checkpoints.latest_version(config.job_dir) or 0
-    if newest >= begun.version:
-        raise RunError(
-            f"version {newest} was published since the half-done run for version {begun.version} began: what it was "
-            f"trained from is no longer the newest; delete {begun.folder} and train again"
-        )
 
 
 class _Training:
@@ -115,30 +93,27 @@ class _Training:
         self._dataset = dataset
         self._stop = stop
 
-    def run(self, rows: Iterable[Row], begun: DatasetRun | None) -> Outcome:
+    def run(self, rows: Iterable[Row], begun: EmbeddedRun | None) -> Outcome:
         config, dataset = self._config, self._dataset
         newest = checkpoints.latest_version(config.job_dir) or 0
         parent = begun.parent if begun else parent_of(dataset.start, newest)
         weights = weights_of(config, parent)
+        folder = EmbeddedRun.folder_of(config.job_dir)
         if begun is None:
-            shutil.rmtree(folder_of(config.job_dir), ignore_errors=True)
-        table = table_of(config, dataset, rows, weights, folder_of(config.job_dir) / "rows")
+            shutil.rmtree(folder, ignore_errors=True)
+        table = table_of(config, dataset, rows, weights, folder / "rows")
         drawn = order(table.weights, config.buffer.total_epochs, dataset.seed)
         taken = comparable(config, self._algorithm, drawn, table.longest)
-        run = begun or DatasetRun(
+        run = begun or EmbeddedRun(
             id=uuid.uuid4().hex,
             dataset=dataset.name,
             digest=self._digest(table),
             parent=parent,
             version=newest + 1,
             steps=steps_of(config, len(taken)),
-            folder=folder_of(config.job_dir),
+            folder=folder,
         )
-        if run.digest != self._digest(table):
-            raise RunError(
-                "the rows or the settings are others than those of the half-done run: put them back, or delete "
-                f"{run.folder} and train again"
-            )
+        run.check_digest(self._digest(table))
         data = TrainedRows(table.dataset, taken, table.longest, table.shared)
         with quiet():
             trainer = trainer_of(config, self._algorithm, weights, data, run.steps_folder, dataset.seed)
@@ -169,17 +144,17 @@ class _Training:
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-    def _metrics(self, run: DatasetRun) -> StepMetrics:
+    def _metrics(self, run: EmbeddedRun) -> StepMetrics:
         config = self._config
         beta = None if self._algorithm == "sft" else config.algorithm.policy_loss_fn_args.beta
         folder = config.job_dir / "monitor" / "tensorboard" / f"version_{run.version}"
         return StepMetrics(lambda step: open_board(config, folder, step, self._lineage(run)), beta)
 
-    def _lineage(self, run: DatasetRun, version: int | None = None) -> Lineage:
+    def _lineage(self, run: EmbeddedRun, version: int | None = None) -> Lineage:
         return Lineage(run.parent, version, self._dataset.name, self._dataset.digest)
 
     def _train(
-        self, trainer: Trainer, run: DatasetRun, table: TokenTable, weights: Path, metrics: StepMetrics
+        self, trainer: Trainer, run: EmbeddedRun, table: TokenTable, weights: Path, metrics: StepMetrics
     ) -> Outcome:
         config = self._config
         trainer.add_callback(metrics)
@@ -206,15 +181,7 @@ class _Training:
             run,
             partial(self._save, trainer.model, weights),
             {
-                "dataset": {
-                    "name": self._dataset.name,
-                    "digest": self._dataset.digest,
-                    "kind": str(self._dataset.kind),
-                    "also": list(self._dataset.also),
-                    "rows": len(table.weights),
-                    "sources": table.sources,
-                    "left_out": table.left_out,
-                },
+                "dataset": self._dataset.said(len(table.weights), table.sources, table.left_out),
                 "epochs": config.buffer.total_epochs,
                 "steps": steps,
                 "metrics": summary,
@@ -233,7 +200,7 @@ class _Training:
         # the tokenizer as it was: TRL gives one without a token for padding one
         export(model, AutoTokenizer.from_pretrained(weights), export_dtype(self._config, device()), path)
 
-    def _publish(self, run: DatasetRun, save: Callable[[Path], None], said: Mapping[str, Any]) -> None:
+    def _publish(self, run: EmbeddedRun, save: Callable[[Path], None], said: Mapping[str, Any]) -> None:
         config = self._config
         with _store(config) as store:
             # taken by a step of this number that was never published: it would pass for trained
@@ -242,20 +209,12 @@ class _Training:
             config.job_dir,
             run.version,
             save,
-            trained_on={
-                "run": run.id,
-                "parent": run.parent,
-                "sampled_since": run.version,
-                "experiences": 0,
-                "msg_ids": [],
-                "algorithm": self._algorithm,
-                **said,
-            },
+            trained_on=run.trained_on(algorithm=self._algorithm, **said),
         )
         checkpoints.prune(config.job_dir, config.trainer.max_checkpoints_to_keep)
 
 
-def _end(config: EngineConfig, run: DatasetRun) -> Outcome:
+def _end(config: EngineConfig, run: EmbeddedRun) -> Outcome:
     """End a run whose version is published: what earlier versions sampled is not what this one would say."""
     with _store(config) as store:
         discarded = store.discard_before(run.version)

@@ -19,9 +19,9 @@ from datasets.arrow_writer import ArrowWriter  # type: ignore[import-untyped]
 
 from slipstream.datasets.row import Kind, Row
 from slipstream.datasets.trained_dataset import weight_of
-from slipstream.embedded.dataset_run import RunError
 from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens, tokenised
 from slipstream.embedded.shared_prompts import NO_LOSS
+from slipstream.trinity.noted_run import RunError
 
 _WEIGHTLESS = "of weight 0 by dataset.task_weights"
 _IDS = List(Value("int32"))

@@ -7,100 +7,45 @@
       trinity.log     what Trinity and its Ray wrote
       job/dataset/    the side job: its checkpoints, its own logs, its metrics
 
-The folder is in the policy's job because a folder can only be moved at once within a file system. `run.json` and
-`trained_on.json` of the version share the run's id, so a run that died after its version was published, or amid that,
-is known to be done, and nothing is published twice.
+The folder is in the policy's job because a folder can only be moved at once within a file system.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar
 
-from slipstream.errors import SlipstreamError
 from slipstream.trinity.checkpoint_files import (
     META,
     RESUME_MARKER,
-    TRAINED_ON,
     VERSION_MARKER,
-    json_object,
     marked,
     replace_text,
     step_directory,
     steps,
-    sync,
 )
+from slipstream.trinity.noted_run import NotedRun
 from slipstream.trinity.side_job import NAME, PROJECT
 
-_FOLDER = "trinity_run"
-_RUN = "run.json"
 _STEP_FAILED = "Error in Trainer:"
 """Trinity's words in its log for a training step that raised: it then saves the step as if it had been trained, and
 exits with 0."""
 
 
-class SideRunError(SlipstreamError):
-    """A run on a data set cannot start, go on or end; no version was published."""
-
-
-@dataclass(frozen=True)
-class SideRun:
-    """A run, as `run.json` has it.
+@dataclass(frozen=True, kw_only=True)
+class SideRun(NotedRun):
+    """A run of Trinity-RFT, as `run.json` has it.
 
     Attributes:
-        id: of this run.
-        dataset: name of the data set.
-        digest: of the rows, their order and all settings that the weights depend on.
-        parent: version that training started from; 0 for the base model.
-        version: that it makes.
-        steps: in all.
         rows: of a step.
     """
 
-    id: str
-    dataset: str
-    digest: str
-    parent: int
-    version: int
-    steps: int
+    FOLDER: ClassVar[str] = "trinity_run"
+
     rows: int
-    folder: Path = field(compare=False)
-
-    @classmethod
-    def load(cls, job_dir: Path) -> Self | None:
-        """Return the run that a job has begun and not ended.
-
-        Raises:
-            SideRunError: `run.json` is damaged.
-        """
-        path = folder_of(job_dir) / _RUN
-        try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")), folder=path.parent)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            raise SideRunError(f"{path}: expected the description of a run: {error}; delete {path.parent}") from error
-
-    def save(self) -> None:
-        """Begin the run: from here on it is half done."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fields = {name: value for name, value in asdict(self).items() if name != "folder"}
-        replace_text(self.folder / _RUN, json.dumps(fields))
-        sync(self.folder.parent)
-
-    def is_moved(self, job_dir: Path) -> bool:
-        """Return whether its version is in the policy's job, if perhaps without the markers that make it known."""
-        return json_object(step_directory(job_dir, self.version) / TRAINED_ON).get("run") == self.id
-
-    def end(self) -> None:
-        """Delete the run's folder, `run.json` last."""
-        for path in self.folder.iterdir():
-            if path.name != _RUN:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def cache(self) -> Path:
@@ -168,11 +113,6 @@ class SideRun:
         return "\n".join(lines[-count:])
 
 
-def folder_of(job_dir: Path) -> Path:
-    """Return the folder of a job's run of Trinity on a data set, whether it is there or not."""
-    return job_dir / _FOLDER
-
-
 def model_directory(step: Path) -> Path | None:
     """Return the Hugging Face directory of a step; None if its weights were not exported."""
     path = step / "actor" / "huggingface"
@@ -186,9 +126,3 @@ def _is_full(step: Path) -> bool:
 def _lines_with(path: Path, text: bytes) -> int:
     with path.open("rb") as file:
         return sum(text in line for line in file)
-
-
-def said_of(run: SideRun, said: dict[str, Any]) -> dict[str, Any]:
-    """Return `trained_on.json` of the version, in the form of the embedded engine's."""
-    whole = {"run": run.id, "engine": "trinity", "parent": run.parent, "sampled_since": run.version}
-    return {**whole, "experiences": 0, "msg_ids": [], **said}

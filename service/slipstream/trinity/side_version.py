@@ -19,8 +19,9 @@ from typing import Any
 
 from slipstream.trinity import fresh_optimizer
 from slipstream.trinity.checkpoint_files import TRAINED_ON, put_in_place, replace_text, sync_tree
+from slipstream.trinity.noted_run import RunError
 from slipstream.trinity.ray import find_program
-from slipstream.trinity.side_run import SideRun, SideRunError, model_directory, said_of
+from slipstream.trinity.side_run import SideRun, model_directory
 
 _WITHIN = 1800.0
 """Seconds for writing the optimizers anew: they are read in part only, so a slow disk is what takes time."""
@@ -35,13 +36,13 @@ def publish(run: SideRun, job_dir: Path, said: Mapping[str, Any], optimizer: Map
         optimizer: `algorithm.optimizer` of the policy's Trainer.
 
     Raises:
-        SideRunError: the step is not whole, or its optimizer cannot be reset.
+        RunError: the step is not whole, or its optimizer cannot be reset.
     """
     trained = run.trained
     if run.done() != run.steps or model_directory(trained) is None:
-        raise SideRunError(f"{trained}: expected a full checkpoint with its Hugging Face directory, found none")
+        raise RunError(f"{trained}: expected a full checkpoint with its Hugging Face directory, found none")
     _start_optimizer_afresh(trained / "actor", optimizer)
-    replace_text(trained / TRAINED_ON, json.dumps(said_of(run, dict(said))))
+    replace_text(trained / TRAINED_ON, json.dumps(run.trained_on(engine="trinity", **said)))
     for file in (trained / "actor" / "huggingface").iterdir():
         file.chmod(0o644)  # safetensors writes for its own user alone; Explorer and Trainer may be two
     sync_tree(trained)
@@ -76,4 +77,4 @@ def _start_optimizer_afresh(actor: Path, optimizer: Mapping[str, Any]) -> None:
     command = [python, fresh_optimizer.__file__, str(actor), json.dumps(optimizer_settings(optimizer))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN, check=False)  # noqa: S603 - Trinity's own Python
     if done.returncode != 0:
-        raise SideRunError(f"{actor}: its optimizer cannot be reset:\n{done.stderr[-2000:]}")
+        raise RunError(f"{actor}: its optimizer cannot be reset:\n{done.stderr[-2000:]}")
