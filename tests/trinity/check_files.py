@@ -1,4 +1,4 @@
-"""Run by `.trinity-venv/bin/python` with files as arguments: does Trinity's own loader accept each, and its validators?
+"""Runs in Trinity's environment, with files as arguments: does Trinity's own loader accept each, and its validators?
 
 Prints one line of JSON: by file, the error in words, or null. Left out is the validator that asks a Ray cluster for
 its GPUs, unless the file gives their number, as ours do.

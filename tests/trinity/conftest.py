@@ -28,8 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def installation() -> Iterator[Installation]:
-    installation = Installation()
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    installation = Installation(tmp_path_factory.mktemp("installation"))
     yield installation
     installation.close()
 

@@ -1,4 +1,4 @@
-"""Run by `.trinity-venv/bin/python read_dataset.py MODEL TEMPLATE FOLDER:KIND ...`: data sets by Trinity's file reader.
+"""Runs in Trinity's environment with MODEL TEMPLATE FOLDER:KIND ...: data sets by Trinity's own file reader.
 
 KIND is `sft` or `dpo`. Prints one line of JSON: by folder, of each row the text of its prompt and of what is trained.
 """

@@ -9,7 +9,7 @@ import os
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from ports import free_port
 from serving import until
 
 PYTHON = Path(__file__).parents[2] / ".trinity-venv" / "bin" / "python"
-_SERVE = Path(__file__).with_name("serve_trinity.py")
+_HERE = Path(__file__).parent
+_SERVE = _HERE / "serve_trinity.py"
 
 
 class TrainerRow(NamedTuple):
@@ -35,13 +36,47 @@ class TrainerRow(NamedTuple):
 
 
 class Installation:
-    """The process that has imported Trinity and forks services (see `serve_trinity`)."""
+    """The process that has imported Trinity and forks services and programs (see `serve_trinity`).
 
-    def __init__(self) -> None:
+    Args:
+        folder: where Hugging Face's reader copies data sets to, and what a program wrote on stderr is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._errors = folder / "errors.log"
         self._process = subprocess.Popen(
-            [str(PYTHON), str(_SERVE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+            [str(PYTHON), str(_SERVE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"HF_DATASETS_CACHE": str(folder / "data-sets"), "HF_HUB_OFFLINE": "1"},
+        )  # fmt: skip
         self._answer()
+
+    def run(
+        self,
+        program: str,
+        *arguments: str | Path,
+        given: str = "",
+        folder: Path = _HERE,
+        path: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> tuple[Any, str]:
+        """Run a program of this folder as `python program.py ARGUMENTS` would, with Trinity imported already.
+
+        Args:
+            given: on its standard input.
+            folder: that it runs in.
+            path: folders that it imports from, too.
+
+        Returns:
+            The JSON in the last line that it printed, and all that it printed.
+        """
+        printed: str = self.order(
+            do="run", program=str(_HERE / f"{program}.py"), arguments=list(map(str, arguments)), input=given,
+            folder=str(folder), path=list(map(str, path)), environment=dict(environment or {}),
+            errors=str(self._errors),
+        )["printed"]  # fmt: skip
+        *_, last = ["", *printed.splitlines()]
+        assert last.startswith(("{", "[")), f"{program} failed: {self._errors.read_text()[-4000:]}"
+        return json.loads(last), printed
 
     def order(self, **order: Any) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""Run by `.trinity-venv/bin/python FILE URL_OF_THE_POLICY URL_OF_THE_JUDGE`: what Trinity's worker does with a YAML.
+"""Runs in Trinity's environment with FILE URL_OF_THE_POLICY URL_OF_THE_JUDGE: what its worker does with a YAML.
 
 Trinity's own: the loader and the validators, the reader of tasks, the registry that imports the workflow class, the
 runner of workflows, the wrappers of models and the experiences. Not real: the engines, which are the two URLs, and the

@@ -9,12 +9,14 @@ Not real: the engines (`HttpEngine` calls an OpenAI-compatible URL where Trinity
 call is awaited directly, the buffer's writer runs in this process); the weights of a new version (a POST to the engine
 takes their place, and lasts as long as that engine pleases).
 
-The process imports Trinity once (some seconds) and forks a service for each order, so that a test has a Trinity of its
-own, and a fresh one after `kill -9`, in a fraction of a second. Orders and answers are lines of JSON on stdin and
-stdout:
+The process imports Trinity once (some seconds) and forks for each order, so that a test has a Trinity of its own, and a
+fresh one after `kill -9`, in a fraction of a second. What is forked is a service, or a program of this folder. Orders
+and answers are lines of JSON on stdin and stdout:
 
     {"do": "serve", "config": FILE, "engines": [URL, ...], "log": FILE}   -> {"pid": ...}
     {"do": "read", "database": FILE, "table": NAME}                       -> {"experiences": [...]}
+    {"do": "run", "program": FILE, "arguments": [TEXT, ...], "input": TEXT, "folder": FOLDER, "path": [FOLDER, ...],
+     "environment": {NAME: VALUE}, "errors": FILE}                        -> {"printed": TEXT}
 
 The services end with this process, and this process ends when its stdin is closed.
 """
@@ -24,15 +26,21 @@ from __future__ import annotations
 import asyncio
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
+import runpy
 import signal
 import sqlite3
 import sys
+import traceback
 import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+_LONGEST = 300
+"""Seconds after which a program is killed, and what it printed ends."""
 
 _POLL = 0.1
 """Seconds between two looks at the marker of the newest version; Trinity's synchronizer takes 1."""
@@ -167,6 +175,33 @@ def forked(order: dict[str, Any]) -> int:
         os._exit(1)
 
 
+def ran(order: dict[str, Any]) -> str:
+    """Run a program in a new process to its end; returns what it printed. Its errors go to a file."""
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(writing)
+        with os.fdopen(reading) as printed:
+            return printed.read()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.alarm(_LONGEST)
+    errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for opened, standard in ((writing, 1), (errors, 2)):
+        os.dup2(opened, standard)
+    try:
+        os.chdir(order["folder"])
+        os.environ.update(order["environment"])
+        sys.path[1:1] = order["path"]
+        sys.argv = [order["program"], *order["arguments"]]
+        sys.stdin = io.StringIO(order["input"])
+        runpy.run_path(order["program"], run_name="__main__")
+    except BaseException:  # noqa: BLE001 - this process ends here, whatever was raised
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
 def experiences(database: Path, table: str) -> list[dict[str, Any]]:
     """The rows of a table of experiences, in the order of writing, with what only Trinity can unpack."""
     columns = "task_id, run_id, msg_id, reward, model_version, experience_bytes"
@@ -201,6 +236,8 @@ def main() -> None:
         if order["do"] == "serve":
             services.append(forked(order))
             answer: dict[str, Any] = {"pid": services[-1]}
+        elif order["do"] == "run":
+            answer = {"printed": ran(order)}
         else:
             answer = {"experiences": experiences(Path(order["database"]), order["table"])}
         print(json.dumps(answer), flush=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from real_trinity import PYTHON
+from real_trinity import Installation
 
 from slipstream.trinity import side_job
 from slipstream.trinity.document import load_document
@@ -19,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 OF_DATA_SETS = {"dpo", "kto", "sdpo", "sft"}
 """Overlays of `slipstream train`: a job of Trinity's with these algorithms names its files too."""
 OVERLAYS = sorted(path for path in (ROOT / "overlays").glob("*.yaml") if path.stem not in OF_DATA_SETS)
-CHECK = Path(__file__).with_name("check_files.py")
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -33,18 +30,13 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _errors(files: list[Path], environment: dict[str, str]) -> dict[str, str | None]:
-    check = subprocess.run(
-        [str(PYTHON), str(CHECK), *map(str, files)],
-        env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert check.returncode == 0, check.stderr
-    errors: dict[str, str | None] = json.loads(check.stdout.splitlines()[-1])
+def _errors(installation: Installation, files: list[Path], environment: dict[str, str]) -> dict[str, str | None]:
+    errors: dict[str, str | None] = installation.run("check_files", *files, environment=environment)[0]
     return errors
 
 
 def test_trinity_accepts_both_files_as_they_are_and_with_each_overlay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = _environment(tmp_path)
     for name, value in environment.items():
@@ -56,10 +48,12 @@ def test_trinity_accepts_both_files_as_they_are_and_with_each_overlay(
             merged = tmp_path / f"{overlay.stem}-{name}"
             merged.write_text(yaml.safe_dump(load_document(ROOT / name, [overlay])))
             files.append(merged)
-    assert _errors(files, environment) == dict.fromkeys(map(str, files))
+    assert _errors(installation, files, environment) == dict.fromkeys(map(str, files))
 
 
-def test_the_judgement_is_trinitys_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judgement_is_trinitys_own(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What Trinity refuses is refused here: else the test above would show nothing."""
     environment = _environment(tmp_path)
     for name, value in environment.items():
@@ -72,13 +66,13 @@ def test_the_judgement_is_trinitys_own(tmp_path: Path, monkeypatch: pytest.Monke
     }
     for name, content in wrong.items():
         (tmp_path / name).write_text(yaml.safe_dump(content))
-    errors = _errors([tmp_path / name for name in wrong], environment)
+    errors = _errors(installation, [tmp_path / name for name in wrong], environment)
     assert None not in errors.values(), errors
 
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo"])
 def test_trinity_accepts_the_side_job_of_a_data_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
 ) -> None:
     environment = _environment(tmp_path)
     for name, value in environment.items():
@@ -91,7 +85,7 @@ def test_trinity_accepts_the_side_job_of_a_data_set(
     right.write_text(yaml.safe_dump(document))
     named.write_text(yaml.safe_dump(document | {"no_such_section": {}}))
     other.write_text(yaml.safe_dump(document | {"mode": "both"}))
-    errors = _errors([right, named, other], environment)
+    errors = _errors(installation, [right, named, other], environment)
     assert errors[str(right)] is None
     assert errors[str(named)]
     assert errors[str(other)]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-from pathlib import Path
 
 import pytest
-from real_trinity import PYTHON
+from real_trinity import Installation
 
 from slipstream.embedded.advantages import advantages
-
-COMPUTE = Path(__file__).with_name("compute_advantages.py")
 
 
 def _random_commit(source: random.Random) -> list[tuple[str, int, float]]:
@@ -28,16 +23,11 @@ def _random_commit(source: random.Random) -> list[tuple[str, int, float]]:
     return steps
 
 
-def test_they_are_trinitys() -> None:
+def test_they_are_trinitys(installation: Installation) -> None:
     source = random.Random(7)
     commits = [_random_commit(source) for _ in range(20)]
     algorithms = ("grpo", "multi_step_grpo")
-    computed = subprocess.run(
-        [str(PYTHON), str(COMPUTE)], input=json.dumps([algorithms, commits]),
-        env=os.environ, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert computed.returncode == 0, computed.stderr
-    of_trinity = json.loads(computed.stdout.splitlines()[-1])
+    of_trinity = installation.run("compute_advantages", given=json.dumps([algorithms, commits]))[0]
     for algorithm in algorithms:
         for commit, expected in zip(commits, of_trinity[algorithm], strict=True):
             assert advantages(algorithm, commit) == pytest.approx(expected, abs=1e-4)

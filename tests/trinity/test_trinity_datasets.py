@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dataset_rows import dataset, rows
-from real_trinity import PYTHON
+from real_trinity import Installation
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from slipstream.datasets.folder import new_folder
@@ -24,7 +22,6 @@ from slipstream.datasets.trinity_check import RowCheck
 from slipstream.datasets.trinity_rows import write_rows
 from slipstream.trinity.side_job import Algorithm
 
-READ = Path(__file__).with_name("read_dataset.py")
 TEMPLATE = (
     "{% if tools %}{{ tools | tojson }}\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -33,14 +30,8 @@ TEMPLATE = (
 )
 
 
-def read(folders: Sequence[str], model: Path, cache: Path) -> dict[str, list[Any]]:
-    run = subprocess.run(
-        [str(PYTHON), str(READ), str(model), TEMPLATE, *folders],
-        env=os.environ | {"HF_DATASETS_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    found: dict[str, list[Any]] = json.loads(run.stdout.splitlines()[-1])
+def read(installation: Installation, folders: Sequence[str], model: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = installation.run("read_dataset", model, TEMPLATE, *folders)[0]
     return found
 
 
@@ -60,7 +51,7 @@ def expected(kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Iterator[dict[st
         yield {"prompt": asked, "answers": [str(text).removeprefix(str(asked)) for text in whole]}
 
 
-def test_trinity_reads_what_was_written(tmp_path: Path, tokenizer_files: Path) -> None:
+def test_trinity_reads_what_was_written(installation: Installation, tmp_path: Path, tokenizer_files: Path) -> None:
     wanted: dict[str, list[Any]] = {}
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
     for kind, schema in ((Kind.SFT, "sft"), (Kind.PREFERENCE, "dpo")):
@@ -70,10 +61,12 @@ def test_trinity_reads_what_was_written(tmp_path: Path, tokenizer_files: Path) -
                     assert folder.add("train", row)
                 folder.publish({})
             wanted[f"{tmp_path}/{kind}-{files}:{schema}"] = list(expected(kind, tokenizer))
-    assert read(list(wanted), tokenizer_files, tmp_path / "cache") == wanted
+    assert read(installation, list(wanted), tokenizer_files) == wanted
 
 
-def test_trinity_reads_the_rows_of_a_side_job_in_their_order(tmp_path: Path, tokenizer_files: Path) -> None:
+def test_trinity_reads_the_rows_of_a_side_job_in_their_order(
+    installation: Installation, tmp_path: Path, tokenizer_files: Path
+) -> None:
     """And what is looked at before, of which a row may be left out, is what Trinity makes of it."""
     wanted: dict[str, list[Any]] = {}
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
@@ -90,7 +83,7 @@ def test_trinity_reads_the_rows_of_a_side_job_in_their_order(tmp_path: Path, tok
         assert (written.rows, written.left_out) == (5, {})
         found = list(expected(kind, tokenizer))
         wanted[f"{folder}:{schema}"] = [found[place] for place in order([1.0] * 5, 1, 0)]
-    assert read(list(wanted), tokenizer_files, tmp_path / "cache") == wanted
+    assert read(installation, list(wanted), tokenizer_files) == wanted
 
 
 def test_rows_that_would_teach_nothing_are_left_out(tmp_path: Path, tokenizer_files: Path) -> None:

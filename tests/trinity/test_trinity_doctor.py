@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from typing import Any
 
 import yaml
 from real_sidecar import StartSidecar
-from real_trinity import PYTHON, RealTrinity
+from real_trinity import Installation, RealTrinity
 from serving import until
 
 from slipstream.doctor.algorithms import KNOWN, WITH_REFERENCE
@@ -19,26 +18,9 @@ from slipstream.doctor.rows import count_rows
 from slipstream.doctor.services import look_at_services
 from slipstream.settings.sidecar import Settings
 
-_TOLD = """
-import json, sys
-from omegaconf import OmegaConf
-from trinity.algorithm import ALGORITHM_TYPE
-from trinity.common.config import Config, ExperienceBufferConfig
-schema = OmegaConf.structured(Config)
-schema.buffer.trainer_input.experience_buffer = OmegaConf.structured(ExperienceBufferConfig)
-values = {key: OmegaConf.select(schema, key) for key in json.load(sys.stdin)}
-names = {name: ALGORITHM_TYPE.get(name).use_reference for name in ALGORITHM_TYPE._default_mapping}
-print("\\n" + json.dumps([{key: getattr(value, "value", value) for key, value in values.items()}, names]))
-"""
 
-
-def test_the_defaults_and_algorithms_are_trinitys() -> None:
-    run = subprocess.run(
-        [str(PYTHON), "-c", _TOLD],
-        input=json.dumps(list(FIELDS)), capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    defaults, references = json.loads(run.stdout.splitlines()[-1])
+def test_the_defaults_and_algorithms_are_trinitys(installation: Installation) -> None:
+    defaults, references = installation.run("tell_defaults", given=json.dumps(list(FIELDS)))[0]
     named_by_the_validator = {"buffer.trainer_input.experience_buffer.name": "experience_buffer"}
     assert {**defaults, **named_by_the_validator} == {key: field.default for key, field in FIELDS.items()}
     assert set(references) == KNOWN

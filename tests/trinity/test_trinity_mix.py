@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from real_trinity import PYTHON
+from real_trinity import Installation
 from tiny_model import save_byte_model
 from torch.nn import functional
 from transformers import AutoModelForCausalLM
@@ -20,14 +18,13 @@ from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.learning import Learner, MixedMetrics
 
-COMPUTE = Path(__file__).with_name("compute_mix_loss.py")
 MU = 0.3
 SAMPLED = [([5, 17, 42], [7, 30, 11], 1.3, 0.05), ([8, 9], [100, 4], -0.4, -0.1), ([8, 9], [4], 0.9, 0.5)]
 """Prompt, answer, advantage, and how much likelier its tokens are by now; the last is clipped."""
 TAUGHT = [([5, 17, 42], [7, 8, 9]), ([5, 17, 42], [7, 3]), ([5, 6], [11])]
 
 
-def test_it_is_trinitys(tmp_path: Path) -> None:
+def test_it_is_trinitys(installation: Installation, tmp_path: Path) -> None:
     save_byte_model(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32).eval()
 
@@ -56,12 +53,7 @@ def test_it_is_trinitys(tmp_path: Path) -> None:
         now = logps(prompt, answer)
         rows.append({"logprobs": now, "sampled": [0.0] * len(now), "advantage": 0.0, "taught": True})
 
-    computed = subprocess.run(
-        [str(PYTHON), str(COMPUTE)], input=json.dumps([MU, rows]),
-        env=os.environ, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert computed.returncode == 0, computed.stderr
-    expected = json.loads(computed.stdout.splitlines()[-1])
+    expected = installation.run("compute_mix_loss", given=json.dumps([MU, rows]))[0]
     given = [(np.array(prompt, np.int32), np.array(answer, np.int32)) for prompt, answer in TAUGHT]
     measured = Learner(config, tmp_path / "model", tmp_path).accumulate(batch, given)
 

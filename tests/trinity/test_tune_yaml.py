@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from real_trinity import PYTHON
+from real_trinity import Installation
 from scripted_engine import ScriptedEngine
 from serving import serving
 
@@ -33,9 +32,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
-async def output(*command: str | Path, cwd: Path, **environment: str) -> str:
+async def output(*command: str | Path, cwd: Path) -> str:
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     stdout, stderr = await asyncio.wait_for(process.communicate(), 300)
     assert process.returncode == 0, stderr.decode()
@@ -58,7 +57,9 @@ async def written(folder: Path) -> Path:
     return cluster
 
 
-async def worked(folder: Path, policy: ScriptedEngine, judge: ScriptedEngine, served: ScriptedEngine) -> dict[str, Any]:
+async def worked(
+    installation: Installation, folder: Path, policy: ScriptedEngine, judge: ScriptedEngine, served: ScriptedEngine
+) -> dict[str, Any]:
     """What a worker makes of it. A run's second answer is worth 1.0, 0.0, 1.0 and so on."""
     path = await written(folder)
     async with (
@@ -67,19 +68,19 @@ async def worked(folder: Path, policy: ScriptedEngine, judge: ScriptedEngine, se
         serving(served.app()) as elsewhere,
     ):
         path.write_text(path.read_text().replace("http://127.0.0.1:9/v1", f"{elsewhere}/v1"))
-        said = await output(
-            PYTHON, HERE / "run_tuned.py", path, policy_url, judge_url,
-            cwd=folder, PYTHONPATH=str(CLIENT), SERVED_API_KEY="secret",
+        answer: dict[str, Any]
+        answer, said = await asyncio.to_thread(
+            installation.run, "run_tuned", path, policy_url, judge_url,
+            folder=folder, path=[CLIENT], environment={"SERVED_API_KEY": "secret"},
         )  # fmt: skip
     assert "task two and two" in said  # what the workflow logs, in Trinity's log
-    answer: dict[str, Any] = json.loads(said.splitlines()[-1])
     return answer
 
 
-async def test_trinity_accepts_the_file_and_runs_the_workflow_in_it(folder: Path) -> None:
+async def test_trinity_accepts_the_file_and_runs_the_workflow_in_it(installation: Installation, folder: Path) -> None:
     policy = ScriptedEngine(worth=(0.5, 1.0, 0.5, 0.0), model=str(folder / "policy"))
     judge, served = ScriptedEngine(model=str(folder / "judge")), ScriptedEngine(model="gpt")
-    answer = await worked(folder, policy, judge, served)
+    answer = await worked(installation, folder, policy, judge, served)
 
     assert answer["mode"] == "both"
     assert answer["job"] == str(folder / "checkpoints" / "AgentScope" / "contract")
