@@ -148,7 +148,7 @@ def test_the_bill_of_materials_is_of_its_schema_and_names_each_package(tools: Pa
     run(["make", "sbom", f"DIST={tmp_path}", f"LOCKS_VENV={tools.parent}", f"LOCKS_INSTALLED={tools / 'python'}"])
     made = sorted((tmp_path / "sbom").iterdir())
     assert {path.name for path in made} == {
-        f"{name}.cdx.json" for name in ("sidecar", "postgres", "otel", "embedded", "trinity")
+        f"{name}.cdx.json" for name in ("sidecar", "postgres", "otel", "data", "embedded", "trinity")
     }
     check = (
         "import sys\n"

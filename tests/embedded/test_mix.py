@@ -77,7 +77,7 @@ def config(folder: Path, model: Path | str = "/model", **changes: Any) -> Engine
     return EngineConfig.model_validate(fields)
 
 
-def make(folder: Path, count: int = 5, kind: Kind = Kind.SFT, replace: bool = False, **about: Any) -> Path:
+def make(folder: Path, count: int = 5, kind: Kind = Kind.SFT, replace: bool = False) -> Path:
     """A data set whose rows say their numbers, two rows to a session."""
     with new_folder(folder / "sets", dataset(kind), replace=replace) as made:
         for number in range(count):
@@ -89,7 +89,7 @@ def make(folder: Path, count: int = 5, kind: Kind = Kind.SFT, replace: bool = Fa
                 rejected={"role": "assistant", "content": "No."} if kind is Kind.PREFERENCE else None,
             )
             made.add("train", said)
-        made.publish(about)
+        made.publish({})
     return folder / "sets" / "support"
 
 
@@ -225,8 +225,6 @@ def test_rows_come_again_and_again_in_the_order_that_is_asked_for(byte_model: Pa
     assert taken(byte_model, mixed(config(tmp_path, byte_model), held_out=0.3), 1) == ["Row 3.", "Row 4."], (
         "others are held out"
     )
-    make(tmp_path, replace=True, held_out={"share": 0.4})
-    assert taken(byte_model, mixed(config(tmp_path, byte_model)), 1) == ["Row 4."] * 2
 
 
 @pytest.mark.slow

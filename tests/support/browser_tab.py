@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from debian import installed
-from playwright.async_api import BrowserContext, ConsoleMessage, Page
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, expect
+
+_PATIENCE = 30_000
+"""Milliseconds that an event is waited for: a machine that runs all tests at once may stand still for some seconds."""
 
 
 def browser_path() -> str:
@@ -29,7 +32,8 @@ async def tab(context: BrowserContext) -> AsyncIterator[Page]:
     page = await context.new_page()
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", logged)
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(_PATIENCE)
+    expect.set_options(timeout=_PATIENCE)
     yield page
     await page.close()
     assert wrong == []
