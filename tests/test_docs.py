@@ -6,7 +6,9 @@ Configuration keys, strategies, calculators, and capture's headers and reasons h
 from __future__ import annotations
 
 import ast
+import importlib
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -17,11 +19,14 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from documented import lists_all
+from fastapi.routing import APIRoute
 from loops import Loop, RunLoop
 from prometheus_client.parser import text_string_to_metric_families
 from serving import until
 from typer.main import get_command
 
+from slipstream import api
 from slipstream.cli import app
 from slipstream.doctor import live
 
@@ -145,7 +150,8 @@ async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoo
         schema = (await loop.client.get("/openapi.json")).json()
     routes = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
     documented = re.findall(r"^## `(.+)`$", API, re.MULTILINE)
-    assert sorted(documented) == sorted(routes | OUTSIDE_THE_SCHEMA)
+    lists_all("docs/api.md, headings", documented, routes | OUTSIDE_THE_SCHEMA)
+    assert not _of_modules() - routes, "routes of a module that no list in api/control.py names"
 
     runs = ("POST /runs/{task_id}", "POST /runs/{task_id}/{run_id}/finish")
     for route in ("POST /feedback", "POST /marks", "POST /preferences", *runs, "POST /explorer/feedback"):
@@ -155,10 +161,22 @@ async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoo
             body = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
         fields = body["properties"]
         rows = re.findall(r"^\| `(\w+)` \| (.+)$", _section(f"`{route}`"), re.MULTILINE)
-        assert sorted(name for name, _ in rows) == sorted(fields), route
+        lists_all(f"docs/api.md, fields of {route}", (name for name, _ in rows), fields)
         for name, row in rows:
             missing = [limit for limit in _limits(fields[name]) if limit not in re.findall(r"\w+", row)]
             assert not missing, f"{route} {name}: {missing}"
+
+
+def _of_modules() -> set[str]:
+    """Routes of all modules of the control API that the schema describes."""
+    modules = (importlib.import_module(f"{api.__name__}.{info.name}") for info in pkgutil.iter_modules(api.__path__))
+    routes = (route for module in modules if hasattr(module, "router") for route in module.router.routes)
+    return {
+        f"{method} {route.path_format}"
+        for route in routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+        for method in route.methods
+    }
 
 
 def _section(title: str) -> str:
@@ -188,8 +206,8 @@ async def test_every_metric_and_label_is_documented_and_no_other(run_loop: RunLo
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     scraped = {name: kind for name, kind in types.items() if not name.endswith("_created")}
     rows = re.findall(r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \| (.+)$", METRICS, re.MULTILINE)
+    lists_all("docs/metrics.md", (name for name, *_ in rows), scraped)
     assert {name: kind for name, _, kind, _ in rows} == scraped
-    assert len(rows) == len(scraped)
 
     documented = {name: (labels, meaning) for name, labels, _, meaning in rows}
     for family in text_string_to_metric_families(text):
@@ -221,7 +239,7 @@ def test_every_command_is_documented_and_no_other() -> None:
         max((command for command in commands if f"{row} ".startswith(f"{command} ")), key=len, default=row)
         for row in rows
     ]
-    assert sorted(named) == sorted(commands)
+    lists_all("docs/operations.md, commands", named, commands)
     first_words = {command.split()[0] for command in commands}
     for text in (page.read_text(encoding="utf-8") for page in PAGES):
         assert set(re.findall(r"(?:^|`)slipstream ([a-z]+)", text, re.MULTILINE)) <= first_words

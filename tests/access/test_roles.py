@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from documented import lists_all
 from fastapi import FastAPI
 from guarded import ROLES, Guarded, RunGuarded, answer_to
 from serving import serving, until
@@ -73,7 +74,7 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(run_guarded
         client = guarded.loop.client
         schema = (await client.get("/openapi.json", headers=guarded.key("admin"))).json()
         named = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
-        assert sorted(rows) == sorted(named | UNDER_V1), "each route needs a row in docs/access.md"
+        lists_all('docs/access.md, "Route by route"', rows, named | UNDER_V1)
         told: set[tuple[str, str]] = set()
         wrong: list[str] = []
         ids = await spoken(guarded)
@@ -96,7 +97,10 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(run_guarded
                 wrong.append(f"{role} {route}: {response.status_code}")
             if refused and role != "nobody":
                 message = response.json()["error"]["message"]
-                assert all(each in message for each in rows[route].roles), f"{route}: a refusal names who may"
+                may = rows[route].roles
+                assert all(each in message for each in may), (
+                    f"{route}: docs/access.md says {sorted(may)}, roles_for in access/roles.py {message!r}"
+                )
             if SECRET in response.text:
                 told.add((route, role))
         assert wrong == []

@@ -6,10 +6,12 @@ from typing import get_args
 
 import pytest
 import yaml
+from documented import lists_all
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from slipstream.errors import ConfigError
 from slipstream.selection import SelectionSettings
+from slipstream.selection.strategies import PLAIN
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 
@@ -49,8 +51,19 @@ def strategies():
 
 
 def test_every_key_is_documented_once():
-    assert [row["key"] for row in SETTINGS_ROWS] == list(sections())
-    assert [row["key"] for row in STRATEGY_ROWS] == list(strategies())
+    pages = (("configuration.md", SETTINGS_ROWS, sections()), ("selection.md", STRATEGY_ROWS, strategies()))
+    for page, table, keys in pages:
+        listed, known = [row["key"] for row in table], list(keys)
+        lists_all(f"docs/{page}", listed, known)
+        assert listed == known, f"docs/{page}: expected the rows in the order of the fields"
+
+
+def test_each_strategy_can_be_made_and_its_reasons_are_listed():
+    keys = {key for key in strategies() if "." not in key}
+    combined = {"all", "any", "not"}
+    lists_all("selection/strategies.py, PLAIN", PLAIN, keys - combined - {"budget", "python"})
+    reasons = (ROOT / "docs" / "selection.md").read_text(encoding="utf-8").split("## Reasons")[1].split("## ")[0]
+    lists_all('docs/selection.md, "Reasons"', re.findall(r"^\| `(\w+)", reasons, re.MULTILINE), keys)
 
 
 @pytest.mark.parametrize("row", SETTINGS_ROWS, ids=lambda row: row["key"])

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from documented import lists_all
 
 from slipstream.rewards import RewardsSettings
 from slipstream.rewards.calculator import Parameters
@@ -32,13 +33,21 @@ def test_the_page_describes_each_calculator_with_its_parameters(name: str) -> No
         info.alias or field for field, info in parameters.model_fields.items() if field not in Parameters.model_fields
     }
     extra = set(Penalties.model_fields) if name == "tool_calls" else set()
-    assert documented(section(name)) == own | extra
+    lists_all(f"docs/rewards.md, parameters of {name}", documented(section(name)), own | extra)
 
 
 def test_the_page_lists_each_calculator_key_and_default_weight() -> None:
     overview = PAGE[PAGE.index("## Calculators") : PAGE.index("### `constant`")]
-    assert documented(overview) == set(CalculatorSpec.model_fields)
+    lists_all("docs/rewards.md, overview of the calculators", documented(overview), CalculatorSpec.model_fields)
     before = PAGE[: PAGE.index("## Calculators")]
     assert documented(before) == {*RewardsSettings.model_fields, *Parameters.model_fields, *DEFAULT_WEIGHTS}
     for component, weight in DEFAULT_WEIGHTS.items():
         assert f"| `{component}` | {weight:.2f} |" in before
+
+
+def test_the_page_lists_each_calculator_that_runs_in_a_process_of_its_own() -> None:
+    listed = re.search(r"run in a process of their own: (.+?)\.", PAGE, re.DOTALL)
+    assert listed
+    calculators = {name: get_args(field.annotation)[0] for name, field in CalculatorSpec.model_fields.items()}
+    known = {name for name, parameters in calculators.items() if getattr(parameters, "interprets", False)}
+    lists_all('docs/rewards.md, "Processes of calculators"', re.findall(r"`(\w+)`", listed[1]), known)
