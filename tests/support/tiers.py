@@ -10,7 +10,8 @@ say the same thing many times:
   only, which hold the statements that differ between the two.
 
 They are also put in order. Test processes take whole files, and a file of one or two tests is one of minutes: those go
-first, so that no process is left alone with one of them at the end. (`--no-loadscope-reorder` keeps that order.)
+first, and before them the few files that take longest, so that no process is left alone with one of them at the end.
+(`--no-loadscope-reorder` keeps that order.)
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import pytest
 
 OF_BOTH_STORES = {"store", "cluster"}
 """Folders of `tests/` whose tests are on both stores in the fast tier too."""
+
+LONGEST = ("test_demo_rollout.py", "test_chaos.py")
+"""Files of a quarter of an hour each."""
 
 
 def sort_tests(items: list[pytest.Item]) -> None:
@@ -37,7 +41,7 @@ def sort_tests(items: list[pytest.Item]) -> None:
             if number not in kept:
                 case.add_marker(pytest.mark.slow)
     in_file = Counter(item.path for item in items if not item.get_closest_marker("slow"))
-    items.sort(key=lambda item: in_file[item.path])  # stable: the tests of a file stay in their order
+    items.sort(key=lambda item: (item.path.name not in LONGEST, in_file[item.path]))  # stable: a file keeps its order
 
 
 def _kept(cases: list[pytest.Item]) -> set[int]:
