@@ -196,6 +196,7 @@ def ran(order: dict[str, Any]) -> str:
         runpy.run_path(order["program"], run_name="__main__")
     except BaseException:  # noqa: BLE001 - this process ends here, whatever was raised
         traceback.print_exc()
+        print("failed")  # after whatever it has printed: a last line that is no answer
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
