@@ -98,7 +98,7 @@ async def played(loop: Loop) -> None:
         dropped = 'slipstream_dropped_total{cause="runs_queue_full"} 1.0'
         return dropped in text and "slipstream_calls_not_captured_total{" in text
 
-    await until(counted)
+    await until(counted, what="a dropped run and a call that was not captured are counted")
     loop.explorer.hold.set()
     await until(lambda: loop.ready(1))
     pair = (await loop.client.get("/preferences/next?annotator=ann")).json()["pair"]
@@ -153,18 +153,34 @@ async def test_every_route_and_field_is_documented_and_no_other(run_loop: RunLoo
     lists_all("docs/api.md, headings", documented, routes | OUTSIDE_THE_SCHEMA)
     assert not _of_modules() - routes, "routes of a module that no list in api/control.py names"
 
-    runs = ("POST /runs/{task_id}", "POST /runs/{task_id}/{run_id}/finish")
-    for route in ("POST /feedback", "POST /marks", "POST /preferences", *runs, "POST /explorer/feedback"):
-        method, path = route.split()
-        body = schema["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
-        if "$ref" in body:
-            body = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
-        fields = body["properties"]
-        rows = re.findall(r"^\| `(\w+)` \| (.+)$", _section(f"`{route}`"), re.MULTILINE)
+    for route, operation in _operations(schema):
+        section = _section(f"`{route}`")
+        asked = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+        missing = sorted(name for name in asked if f"`{name}`" not in section)
+        assert not missing, f"docs/api.md, {route} lacks the parameters {', '.join(missing)}"
+        fields = _fields(schema, operation)
+        rows = re.findall(r"^\| `(\w+)` \| (.+)$", section, re.MULTILINE) if fields else []
         lists_all(f"docs/api.md, fields of {route}", (name for name, _ in rows), fields)
         for name, row in rows:
-            missing = [limit for limit in _limits(fields[name]) if limit not in re.findall(r"\w+", row)]
+            missing = [limit for limit in _limits(fields[name]) if limit not in re.findall(r"\w+(?:\.\d+)?", row)]
             assert not missing, f"{route} {name}: {missing}"
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each route, as `POST /marks`, with its part of the schema."""
+    for path, methods in schema["paths"].items():
+        yield from ((f"{method.upper()} {path}", operation) for method, operation in methods.items())
+
+
+def _fields(schema: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
+    """The schema of each field of a route's body; of none where it takes no JSON."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    # one that may be left out is this or null
+    body = next((each for each in body.get("anyOf", ()) if each.get("type") != "null"), body)
+    if "$ref" in body:
+        body = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
+    fields: dict[str, Any] = body.get("properties", {})
+    return fields
 
 
 def _of_modules() -> set[str]:
@@ -189,7 +205,7 @@ def _limits(field: Any) -> Iterator[str]:
     """Every bound of a JSON schema, however deep, as a page would write it."""
     for key, value in field.items() if isinstance(field, dict) else enumerate(field):
         if key in ("maxLength", "maxItems", "minimum", "maximum"):
-            yield f"{value:g}"
+            yield f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
         elif key == "enum":
             yield from value
         elif isinstance(value, dict | list):

@@ -114,17 +114,28 @@ async def sidecar(settings: Settings, verify: ssl.SSLContext | bool = True) -> A
 
 
 async def until(condition: Callable[[], Any], seconds: float = 15.0, what: str = "") -> Any:
-    """Poll a condition (plain or async) until it holds, and return its value; fail after `seconds`.
+    """Poll a condition (plain or async) until it holds, and return its value.
 
     Less and less often, down to 20 times a second: most conditions ask a sidecar that works on what is waited for.
+
+    Args:
+        what: what is waited for, where the condition does not say it.
+
+    Raises:
+        TimeoutError: it does not hold after `seconds`; says what it gave at last.
     """
-    pause = 0.01
-    async with asyncio.timeout(seconds):
-        while True:
-            value = condition()
-            if isinstance(value, Awaitable):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(pause)
-            pause = min(1.5 * pause, 0.05)
+    pause, value = 0.01, None
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            while True:
+                given = condition()
+                value = await given if isinstance(given, Awaitable) else given
+                if value:
+                    return value
+                await asyncio.sleep(pause)
+                pause = min(1.5 * pause, 0.05)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        wanted = what or "the condition holds"
+        raise TimeoutError(f"{seconds:g} s are over before {wanted}; at last it gave {value!r}") from error
