@@ -50,7 +50,7 @@ def answered(task: Task, text: str) -> Answered:
 
 def words(given: Answered, how: Words) -> str | None:
     """Return the message of the user; None if the answer was right."""
-    if given.score.right:
+    if given.score.reward:
         return None
     if how == "exact":
         expression = given.task.question.partition(":")[2].strip(" =")

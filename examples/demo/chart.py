@@ -11,7 +11,7 @@ mpl.use("Agg")  # no display is needed
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-_PRODUCTION, _POLICY, _PARTS = "0.45", "tab:blue", ("tab:orange", "tab:green")
+_PRODUCTION, _POLICY, _CALLED = "0.45", "tab:blue", "tab:orange"
 
 
 def draw(history: History, path: Path) -> None:
@@ -26,8 +26,7 @@ def draw(history: History, path: Path) -> None:
         alpha=0.35,
         label="policy, its runs in training",
     )
-    axes.plot(versions, [each.called for each in scores], "--", color=_PARTS[0], label="policy: tool called")
-    axes.plot(versions, [each.right for each in scores], "--", color=_PARTS[1], label="policy: right number")
+    axes.plot(versions, [each.called for each in scores], "--", color=_CALLED, label="policy: tool called")
     axes.plot(versions, [each.reward for each in scores], "o-", color=_POLICY, linewidth=2.5, label="policy: reward")
     if history.production is not None:
         axes.axhline(history.production.reward, color=_PRODUCTION, linewidth=2, label="production: reward (frozen)")

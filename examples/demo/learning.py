@@ -167,14 +167,13 @@ async def _until(
 
 def _score_of(tasks: Sequence[dict[str, Any]]) -> Score:
     """The mean over the policy's runs of these tasks."""
-    breakdowns = [
-        run["breakdown"]
+    return mean(
+        Score(reward=run["reward"], called=run["breakdown"]["python.called"])
         for task in tasks
         for group in task["groups"]
         for run in group["runs"]
         if run["state"] == "scored"
-    ]
-    return mean(Score(called=parts["python.called"], right=parts["python.right"]) for parts in breakdowns)
+    )
 
 
 def _counts(status: dict[str, Any], calls: int, plan: Plan) -> dict[str, int]:
@@ -187,4 +186,4 @@ def _counts(status: dict[str, Any], calls: int, plan: Plan) -> dict[str, int]:
 
 
 def _words(score: Score) -> str:
-    return f"reward {score.reward:.2f} (tool called {score.called:.2f}, right number {score.right:.2f})"
+    return f"reward {score.reward:.2f} (tool called {score.called:.2f})"

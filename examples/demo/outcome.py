@@ -70,4 +70,4 @@ def write(plan: Plan, history: History, seconds: float, output: Path) -> None:
 
 
 def _numbers(score: Score | None) -> dict[str, float]:
-    return {} if score is None else {"reward": round(score.reward, 4), **asdict(score)}
+    return {} if score is None else asdict(score)

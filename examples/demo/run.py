@@ -67,8 +67,8 @@ def _arguments() -> argparse.Namespace:
 
 def _table(history: History) -> str:
     rows = [("production", history.production), *((f"policy, version {v}", s) for v, s in history.policy.items())]
-    lines = ["", f"{'on held-out tasks':<20} {'reward':>7} {'tool called':>12} {'right number':>13}"]
-    lines += [f"{name:<20} {s.reward:7.2f} {s.called:12.2f} {s.right:13.2f}" for name, s in rows if s is not None]
+    lines = ["", f"{'on held-out tasks':<20} {'reward':>7} {'tool called':>12}"]
+    lines += [f"{name:<20} {s.reward:7.2f} {s.called:12.2f}" for name, s in rows if s is not None]
     return "\n".join([*lines, ""])
 
 

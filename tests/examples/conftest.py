@@ -1,9 +1,10 @@
-"""The demo's modules stand beside each other, as in the folder that `make demo` runs."""
+"""The modules of the demo stand beside each other, as in the folder that it runs in; its benchmark stands elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# in front: the benchmarks, which other tests import, have a module `learning` as well
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "demo"))
+sys.path.append(str(ROOT / "benchmarks"))

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import demo_learning
 import pytest
 from agent import Agent
 from calculator import TOOL, calculate, reply_to_user
-from chart import draw
-from learning import History, Step
+from learning import History, Plan, Step
+from outcome import write
 from reward import Score, calculator_used_rightly, mean
 from serving import serving
 from starlette.applications import Starlette
@@ -67,16 +68,16 @@ def test_a_call_that_cannot_be_carried_out_leaves_the_models_text(call: dict[str
     ("message", "reward"),
     [
         ({"content": None, "tool_calls": [called("12 + 30")]}, 1.0),
-        ({"content": None, "tool_calls": [called("12 - 30")]}, 0.4),
-        ({"content": "42"}, 0.6),
+        ({"content": None, "tool_calls": [called("12 - 30")]}, 0.0),
+        ({"content": "42"}, 1.0),
         ({"content": "<tool_call>"}, 0.0),
         ({"content": ""}, 0.0),
     ],
 )
-def test_reward_is_for_calling_the_tool_and_for_the_right_number(message: dict[str, Any], reward: float) -> None:
+def test_reward_is_for_the_right_number_and_no_call_alone_earns_it(message: dict[str, Any], reward: float) -> None:
     scored = calculator_used_rightly(run_with(message, "42"))
     assert scored.value == pytest.approx(reward)
-    assert set(scored.breakdown) == {"called", "right"}
+    assert set(scored.breakdown) == {"called"}
 
 
 def test_references_are_what_the_tool_gives_for_the_question() -> None:
@@ -110,8 +111,14 @@ async def test_agent_offers_its_tool_and_returns_what_it_calculates() -> None:
     assert (body["tools"], body["messages"][-1]["content"], mark) == ([TOOL], "12 + 30 =", "demo")
 
 
-def test_chart_is_a_picture(tmp_path: Path) -> None:
-    low, high = Score(called=0.3, right=0.2), Score(called=1.0, right=0.9)
+def test_a_run_leaves_a_picture_and_numbers_that_the_page_of_results_is_made_of(tmp_path: Path) -> None:
+    low, high = Score(called=0.3, reward=0.2), Score(called=1.0, reward=0.9)
     history = History(production=low, policy={0: low, 1: high}, steps=[Step(1, mean([low, high]), 20.0)])
-    draw(history, tmp_path / "reward.png")
+    history.counts = {"calls": 10, "runs": 32, "commits": 1, "steps": 1}
+    write(Plan(seed=7, steps=1, measure_every=1, held_out=48), history, 60.0, tmp_path)
     assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")
+
+    (tmp_path / "printed.txt").write_text("what it printed\n")
+    page = demo_learning.part(demo_learning.ENGINES["embedded"], [demo_learning.summary_of(tmp_path)]).splitlines()
+    assert {"| version 1: reward | 0.90 | 0.90 |", "| version 1: tool called | 1.00 | 1.00 |"} <= {*page}
+    assert "- Each seed: 1 steps of GRPO; 10 calls of the agent, 32 runs of the policy, 1 commits." in page

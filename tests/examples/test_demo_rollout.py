@@ -105,7 +105,7 @@ async def test_each_user_is_a_session_and_notes_who_answered() -> None:
     assert len(sessions) == len(set(sessions)) >= 3 * MOST_AT_ONCE
     assert {request.headers["x-slipstream-variant"] for request in asked} == {"?1"}
     assert {json.loads(request.headers["x-slipstream-metadata"])["reference"] for request in asked} == {"42", "2"}
-    assert {(each.by, each.score.right) for each in users.answered} == {("version:5", 1.0), ("production", 0.0)}
+    assert {(each.by, each.score.reward) for each in users.answered} == {("version:5", 1.0), ("production", 0.0)}
 
 
 def test_the_spoiled_version_is_the_next_one_with_other_weights(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_spoiled_version_is_the_next_one_with_other_weights(tmp_path: Path) 
 
 
 def test_chart_of_the_rollouts_is_a_picture(tmp_path: Path) -> None:
-    answered = [Answered(float(at), "version:5" if at % 2 else "production", Score(1.0, at % 2)) for at in range(100)]
+    answered = [Answered(float(at), "version:5" if at % 2 else "production", Score(at % 2, 1.0)) for at in range(100)]
     draw(answered, [PROMOTED, HARMED], 100.0, tmp_path / "rollout.png")
     assert (tmp_path / "rollout.png").read_bytes().startswith(b"\x89PNG")
 

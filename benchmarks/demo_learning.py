@@ -1,6 +1,6 @@
 """How much the demo's policy learns, over several seeds: writes a part of docs/results.md, and its chart.
 
-    python benchmarks/learning.py [--engine embedded|trinity|trinity-rloo] [--seeds N]
+    python benchmarks/demo_learning.py [--engine embedded|trinity|trinity-rloo] [--seeds N]
 
 Each seed is a whole run of the demo's job, by examples/demo/run.py on the embedded engine or by
 tests/trinity_full/run.py on the real Trinity: other training tasks, other sampling, the same held-out tasks.
@@ -27,7 +27,7 @@ from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
-PARTS = (("reward", "reward"), ("called", "tool called"), ("right", "right number"))
+PARTS = (("reward", "reward"), ("called", "tool called"))
 
 Summary = dict[str, Any]
 
@@ -128,7 +128,7 @@ def part(engine: Engine, summaries: Sequence[Summary]) -> str:
         f"{engine.what} Written by",
         "",
         "```sh",
-        f".venv/bin/python benchmarks/learning.py --engine {engine.name} --seeds {len(summaries)}",
+        f".venv/bin/python benchmarks/demo_learning.py --engine {engine.name} --seeds {len(summaries)}",
         "```",
         "",
         f"**Held-out reward of version {last} less that of version {first}: {spread(gains, '+.2f')}**",
@@ -139,8 +139,7 @@ def part(engine: Engine, summaries: Sequence[Summary]) -> str:
         f"![Held-out reward by version, {engine.heading}](images/{engine.chart})",
         "",
         f"- Each seed: {counts['steps']} steps of {engine.algorithm}; {counts['calls']} calls of the agent, "
-        f"{counts['runs']} runs of the policy, {counts['commits']} commits, {counts['experiences']} experiences "
-        "delivered.",
+        f"{counts['runs']} runs of the policy, {counts['commits']} commits.",
         f"- Machine: {os.cpu_count()} CPU cores ({platform.machine()}), no GPU. One run took "
         f"{spread([each['seconds'] / 60 for each in summaries], '.1f')} minutes.",
         "",
@@ -176,7 +175,7 @@ def spread(values: Sequence[float], form: str) -> str:
 def chart(summaries: Sequence[Summary], path: Path) -> None:
     versions = [int(version) for version in summaries[0]["policy"]]
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for (key, words), color in zip(PARTS, ("tab:blue", "tab:orange", "tab:green"), strict=True):
+    for (key, words), color in zip(PARTS, ("tab:blue", "tab:orange"), strict=True):
         each_seed = [[scores[key] for scores in each["policy"].values()] for each in summaries]
         means = [statistics.fmean(values) for values in zip(*each_seed, strict=True)]
         axes.plot(versions, means, "o-" if key == "reward" else "--", color=color, label=f"policy: {words}")
