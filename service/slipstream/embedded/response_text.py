@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
-from slipstream.hermes import TOOL_CALL
+from slipstream.dialects.hermes import TOOL_CALL
 
 
 class ResponseText:

@@ -19,8 +19,8 @@ from transformers import PreTrainedTokenizerBase
 
 from slipstream.datasets.corrections import corrected_prompt
 from slipstream.datasets.row import Row
+from slipstream.dialects.hermes import TOOL_CALL
 from slipstream.embedded.chat import Message, Tool, answer_text, prompt_ids
-from slipstream.hermes import TOOL_CALL
 
 _MESSAGES, _TOOLS = TypeAdapter(list[Message]), TypeAdapter(list[Tool])
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream import hermes
 from slipstream.datasets.formats.columns import Column
 from slipstream.datasets.formats.said import Message, Said, Unsayable
 from slipstream.datasets.formats.templates import from_templated, templated
+from slipstream.dialects import hermes
 
 SFT = {"messages": Column.TEXT, "tools": Column.TEXT}
 PREFERENCE = {"messages": Column.TEXTS, "chosen": Column.TEXTS, "rejected": Column.TEXTS}
