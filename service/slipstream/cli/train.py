@@ -38,7 +38,7 @@ def train(
         bool, typer.Option("--calibrate", help="With --estimate: run two steps, and reckon from these.")
     ] = False,
 ) -> None:
-    """Train on a data set, and publish the next version of the policy. The job's Trainer is stopped."""
+    """Train on a data set, and publish the next version of the policy. Stop the job's Trainer first."""
     if context.invoked_subcommand is not None:
         return
     from slipstream.datasets import folder
