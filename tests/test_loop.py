@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from loops import Loop, RunLoop
+from replaying import open_runs
 from scripted import ScriptedExplorer
 from serving import until
 from sqlalchemy.exc import DataError, OperationalError
@@ -71,6 +72,17 @@ async def test_the_explorer_never_sees_the_callers_secrets(run_loop: RunLoop) ->
         await until(lambda: loop.ready(1))
         assert secret not in str(loop.explorer.headers) + str(loop.explorer.chats)
         assert "[redacted:api_key]" in loop.explorer.chats[0]["messages"][0]["content"]
+
+
+async def test_no_seed_of_the_caller_makes_all_runs_the_same_answer(run_loop: RunLoop) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await loop.chat("hello", seed=42, top_p=0.9)
+        await until(lambda: loop.ready(2))
+        assert [(asked.get("seed"), asked["top_p"]) for asked in loop.explorer.chats] == [(None, 0.9)] * 2
+        await open_runs(loop, "again", 1)
+        asked = await loop.client.post("/runs/again/0/v1/chat/completions", json={**loop.explorer.chats[0], "seed": 42})
+        assert asked.status_code == 200, asked.text
+        assert "seed" not in loop.explorer.chats[-1]
 
 
 async def test_opted_out_calls_are_not_stored(run_loop: RunLoop) -> None:

@@ -16,7 +16,7 @@ from slipstream.evaluation.cases import AskedCase
 from slipstream.evaluation.completions import ModelAway, production_asker
 from slipstream.evaluation.scoring import CaseScorer, message_call, run_of
 from slipstream.evaluation.servers import Server, VersionUnsure, answer_of, serves
-from slipstream.explorer.client import shadow_request
+from slipstream.explorer.client import case_request
 from slipstream.memory.parsing import Share
 from slipstream.settings.evaluation import Suite
 from slipstream.stages.context import Context
@@ -154,4 +154,4 @@ class CaseAsker:
 
 def _asked(work: Work, case: AskedCase, task: Task | None, model: str) -> dict[str, Any]:
     request: Mapping[str, Any] = case.request if task is None else task.calls[0].request
-    return shadow_request({**request, **work.suite.parameters}, model)
+    return case_request({**request, **work.suite.parameters}, model)

@@ -9,7 +9,7 @@ from typing import Any
 
 from slipstream.errors import ScoringError
 from slipstream.evaluation.scoring import message_call
-from slipstream.explorer.client import shadow_request
+from slipstream.explorer.client import case_request
 from slipstream.isolation import Isolation
 from slipstream.rewards.calculator import BuiltCalculator
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters
@@ -49,7 +49,7 @@ class CompletionsAsker:
         Raises:
             ModelAway: there is no answer.
         """
-        asked = shadow_request(request, model)
+        asked = case_request(request, model)
         started = time.monotonic()
         try:
             answer = await self._endpoint.ask(json.dumps(asked).encode(), _read)

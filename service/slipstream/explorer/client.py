@@ -15,10 +15,11 @@ from slipstream.memory.parsing import ParseMemory
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
     "max_completion_tokens", "stop", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
-    "seed", "reasoning_effort", "chat_template_kwargs",
+    "reasoning_effort", "chat_template_kwargs",
 )  # fmt: skip
 """Fields of a captured request that the policy's engine (vLLM's chat completions) understands. The others are for
-production (`metadata`, `user`, `service_tier`, ...), and would be refused or leak."""
+production (`metadata`, `user`, `service_tier`, ...), and would be refused or leak. `seed` is left out too: with it
+all runs of a group would be one and the same answer, and a group of equal rewards teaches nothing."""
 
 _UNHANDLED = "Internal Server Error"
 """The body with which Trinity's server answers if its own code raised; an engine's 500 has the engine's words."""
@@ -148,6 +149,11 @@ def _check(answer: Mapping[str, Any]) -> None:
 def shadow_request(captured: Mapping[str, Any], model: str) -> dict[str, Any]:
     """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
     return {**_kept(captured, _KNOWN_FIELDS), "model": model, "n": 1, "stream": False}
+
+
+def case_request(asked: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The request that asks a case of an evaluation: as `shadow_request`, with the seed that the case has."""
+    return {**shadow_request(asked, model), **_kept(asked, ("seed",))}
 
 
 def agent_request(asked: Mapping[str, Any]) -> dict[str, Any]:

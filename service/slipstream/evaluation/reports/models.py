@@ -17,7 +17,7 @@ from slipstream.evaluation.reports.cases import ReportCase
 from slipstream.evaluation.reports.names import Kind, ModelName, ReportError
 from slipstream.evaluation.reports.stored import is_replaced
 from slipstream.evaluation.servers import NAMES, PolicyServers, Server, VersionChanged, VersionUnsure, answer_of, serves
-from slipstream.explorer.client import ExplorerClient, shadow_request
+from slipstream.explorer.client import ExplorerClient, case_request
 from slipstream.memory.parsing import ParseMemory
 from slipstream.settings.sidecar import Settings
 from slipstream.trajectory import PolicyCall
@@ -120,7 +120,7 @@ class _Version:
 
     async def _once(self, request: Mapping[str, Any]) -> PolicyCall:
         assert self.name.version is not None, "it has been looked up"
-        asked = shadow_request(request, await self._server.model())
+        asked = case_request(request, await self._server.model())
         content = json.dumps(asked).encode()
         async with answer_of(self._server, self.name.version, content) as (answer, latency):
             return PolicyCall(asked, dict(answer), answer["id"], latency, self.name.version)
