@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,47 @@ async def test_pairs_of_runs_of_production_and_of_what_users_said(tmp_path: Path
         assert await pairs("runs") == [("42", "40"), ("good", "bad")]
         assert await pairs("production_vs_policy") == [("42", "39"), ("42", "41")]
         assert await pairs("thumbs") == [("42", "39")]
+
+
+async def test_names_of_tool_calls_that_servers_draw_make_no_difference(tmp_path: Path) -> None:
+    def asked(drawn: str, city: str = "Rome") -> dict[str, Any]:
+        function = {"name": "weather", "arguments": json.dumps({"city": city})}
+        called = {"role": "assistant", "tool_calls": [{"id": drawn, "type": "function", "function": function}]}
+        result = {"role": "tool", "content": "sunny", "tool_call_id": drawn}
+        return {"messages": [{"role": "user", "content": "?"}, called, result, called, result]}
+
+    async with stored(tmp_path) as made:
+        await made.task("a", "Sunny.", request=asked("call_Jq3"))
+        await made.task("b", "Sunny.", request=asked("call_9xZ"))
+        await made.task("c", "Sunny.", request=asked("call_9xZ", "Oslo"))
+        manifest, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+        assert manifest.dropped == {"duplicate": 1}
+        one, _ = rows["train"]
+        names = [message.get("tool_call_id") or message["tool_calls"][0]["id"] for message in one.prompt[1:]]
+        assert names == ["call_0", "call_0", "call_1", "call_1"]
+
+        def steps(drawn: str, said: str) -> list[Any]:
+            function = {"name": "weather", "arguments": "{}"}
+            call = {"role": "assistant", "tool_calls": [{"id": drawn, "type": "function", "function": function}]}
+            return [(call, {"role": "tool", "content": "rain", "tool_call_id": drawn}), said]
+
+        await made.replay("agent", [(steps("x1", "good"), 1.0), (steps("y2", "bad"), 0.0)])
+        _, rows = await _exported(
+            made, tmp_path / "sets", {"kind": "preference", "pairs": {"from": ["runs"], "min_margin": 0.2}}
+        )
+        assert [(row.answer["content"], (row.rejected or {})["content"]) for row in rows["train"]] == [("good", "bad")]
+
+
+async def test_a_run_that_was_cut_leaves_its_place_in_a_pair_to_the_next(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        cut = completion("cut", "on and on and")
+        cut["choices"][0]["finish_reason"] = "length"
+        await made.replay("t", [(["good"], 1.0), ([cut], 0.0), (["bad"], 0.1)])
+        await made.replay("all cut", [(["good"], 1.0), ([cut], 0.0)])
+        wanted = {"kind": "preference", "pairs": {"from": ["runs"], "min_margin": 0.2, "per_group": 1}}
+        manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+        assert [(row.answer["content"], (row.rejected or {})["content"]) for row in rows["train"]] == [("good", "bad")]
+        assert manifest.dropped == {"answer not whole": 1}
 
 
 async def test_held_out_sessions_are_the_same_ones_each_time_and_stay_whole(tmp_path: Path) -> None:

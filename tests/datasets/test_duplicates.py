@@ -61,6 +61,22 @@ def test_the_same_words_with_another_label_are_not_the_same() -> None:
     )
 
 
+def test_a_pair_the_other_way_round_and_another_correction_teach_something_else() -> None:
+    pair, _ = rows(Kind.PREFERENCE)[:2]
+    left = {"role": "assistant", "content": "one two three four five six"}
+    right = {"role": "assistant", "content": "seven eight nine ten eleven twelve"}
+    known = Duplicates(How(near=0.85), 0)
+    assert known.seen(replace(pair, answer=left, rejected=right)) is None
+    assert known.seen(replace(pair, answer=right, rejected=left)) is None
+    asked = [*pair.prompt, {"role": "user", "content": "?"}]
+    assert known.seen(replace(pair, prompt=asked, answer=left, rejected=right)) == "near_duplicate"
+    corrected = rows(Kind.CORRECTION)[0]
+    known = Duplicates(How(near=0.85), 0)
+    assert known.seen(replace(corrected, correction="No, it was Monday the third of May")) is None
+    assert known.seen(replace(corrected, correction="No, it was never said who came there")) is None
+    assert known.seen(replace(corrected, correction="no! It was Monday, the third of May")) == "near_duplicate"
+
+
 def test_nearly_all_near_rows_of_many_are_found_and_the_same_ones_each_time() -> None:
     def run() -> list[str | None]:
         drawn, known, found = random.Random(5), Duplicates(How(near=0.85), 1), []

@@ -97,9 +97,9 @@ class Stored:
                     )
                 )  # fmt: skip
 
-    async def replay(self, name: str, runs: Sequence[tuple[Sequence[str], float]]) -> None:
+    async def replay(self, name: str, runs: Sequence[tuple[Sequence[Any], float]]) -> None:
         """Have a task whose agent was run again: of each run its answers, to a conversation that grows, and its
-        reward."""
+        reward. An answer is its text, a message with what the agent says to it, or a whole completion."""
         await self.task(name)
         async with self._database.write() as write:
             write.add(
@@ -116,17 +116,26 @@ class Stored:
                 write.add(run)
                 await write.flush()
                 messages: list[dict[str, Any]] = [{"role": "user", "content": f"about {name}"}]
-                for step, text in enumerate(answers):
+                for step, given in enumerate(answers):
+                    said, reply = given if isinstance(given, tuple) else (given, None)
                     write.add(
                         RunCallRow(
                             run_pk=run.id, msg_id=f"{name}-{number}-{step}", choices=1, latency=0.1, policy_version=3,
                             request=pack({"model": "policy", "messages": messages}), started_at=NOW + step,
-                            answer=pack(completion(f"{name}-{number}-{step}", text)),
+                            answer=pack(_answer(f"{name}-{number}-{step}", said)),
                         )
                     )  # fmt: skip
-                    messages = [
-                        *messages, {"role": "assistant", "content": text}, {"role": "user", "content": f"and {step}?"},
-                    ]  # fmt: skip
+                    message = said if isinstance(said, dict) else {"role": "assistant", "content": said}
+                    messages = [*messages, message, reply or {"role": "user", "content": f"and {step}?"}]
+
+
+def _answer(msg_id: str, said: Any) -> dict[str, Any]:
+    if isinstance(said, dict) and "choices" in said:
+        return said
+    answer = completion(msg_id, "" if isinstance(said, dict) else said)
+    if isinstance(said, dict):
+        answer["choices"][0]["message"] = said
+    return answer
 
 
 @asynccontextmanager

@@ -1,14 +1,14 @@
 """Rows that were there already: equal ones, and ones of which so much is alike.
 
 Near duplicates are found by MinHash (Broder, 1997) and by locality-sensitive hashing in bands (Leskovec, Rajaraman and
-Ullman, "Mining of Massive Datasets", 3.4). Two rows are near if both their prompts and their answers are: the steps of
-an agent share almost all of their prompt, and teach different answers. The system message does not count, since all
-rows of an application share it.
+Ullman, "Mining of Massive Datasets", 3.4). Two rows are near if their prompts, their answers and what else they teach
+are, each for itself: the steps of an agent share almost all of their prompt, and teach different answers. The system
+message does not count, since all rows of an application share it.
 
-Memory: about 120 bytes for each row that is kept. For near ones another 257 bytes, and a table of 64 MiB, which does
-not grow. It knows the latest row of each slot, and what it finds is compared: it takes no row for a duplicate of one
-that it only collides with, and it misses some (with a million rows about one of twenty at a threshold of 0.85, one of a
-hundred at a similarity of 0.9).
+Memory: about 120 bytes for each row that is kept. For near ones another 257 bytes (385 for pairs and corrections), and
+a table of 64 MiB, which does not grow. It knows the latest row of each slot, and what it finds is compared: it takes no
+row for a duplicate of one that it only collides with, and it misses some (with a million rows about one of twenty at a
+threshold of 0.85, one of a hundred at a similarity of 0.9).
 """
 
 from __future__ import annotations
@@ -84,11 +84,15 @@ class _Near:
 
     def seen(self, row: Row) -> bool:
         prompt = _words([message for message in row.prompt if message.get("role") not in ("system", "developer")])
-        answer = _words([row.answer, *([row.rejected] if row.rejected is not None else [])])
-        both = self._hashes([*_grams(prompt, "p"), *_grams(answer, "a")])
+        parts = {"p": prompt, "a": _words([row.answer])}
+        if row.rejected is not None:
+            parts["r"] = _words([row.rejected])
+        if row.correction is not None:
+            parts["c"] = _WORD.findall(row.correction.lower())
+        all_of_it = self._hashes(gram for part, words in parts.items() for gram in _grams(words, part))
         label = b"\x01" if row.good else b"\x00"
-        signature = label + _low(self._hashes(_grams(prompt, "p"))) + _low(self._hashes(_grams(answer, "a")))
-        slots = list(self._slots_of(both, label))
+        signature = label + b"".join(_low(self._hashes(_grams(words, part))) for part, words in parts.items())
+        slots = list(self._slots_of(all_of_it, label))
         for number in {self._slots[slot] for slot in slots} - {0}:
             if self._alike(signature, number - 1):
                 return True
@@ -113,7 +117,7 @@ class _Near:
 
     def _alike(self, signature: bytes, number: int) -> bool:
         other = self._signatures[number * len(signature) : (number + 1) * len(signature)]
-        parts = (slice(1, _HASHES + 1), slice(_HASHES + 1, None))
+        parts = [slice(start, start + _HASHES) for start in range(1, len(signature), _HASHES)]
         return signature[0] == other[0] and all(
             _similarity(signature[part], other[part]) >= self._threshold for part in parts
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +47,14 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
         raise Unfit("refusal")
     if message.get("function_call"):
         raise Unfit("call in the form before tools")
+    *prompt, taught = with_call_ids([*(_plain(each) for each in messages), answered(message)])
     return Exchange(
-        tuple(_plain(each) for each in messages),
-        tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"),
-        answered(message),
+        tuple(prompt), tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"), taught
     )
 
 
 def answered(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of an assistant message that are taught. Its calls get names by their places: those that a server
-    draws by lot would make two equal answers different.
+    """The parts of an assistant message that are taught.
 
     Raises:
         Unfit: there are none.
@@ -66,15 +64,40 @@ def answered(message: Mapping[str, Any]) -> dict[str, Any]:
     if not plain.get("tool_calls") and not plain.get("content"):
         raise Unfit("empty answer")
     plain.setdefault("content", "")
-    for place, call in enumerate(plain.get("tool_calls", ())):
-        call["id"] = f"call_{place}"
     return plain
+
+
+def with_call_ids(messages: Iterable[Any]) -> list[Any]:
+    """A conversation whose tool calls are named in their order: `call_0`, `call_1` and so on.
+
+    Servers draw these names by lot, which would make two equal conversations different. A result keeps to its call,
+    also where a server uses a name again in a later turn; one of no call keeps its name.
+    """
+    named: dict[Any, str] = {}
+    count = 0
+    found = []
+    for message in messages:
+        given = message
+        if isinstance(message, Mapping) and isinstance(calls := message.get("tool_calls"), list):
+            again = []
+            for call in calls:
+                if isinstance(call, Mapping):
+                    named[str(call.get("id"))] = f"call_{count}"
+                    again.append({**call, "id": f"call_{count}"})
+                    count += 1
+                else:
+                    again.append(call)
+            given = {**message, "tool_calls": again}
+        elif isinstance(message, Mapping) and (name := str(message.get("tool_call_id"))) in named:
+            given = {**message, "tool_call_id": named[name]}
+        found.append(given)
+    return found
 
 
 def says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two assistant messages have the same text and the same calls."""
     try:
-        return answered(one) == answered(other)
+        return with_call_ids([answered(one)]) == with_call_ids([answered(other)])
     except Unfit:
         return dict(one) == dict(other)
 

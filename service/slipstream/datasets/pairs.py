@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from slipstream.datasets.config import Dataset, Pairs
-from slipstream.datasets.exchange import Unfit, exchange, says_the_same
+from slipstream.datasets.exchange import Unfit, exchange, says_the_same, with_call_ids
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.scoring import AnswerScorer
 from slipstream.datasets.sources import Block, Dropped, said, version_name
@@ -105,8 +105,10 @@ class PairSources:
 
     def _of_runs(self, group: GroupOfRuns) -> list[Row | Dropped]:
         """Pairs of runs, those with the largest margins first; each run is in one pair at most, as the first or the
-        second answer, so that `per_group` pairs are of different answers."""
-        found: list[tuple[_Answer, _Answer]] = []
+        second answer, so that `per_group` pairs are of different answers. A pair that cannot be taught leaves its place
+        to the next: the worst answer of a group is often one that was cut."""
+        found: list[Row | Dropped] = []
+        unfit: list[Row | Dropped] = []
         by_margin = sorted(
             combinations(group.runs, 2), key=lambda pair: (-abs(pair[0].reward - pair[1].reward), pair[0].run_id)
         )
@@ -120,11 +122,13 @@ class PairSources:
             at = _first_difference(better.calls, worse.calls)
             if at is None:
                 continue
+            row = self._row(group.task, Source.RUNS, group.id, _of_run(better, at), _of_run(worse, at))
+            if isinstance(row, Dropped):
+                unfit.append(row)
+                continue
             taken |= {better.pk, worse.pk}
-            found.append((_of_run(better, at), _of_run(worse, at)))
-        if not found:
-            return [Dropped("group without two runs of different rewards")]
-        return [self._row(group.task, Source.RUNS, group.id, *pair) for pair in found]
+            found.append(row)
+        return found or unfit[:1] or [Dropped("group without two runs of different rewards")]
 
     async def _with_production(self, group: GroupOfRuns, production: ProductionAnswer) -> list[Row | Dropped]:
         """Pairs of production's answer and a run's. By rewards, both are scored by the same calculators; by thumbs,
@@ -160,14 +164,15 @@ class PairSources:
         if given.reward is None or not scored:
             return [Dropped("production's answer has no reward")]
         reward = given.reward
-        ranked = sorted(scored, key=lambda pair: -abs(pair[1] - reward))[: self._pairs.per_group]
         rows: list[Row | Dropped] = []
-        for answer, value in ranked:
-            if abs(value - reward) < self._pairs.min_margin or value == reward:
-                continue
+        unfit: list[Row | Dropped] = []
+        for answer, value in sorted(scored, key=lambda pair: -abs(pair[1] - reward)):
+            if abs(value - reward) < self._pairs.min_margin or value == reward or len(rows) >= self._pairs.per_group:
+                break
             better = (answer, given) if value > reward else (given, answer)
-            rows.append(self._row(group.task, Source.PRODUCTION_VS_POLICY, group.id, *better))
-        return rows or [Dropped("margin below min_margin")]
+            row = self._row(group.task, Source.PRODUCTION_VS_POLICY, group.id, *better)
+            (unfit if isinstance(row, Dropped) else rows).append(row)
+        return rows or unfit[:1] or [Dropped("margin below min_margin")]
 
     def _by_thumbs(
         self, group: GroupOfRuns, given: _Answer, scored: Sequence[tuple[_Answer, float]]
@@ -297,7 +302,7 @@ def _of_user(answer: ProductionAnswer) -> _Answer:
 def _question(answer: ProductionAnswer) -> bytes:
     """Return a hash of what was asked, and in which session."""
     request = answer.call.request
-    asked = to_json([answer.task.session_ref, request.get("messages"), request.get("tools")])
+    asked = to_json([answer.task.session_ref, with_call_ids(request.get("messages") or ()), request.get("tools")])
     return hashlib.sha256(asked).digest()
 
 
@@ -311,7 +316,7 @@ def _first_difference(one: Sequence[PolicyCall], other: Sequence[PolicyCall]) ->
     Behind it their prompts differ too: a pair of whole replays would train what tools returned.
     """
     for at, (mine, its) in enumerate(zip(one, other, strict=False)):
-        if mine.request.get("messages") != its.request.get("messages"):
+        if with_call_ids(mine.request.get("messages") or ()) != with_call_ids(its.request.get("messages") or ()):
             return None
         if not says_the_same(mine.message, its.message):
             return at
