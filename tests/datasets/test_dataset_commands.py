@@ -12,6 +12,8 @@ from loops import RunLoop
 from serving import until
 from stores import ON_BOTH_STORES
 
+from slipstream.datasets.claim import claimed
+
 DATA = {"dataset": {"name": "support", "sources": [{"production": {}}, {"policy": {"best_of_group": 1}}]}}
 
 
@@ -72,6 +74,16 @@ async def test_what_a_sidecar_captured_is_exported_listed_and_erased_beside_it(
         assert asked == ["hello two", "hello two"]
         again = await loop.client.delete("/data", params={"session_id": "session-one"})
         assert again.json()["datasets"] == []
+        with claimed(directory / "support"):  # an export is about to replace it
+            later = (await loop.client.delete("/data", params={"session_id": "session-two"})).json()
+            assert later["datasets"] == [{"name": "support", "rows": 0, "versions": [1, 2]}]
+            assert later["pending"]["datasets"] == 1
+            code, _, error = await slipstream("train", "--config", str(data), "--directory", str(directory))
+            assert code == 2
+            assert "dataset.name: " in error
+            assert "is being replaced, and rows of it are to be deleted" in error
+        later = (await loop.client.delete("/data", params={"session_id": "session-two"})).json()
+        assert later["datasets"] == [{"name": "support", "rows": 2, "versions": [1, 2]}]
 
         code, out, _ = await slipstream("dataset", "erase", "support", *command)
         assert (code, (await loop.client.get("/datasets")).json()["datasets"]) == (0, [])

@@ -361,6 +361,7 @@ def test_what_cannot_be_trained_is_refused_in_words(byte_model: Path, tmp_path: 
     ):
         with pytest.raises(error, match=words):
             train(*attempt)
+        assert not (settings.job_dir / "dataset_run").exists(), "no row is left where no deletion would find it"
     with trainer_lock(settings.job_dir), pytest.raises(TrainerRuns, match="a Trainer runs on this job; stop it first"):
         train(settings, rows())
     assert steps(settings.job_dir) == []

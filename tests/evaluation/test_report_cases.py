@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from test_reports import means, providing, read
 
 from slipstream.datasets.folder import new_folder
 from slipstream.datasets.row import Kind, Row
+from slipstream.evaluation.cases import CasesError
+from slipstream.evaluation.reports.cases import cases_of_rows
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -60,6 +63,15 @@ async def test_the_held_out_split_of_a_data_set_is_asked(tmp_path: Path) -> None
     assert "secret" not in str(provider.asked)
     assert len({case["session"] for case in report["cases"]}) == 4, "two rows to a session"
     assert report["settings"]["source"] == "support"
+
+
+def test_an_answer_that_a_user_corrected_is_no_right_one() -> None:
+    right = row(1, {"role": "assistant", "content": "Oslo"})
+    corrected = replace(right, kind=Kind.CORRECTION, correction="No, it is Oslo.", answer={"content": "Rome"})
+    [case] = cases_of_rows("support", [(right, "s"), (corrected, "t")]).cases
+    assert case.case.metadata == {"reference": "Oslo"}
+    with pytest.raises(CasesError, match=r"support: expected rows with a right answer .*, found none"):
+        cases_of_rows("support", [(corrected, "t")])
 
 
 async def test_held_out_sessions_of_the_store_are_asked_while_the_sidecar_runs(

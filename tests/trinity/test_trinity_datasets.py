@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from slipstream.datasets.folder import new_folder
 from slipstream.datasets.formats import to_line
-from slipstream.datasets.row import Kind
+from slipstream.datasets.row import Kind, Row
 from slipstream.datasets.row_order import order
 from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.datasets.trinity_check import RowCheck
@@ -35,9 +35,19 @@ def read(installation: Installation, folders: Sequence[str], model: Path) -> dic
     return found
 
 
-def expected(kind: Kind, tokenizer: PreTrainedTokenizerBase) -> Iterator[dict[str, Any]]:
-    for line in (to_line(row, "trinity") for row in rows(kind)):
-        if kind is Kind.SFT:
+def without_special_text(row: Row) -> Row:
+    """The row with answers that do not speak of the token by which a turn ends."""
+
+    def cleaned(message: Mapping[str, Any] | None) -> Any:
+        return json.loads(json.dumps(message).replace("<|im_end|>", "the end"))
+
+    return replace(row, answer=cleaned(row.answer), rejected=cleaned(row.rejected))
+
+
+def expected(given: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> Iterator[dict[str, Any]]:
+    for row in given:
+        line = to_line(row, "trinity")
+        if row.kind is Kind.SFT:
             *prompt, answer = json.loads(line["messages"])
             answers, tools = [[answer]], json.loads(line["tools"] or "null")
         else:
@@ -60,7 +70,7 @@ def test_trinity_reads_what_was_written(installation: Installation, tmp_path: Pa
                 for row in rows(kind):
                     assert folder.add("train", row)
                 folder.publish({})
-            wanted[f"{tmp_path}/{kind}-{files}:{schema}"] = list(expected(kind, tokenizer))
+            wanted[f"{tmp_path}/{kind}-{files}:{schema}"] = list(expected(rows(kind), tokenizer))
     assert read(installation, list(wanted), tokenizer_files) == wanted
 
 
@@ -79,9 +89,10 @@ def test_trinity_reads_the_rows_of_a_side_job_in_their_order(
         data = TrainedDataset("support", "d1", kind)
         folder = tmp_path / f"rows-{schema}"
         check = RowCheck(training, model, schema)
-        written = write_rows(rows(kind), data, folder, check, batch=5, epochs=1, most=None)
+        given = [without_special_text(row) for row in rows(kind)]
+        written = write_rows(given, data, folder, check, batch=5, epochs=1, most=None)
         assert (written.rows, written.left_out) == (5, {})
-        found = list(expected(kind, tokenizer))
+        found = list(expected(given, tokenizer))
         wanted[f"{folder}:{schema}"] = [found[place] for place in order([1.0] * 5, 1, 0)]
     assert read(installation, list(wanted), tokenizer_files) == wanted
 
@@ -94,8 +105,9 @@ def test_rows_that_would_teach_nothing_are_left_out(tmp_path: Path, tokenizer_fi
     plain += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     training = {"model": {"max_model_len": 10_000, "custom_chat_template": plain}}
     check = RowCheck(training, model, "sft")
+    assert check(to_line(without_special_text(rows(Kind.SFT)[0]), "trinity")) is None
     assert [check(to_line(row, "trinity")) for row in rows(Kind.SFT)] == [
-        None,
+        "an answer with a special token of the model",
         "longer than model.max_model_len",
         "tools that the model's template leaves out",
         "tools that the model's template leaves out",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Query, Request
@@ -36,8 +34,6 @@ when it is over, and the answer says that it is pending."""
 _LOOK = 0.1
 _LONGEST_FOUND = 200
 """Characters that an error quotes."""
-
-T = TypeVar("T")
 
 _ERASING = ThreadPoolExecutor(1, thread_name_prefix="datasets")
 
@@ -67,7 +63,8 @@ async def delete_data(
         await audit.note(session, Write(Action.ERASURE, None, kind, [ref]), author(scope), at)
     undelivered, last = found.undelivered, found.at
     rows.update(found.rows)
-    await _in_datasets(sidecar, dataset_erasure.note, dataset_erasure.deletion(kind, ref, last))  # before any wait
+    # before any wait, because whoever reads a data set meanwhile would delete its rows without telling which they were
+    before = await _in_datasets(sidecar, dataset_erasure.deletion(kind, ref, last))
     while True:
         async with sidecar.database.read() as session:
             unread = await erasure.still_unread(session, batches)
@@ -79,12 +76,13 @@ async def delete_data(
                 found = await erasure.erase(session, kind, ref, at)
             undelivered, last = undelivered + found.undelivered, max(last, found.at)
             rows.update(found.rows)
-    erased = await _in_datasets(sidecar, dataset_erasure.erase, dataset_erasure.deletion(kind, ref, last))
-    applied = erased or dataset_erasure.Applied()
+    applied = await _in_datasets(sidecar, dataset_erasure.deletion(kind, ref, last))
+    in_datasets = Counter(before.rows) + Counter(applied.rows)
+    unsettled = [*applied.waiting, *applied.failed]
     await sidecar.database.scrub()
     async with sidecar.database.read() as session:
         told = await erasure.told(session, kind, ref)
-        versions = await dataset_versions.trained_on(session, applied.rows)
+        versions = await dataset_versions.trained_on(session, {*in_datasets, *unsettled})
     sidecar.metrics.groups.labels("erased").inc(undelivered)
     pending = {"groups": found.pending_groups, "exchanges": unread}
     _log.warning(
@@ -96,17 +94,17 @@ async def delete_data(
     )
     for name, problem in applied.failed.items():
         _log.error("dataset_not_erased", dataset=name, reason=problem)
-    datasets = [{"name": name, "rows": count, "versions": versions[name]} for name, count in applied.rows.items()]
+    in_datasets.update(dict.fromkeys(unsettled, 0))  # whether they have rows of it is not known
+    datasets = [{"name": name, "rows": count, "versions": versions[name]} for name, count in in_datasets.items()]
     if scope.tenant is not None:  # which data sets there are is told to keys that reach all tenants
-        datasets = [{"rows": count} for count in applied.rows.values()]
-    pending |= {"datasets": len(applied.waiting) + len(applied.failed)}
+        datasets = [{"rows": count} for count in in_datasets.values() if count]
+    pending |= {"datasets": len(unsettled)}
     return {"erased_at": at, "deleted": dict(rows), "pending": pending, "explorer": told, "datasets": datasets}
 
 
-async def _in_datasets(sidecar: Sidecar, act: Callable[[Path, Deletion], T], deleted: Deletion) -> T | None:
-    """Do something about a deletion in the folder of data sets, in a thread of its own: it may wait for an export's.
-    None if there is no folder."""
+async def _in_datasets(sidecar: Sidecar, deleted: Deletion) -> dataset_erasure.Applied:
+    """Delete in the folder of data sets, in a thread of its own: it may wait for an export's."""
     directory = sidecar.settings.datasets.directory
     if directory is None:
-        return None
-    return await asyncio.get_running_loop().run_in_executor(_ERASING, act, directory, deleted)
+        return dataset_erasure.Applied()
+    return await asyncio.get_running_loop().run_in_executor(_ERASING, dataset_erasure.erase, directory, deleted)

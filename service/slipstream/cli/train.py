@@ -52,7 +52,11 @@ def train(
         raise ConfigError(f"{config}: train.engine: expected embedded, which alone has estimates; found trinity")
     where = datasets_directory(directory, sidecar)
     path = where / file.dataset.name
-    apply_notes(where)  # of deletions that came while the data set was being made
+    earlier = file.dataset.replay.datasets if file.dataset.replay is not None else ()
+    applied = apply_notes(where)  # of deletions that came while the data set was being made
+    applied.check(f"{config}: dataset.name", path)
+    for name in earlier:
+        applied.check(f"{config}: dataset.replay.datasets", where / name)
     made = folder.manifest(path)
     for key, found, expected in (
         ("kind", file.dataset.kind, made.kind),
@@ -67,7 +71,7 @@ def train(
         start=file.train.start,
         task_weights=file.dataset.task_weights,
         seed=file.dataset.seed,
-        also=file.dataset.replay.datasets if file.dataset.replay is not None else (),
+        also=earlier,
     )
     share = max(held_out_share(sidecar), float(made.about.get("held_out", {}).get("share", 0)))
     choice = RowChoice(file.dataset, where, share)

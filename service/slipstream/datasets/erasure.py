@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from slipstream.datasets import folder
 from slipstream.datasets.row import hashed
-from slipstream.errors import SlipstreamError
+from slipstream.errors import ConfigError, SlipstreamError
 
 NOTES = "erased.jsonl"
 _LOCK = ".lock"
@@ -44,6 +44,19 @@ class Applied:
     rows: dict[str, int] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+
+    def check(self, key: str, path: Path) -> None:
+        """
+        Raises:
+            ConfigError: rows of the data set at `path`, which the setting `key` names, are still to be deleted.
+        """
+        if path.name in self.waiting:
+            raise ConfigError(
+                f"{key}: {path} is being replaced, and rows of it are to be deleted: start again when the export has "
+                "ended"
+            )
+        if problem := self.failed.get(path.name):
+            raise ConfigError(f"{key}: deletions could not be applied to {path}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +90,6 @@ def locked(directory: Path) -> Iterator[None]:
     with (directory / _LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def note(directory: Path, deleted: Deletion) -> None:
-    """Note a deletion; nothing happens if there is no folder."""
-    if directory.is_dir():
-        with locked(directory):
-            _note(directory / NOTES, deleted)
 
 
 def erase(directory: Path, deleted: Deletion) -> Applied:

@@ -1,8 +1,8 @@
 """A look at each row as Trinity-RFT's formatter will tokenise it, so that no row fails there, or teaches nothing.
 
 Trinity trains on whatever the template makes of a row (`buffer/schema/formatter.py` of 0.6.0): on an empty answer, if
-the template leaves tool calls out; without the tools, if it knows none. It does not look at lengths: its Trainer fails
-on a row that is longer than `trainer.max_token_len_per_gpu`.
+the template leaves tool calls out; without the tools, if it knows none; on the end of a turn, if an answer speaks of
+its token. It does not look at lengths: its Trainer fails on a row that is longer than `trainer.max_token_len_per_gpu`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.datasets.special_tokens import special_texts
 from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.trinity.side_job import Algorithm
 
@@ -21,6 +22,7 @@ _NO_ANSWER = "an answer that the model's template leaves out"
 _NO_TOOLS = "tools that the model's template leaves out"
 _BLURRED = "a prompt that the model's template writes otherwise once it is answered"
 _ALIKE = "two answers of the same tokens"
+_SPECIAL = "an answer with a special token of the model"
 
 
 class RowCheck:
@@ -41,6 +43,7 @@ class RowCheck:
         self._algorithm = algorithm
         self._limit = _limit(section)
         self._tokenizer = _tokenizer(model)
+        self._special = special_texts(self._tokenizer)
         self._options: dict[str, Any] = {"chat_template": _template(section)}
         if algorithm == "sft":
             self._options["enable_thinking"] = section.get("enable_thinking")
@@ -77,7 +80,8 @@ class RowCheck:
             return _BLURRED
         if whole == self._ids([*prompt, {"role": "assistant", "content": ""}], tools=tools):
             return _NO_ANSWER
-        return None
+        written = json.dumps(answer, ensure_ascii=False)
+        return _SPECIAL if any(special in written for special in self._special) else None
 
     def _ids(self, messages: Sequence[Any], *, asks: bool = False, tools: Any = None) -> list[int]:
         ids: list[int] = self._tokenizer.apply_chat_template(

@@ -103,7 +103,8 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
                 return done
             begun = None
         SideRun.check(begun, dataset.name, job_dir, resume=resume)
-        return _run(files, algorithm, rows, dataset, begun)
+        with SideRun.starting(job_dir):
+            return _run(files, algorithm, rows, dataset, begun)
 
 
 def _run(
@@ -228,7 +229,7 @@ def _digest(training: Mapping[str, Any], dataset: TrainedDataset, written: Trini
         "algorithm": training.get("algorithm"),
         "batch": training["buffer"]["train_batch_size"],
         "cluster": training.get("cluster"),
-        "dataset": [dataset.name, dataset.digest, dataset.seed],
+        "dataset": [dataset.name, dataset.digest, dataset.seed, dataset.start],
         "rows": written.digest,
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()

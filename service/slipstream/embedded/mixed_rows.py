@@ -140,13 +140,7 @@ class MixedRows:
                 f"{mix.key}: expected a folder that can be written, because deletions are applied before training; "
                 f"{mix.path.parent}: {error.strerror}"
             ) from error
-        if mix.path.name in applied.waiting:
-            raise ConfigError(
-                f"{mix.key}: {mix.path} is being replaced, and rows of it are to be deleted: start again when the "
-                "export has ended"
-            )
-        if problem := applied.failed.get(mix.path.name):
-            raise ConfigError(f"{mix.key}: deletions could not be applied to {mix.path}: {problem}")
+        applied.check(mix.key, mix.path)
         return self._manifest()
 
     def _manifest(self) -> Manifest:

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slipstream.datasets.corrections import corrected_prompt
 from slipstream.datasets.row import Row
+from slipstream.datasets.special_tokens import special_texts
 from slipstream.dialects.hermes import TOOL_CALL
 from slipstream.embedded.chat import Message, Tool, answer_text, prompt_ids
 
@@ -72,6 +73,7 @@ class RowTokenizer:
         self._end = end_of_turn(tokenizer, ending_ids)
         self._thinks = "</think>" in tokenizer.get_chat_template()
         self._longest = longest
+        self._special = special_texts(tokenizer)
 
     def tokens(self, row: Row) -> RowTokens | LeftOut:
         """Return the row's token ids, or why it is left out. Nothing is ever cut off a row."""
@@ -88,7 +90,7 @@ class RowTokenizer:
             return LeftOut.SAME_ANSWERS
         found = RowTokens(prompt, answer, rejected, row.good)
         if row.correction is not None:
-            if any(special in row.correction for special in self._tokenizer.all_special_tokens):
+            if any(special in row.correction for special in self._special):
                 return LeftOut.SPECIAL
             found = replace(found, hinted=hinted, correction=self._text_ids(row.correction))
         return found if found.longest <= self._longest else LeftOut.TOO_LONG

@@ -79,7 +79,8 @@ def train_rows(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDatase
                 return outcome
             begun = None
         EmbeddedRun.check(begun, dataset.name, config.job_dir, resume=resume)
-        return _Training(config, algorithm, dataset, stop).run(rows, begun)
+        with EmbeddedRun.starting(config.job_dir):
+            return _Training(config, algorithm, dataset, stop).run(rows, begun)
 
 
 class _Training:
@@ -139,7 +140,7 @@ class _Training:
             "algorithm": config.algorithm.model_dump(mode="json"),
             "buffer": [config.buffer.train_batch_size, config.buffer.total_epochs],
             "trainer": [config.trainer.total_steps, config.trainer.max_token_len_per_gpu, config.trainer.dtype],
-            "dataset": [dataset.name, dataset.digest, dataset.seed],
+            "dataset": [dataset.name, dataset.digest, dataset.seed, dataset.start],
             "rows": table.digest,
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

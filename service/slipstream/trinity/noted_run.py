@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -110,6 +111,18 @@ class NotedRun:
                 f"version {newest} was published since the half-done run for version {begun.version} began: what it "
                 f"was trained from is no longer the newest; delete {folder} and train again"
             )
+
+    @classmethod
+    @contextmanager
+    def starting(cls, job_dir: Path) -> Iterator[None]:
+        """Leave nothing of a start that fails before the run is noted: rows that nobody knows of stay for ever."""
+        folder = cls.folder_of(job_dir)
+        try:
+            yield
+        except BaseException:
+            if not (folder / _RUN).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def check_digest(self, digest: str) -> None:
         """Check that the rows and the settings are still those that the run began with.

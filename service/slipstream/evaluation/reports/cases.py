@@ -78,6 +78,8 @@ class HeldOutRow(Protocol):
     @property
     def good(self) -> bool | None: ...
     @property
+    def correction(self) -> str | None: ...
+    @property
     def digest(self) -> str: ...
 
 
@@ -130,7 +132,7 @@ def cases_of_rows(source: str, rows: Iterable[tuple[HeldOutRow, str]]) -> CaseSe
     """
     found: dict[str, ReportCase] = {}
     for row, session in rows:
-        if row.good is not False:
+        if row.good is not False and row.correction is None:  # a corrected answer is a wrong one
             case = _of_row(row, session)
             found.setdefault(case.case.key, case)
         if len(found) > _MOST_ROWS:

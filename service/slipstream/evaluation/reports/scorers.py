@@ -201,7 +201,8 @@ class Measurer:
         """Return the values of an answer that the model did not give, though it was there: the lowest ones."""
         of_nothing = self._of_tools(case, PolicyCall({}, {}, ""))
         lowest = {name: None if value is None else 0.0 for name, value in of_nothing.items()}
-        return {**lowest, Metric.END_TO_END.value: self.end_to_end.range[0], "format": 0.0}
+        form = {} if self._format is None else {"format": 0.0}
+        return {**lowest, Metric.END_TO_END.value: self.end_to_end.range[0], **form}
 
     def _of_tools(self, case: ReportCase, answered: PolicyCall) -> dict[str, float | None]:
         made = calls_of(answered)
