@@ -11,13 +11,17 @@ import pytest
 from commands import slipstream
 from dataset_rows import call, dataset, provenance
 from loops import RunLoop
+from prometheus_client import CollectorRegistry
 from serving import until
 from test_reports import means, providing, read
 
 from slipstream.datasets.folder import new_folder
 from slipstream.datasets.row import Kind, Row
 from slipstream.evaluation.cases import CasesError
-from slipstream.evaluation.reports.cases import cases_of_rows
+from slipstream.evaluation.reports.cases import cases_of_file, cases_of_rows
+from slipstream.evaluation.reports.scorers import ByReference, Measurer
+from slipstream.isolation import Isolation
+from slipstream.metrics import Metrics
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -72,6 +76,20 @@ def test_an_answer_that_a_user_corrected_is_no_right_one() -> None:
     assert case.case.metadata == {"reference": "Oslo"}
     with pytest.raises(CasesError, match=r"support: expected rows with a right answer .*, found none"):
         cases_of_rows("support", [(corrected, "t")])
+
+
+async def test_an_answer_that_was_refused_has_the_lowest_value_where_the_case_gives_a_basis_for_one(
+    tmp_path: Path,
+) -> None:
+    lines = [{"id": "one", "prompt": "one", "reference": "Yes"}, {"id": "two", "prompt": "two"}]
+    (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    tally, isolation = Metrics(CollectorRegistry()), Isolation()
+    measurer = Measurer(ByReference(tally, isolation), ["end_to_end"], tally, isolation)
+    values = [await measurer.failed(case) for case in cases_of_file(tmp_path / "cases.jsonl").cases]
+    await measurer.aclose()
+    isolation.close()
+    assert [each["end_to_end"] for each in values] == [0.0, None]
+    assert "format" not in values[0], "it is not measured"
 
 
 async def test_held_out_sessions_of_the_store_are_asked_while_the_sidecar_runs(

@@ -100,7 +100,7 @@ async def _ask(
         answers.reason = answers.reason or str(error)
         return
     except ModelFailed as error:
-        outcome, values = Outcome.FAILED, measurer.failed(case)
+        outcome, values = Outcome.FAILED, await measurer.failed(case)
         answers.reason = answers.reason or str(error)
     else:
         outcome, values = await measurer.measure(case, answer)

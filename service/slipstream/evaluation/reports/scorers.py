@@ -20,6 +20,9 @@ from slipstream.rewards.tool_use import ToolCall, parsed
 from slipstream.store.evaluations import Answer, Outcome
 from slipstream.trajectory import PolicyCall
 
+_NOTHING = PolicyCall({}, {}, "")
+"""The answer of a model that gave none."""
+
 _GYM_TIMEOUT = 30.0
 """Seconds for an answer's score; the first one of a process makes the tasks too."""
 
@@ -197,12 +200,14 @@ class Measurer:
         }
         return whole.outcome, values
 
-    def failed(self, case: ReportCase) -> dict[str, float | None]:
-        """Return the values of an answer that the model did not give, though it was there: the lowest ones."""
-        of_nothing = self._of_tools(case, PolicyCall({}, {}, ""))
+    async def failed(self, case: ReportCase) -> dict[str, float | None]:
+        """Return the values of an answer that the model did not give, though it was there: the lowest ones, and None
+        where the case gives no basis for one. No judge is asked about an answer that is not there."""
+        of_nothing = self._of_tools(case, _NOTHING)
         lowest = {name: None if value is None else 0.0 for name, value in of_nothing.items()}
+        scored = self.end_to_end.judges or (await self.end_to_end.score(case, _NOTHING)).outcome is not Outcome.NO_BASIS
         form = {} if self._format is None else {"format": 0.0}
-        return {**lowest, Metric.END_TO_END.value: self.end_to_end.range[0], **form}
+        return {**lowest, Metric.END_TO_END.value: self.end_to_end.range[0] if scored else None, **form}
 
     def _of_tools(self, case: ReportCase, answered: PolicyCall) -> dict[str, float | None]:
         made = calls_of(answered)
