@@ -137,7 +137,7 @@ class Trainer:
                     experiences=late,
                     version=self._sampled_since,
                 )
-            batch = self._store.claim(self._step + 1, size, whole_commits=by_commit)
+            batch = self._store.claim(self._step + 1, size, whole_commits=by_commit, sampled_since=self._sampled_since)
             if batch:
                 return batch
             now, before = time.monotonic(), waiting
