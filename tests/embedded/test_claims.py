@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
+from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import Connection, Engine, event
 
 from slipstream.embedded.experiences import Answer, ExperienceStore
 
@@ -24,6 +28,14 @@ def commit(store: ExperienceStore, *groups: Sequence[str], algorithm: str = "grp
         for run_id, msg_id in enumerate(msg_ids):
             store.record([Answer(msg_id, np.array([1]), np.array([2]), np.array([-1.0]), 0)])
             store.feedback([msg_id], float(run_id), f"task-of-{msg_ids[0]}", run_id)
+    store.commit("grpo" if algorithm == "grpo" else "ppo")
+
+
+def commit_sampled(store: ExperienceStore, *answers: tuple[str, str | None, int], algorithm: str = "grpo") -> None:
+    """One commit of answers: msg_id, task and the version that sampled it."""
+    for run_id, (msg_id, task_id, version) in enumerate(answers):
+        store.record([Answer(msg_id, np.array([1]), np.array([2]), np.array([-1.0]), version)])
+        store.feedback([msg_id], float(run_id), task_id, run_id)
     store.commit("grpo" if algorithm == "grpo" else "ppo")
 
 
@@ -90,3 +102,59 @@ def test_whole_commits_are_taken_one_by_one(store: ExperienceStore) -> None:
     assert [[taken.msg_id for taken in step] for step in steps] == [
         ["a0", "a1", "a2", "b0", "b1"], ["c0", "c1"], ["d0", "d1"], [],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["task", None])
+def test_what_earlier_versions_sampled_is_discarded_with_its_group(store: ExperienceStore, task: str | None) -> None:
+    commit_sampled(store, ("early", task, 2), ("its group", task, 3), ("another task", "other", 3))
+    commit_sampled(store, ("another commit", task, 3))
+    commit_sampled(store, ("alone", task, 2), ("beside it", task, 3), algorithm="ppo")
+
+    assert store.discard_before(3) == 3
+    assert store.discard_before(3) == 0
+    assert claimed(store, 4, at_least=3) == ["another task", "another commit", "beside it"]
+
+
+def test_what_earlier_versions_sampled_is_never_taken_however_late_it_is_committed(store: ExperienceStore) -> None:
+    commit_sampled(store, ("early", "t", 2), ("its group", "t", 3), ("later", "u", 3))
+
+    assert [each.msg_id for each in store.claim(4, 1, sampled_since=3)] == ["later"]
+    assert store.claim(5, 1, sampled_since=3) == []
+    assert store.unclaimed() == 2
+
+
+def test_a_trainer_that_waits_takes_no_lock(store: ExperienceStore, tmp_path: Path) -> None:
+    commit(store, ["a0", "a1"])
+
+    with closing(connect(tmp_path / "experiences.db")) as explorer:
+        explorer.execute("BEGIN IMMEDIATE")
+        assert (store.discard_before(0), store.claim(1, 3), store.unclaimed()) == (0, [], 2)
+
+
+def test_no_row_is_looked_for_in_the_whole_buffer(store: ExperienceStore, tmp_path: Path) -> None:
+    """It is asked twice a second for as long as a job has a version of a data set, and the buffer only grows."""
+    database = tmp_path / "experiences.db"
+    with closing(connect(database)) as connection:
+        connection.execute("DROP INDEX ix_exp_buffer_group")  # as versions before had it
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: Connection, _cursor: object, statement: str, values: Any, *_: object) -> None:
+        if "train_step" in statement and statement.startswith(("SELECT", "UPDATE")):
+            asked.append((statement, values))
+
+    with closing(ExperienceStore(f"sqlite:///{database}", "exp_buffer")) as opened:
+        commit_sampled(opened, ("early", "t", 2), ("later", "u", 3), ("latest", None, 3))
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            assert opened.discard_before(3) == 1
+            assert claimed(opened, 4, at_least=1) == ["later"]
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    with closing(connect(database)) as connection:
+        plans = [
+            step
+            for statement, values in asked
+            for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+        ]
+    assert any("ix_exp_buffer_group" in step for step in plans)
+    assert [step for step in plans if "SCAN exp_buffer" in step] == []

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 
 from slipstream.embedded.experiences import Answer, ExperienceStore
 from slipstream.errors import ConfigError
@@ -95,6 +96,25 @@ def test_a_commit_of_nothing_still_counts(store: ExperienceStore) -> None:
     assert store.counts().commits == 1
 
 
+def test_what_is_rewarded_in_the_midst_of_a_commit_waits_for_the_next(store: ExperienceStore) -> None:
+    """PostgreSQL lets a statement see what was rewarded since the one before it, in the same transaction."""
+    store.record([answer("m1"), answer("m2")])
+    store.feedback(["m1"], 1.0, "t", 0)
+
+    def reward(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO exp_buffer "):
+            connection.exec_driver_sql("UPDATE exp_buffer_answers SET reward = 1, run_id = 1 WHERE msg_id = 'm2'")
+
+    event.listen(Engine, "after_cursor_execute", reward)
+    try:
+        assert store.commit("grpo") == 1
+    finally:
+        event.remove(Engine, "after_cursor_execute", reward)
+
+    assert store.commit("grpo") == 1
+    assert [experience.msg_id for experience in store.claim(1, 2)] == ["m1", "m2"]
+
+
 def test_advantages_are_computed_within_one_commit(store: ExperienceStore) -> None:
     store.record(answer(f"m{index}") for index in range(4))
     store.feedback(["m0"], 1.0, "t", 0)
@@ -137,6 +157,18 @@ def test_a_database_from_before_runs_had_steps_is_taken_over(url: str) -> None:
     assert after.feedback(["m1"], 1.0, "t", 0) == 1
     assert after.commit("grpo") == 1
     after.close()
+
+
+def test_a_database_without_a_driver_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as where it is not installed
+    urls = {
+        "postgresql+psycopg://someone:secret@host/name": "needs the Python package psycopg, which is not installed",
+        "sqlite+aiosqlite:////data/secret.db": "expected a driver that is not asynchronous",
+    }
+    for url, message in urls.items():
+        with pytest.raises(ConfigError, match=rf"experience_buffer\.path: .*{message}") as refused:
+            ExperienceStore(url, "exp_buffer")
+        assert "secret" not in str(refused.value)
 
 
 def test_a_table_of_another_engine_is_refused(url: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 import math
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def learner(path: Path, tmp_path: Path, **sections: Any) -> Learner:
             "optimizer": {"lr": LR, "weight_decay": 0.0, "clip_grad": 1e6} | sections.get("optimizer", {}),
             "policy_loss_fn_args": sections.get("loss", {}),
         },
-        "trainer": {"dtype": sections.get("dtype", "float32")},
+        "trainer": {"dtype": sections.get("dtype", "float32"), **sections.get("trainer", {})},
     }
     from slipstream.embedded.learning import Learner
 
@@ -199,12 +200,61 @@ def test_training_goes_on_exactly_from_a_saved_state(
     step(through, batch)
 
     resumed = learner(tiny_model, tmp_path, model={"lora_configs": lora})
-    resumed.load_state(torch.load(tmp_path / "state.pt", weights_only=True))
+    resumed.go_on_from(1, torch.load(tmp_path / "state.pt", weights_only=True))
     step(resumed, batch)
 
     whole = load_file(exported(through, tmp_path / "a") / "model.safetensors")
     again = load_file(exported(resumed, tmp_path / "b") / "model.safetensors")
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("schedule", "rate"),
+    [
+        ({"lr_warmup_steps": 8}, 1 / 4),
+        ({"lr_warmup_steps": 1}, 1),
+        ({"lr_scheduler_type": "cosine"}, (1 + math.cos(math.pi / 4)) / 2),
+    ],
+    ids=["in the warm-up", "after it", "cosine"],
+)
+def test_without_a_state_the_schedule_goes_on_at_its_step(
+    tiny_model: Path, model: PreTrainedModel, tmp_path: Path, schedule: dict[str, Any], rate: float
+) -> None:
+    resumed = learner(tiny_model, tmp_path, optimizer=schedule, trainer={"total_steps": 8})
+    resumed.go_on_from(2, None)
+    step(resumed, [experience(model, RISES, 1.0)])
+
+    assert furthest(resumed, model.state_dict(), tmp_path) == pytest.approx(rate * LR, rel=1e-2)
+
+
+@pytest.mark.slow
+def test_changed_settings_of_the_optimizer_hold_from_a_saved_state_on(
+    tiny_model: Path, model: PreTrainedModel, tmp_path: Path
+) -> None:
+    batch = [experience(model, RISES, 1.0)]
+    before = learner(tiny_model, tmp_path)
+    step(before, batch)
+    state = copy.deepcopy(before.state())
+
+    changed = {"lr": LR / 10, "betas": (0.5, 0.7), "weight_decay": 0.2}
+    resumed = learner(tiny_model, tmp_path, optimizer=changed)
+    resumed.go_on_from(1, state)
+    taken_over = resumed.state()["optimizer"]
+    moments = {key: part["exp_avg"] for key, part in state["optimizer"]["state"].items()}
+    assert moments
+    assert all(torch.equal(taken_over["state"][key]["exp_avg"], moments[key]) for key in moments)
+    groups = taken_over["param_groups"]
+    assert {(*group["betas"], group["lr"]) for group in groups} == {(0.5, 0.7, LR / 10)}
+    assert {group["weight_decay"] for group in groups} == {0.2, 0.0}  # none for norms
+    step(resumed, batch)
+    assert LR / 20 < furthest(resumed, state["model"], tmp_path) < LR / 4
+
+
+def furthest(trained: Learner, begun: dict[str, Tensor], tmp_path: Path) -> float:
+    """How far the step moved the weight that it moved most: Adam's first one moves it by the learning rate."""
+    after = load_file(exported(trained, tmp_path) / "model.safetensors")
+    return max(float((tensor - begun[name]).abs().max()) for name, tensor in after.items())
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from slipstream.embedded import checkpoints
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import SET_ASIDE, Answer, ExperienceStore
+from slipstream.errors import ConfigError
 from slipstream.trinity.checkpoint_files import steps
 
 if TYPE_CHECKING:
@@ -226,6 +227,38 @@ def test_a_version_published_by_another_is_gone_on_from(job: Job) -> None:
 
     assert job.trained_on()[8] == msg_ids
     assert checkpoints.latest_version(job.directory) == 8
+
+
+@pytest.mark.slow
+def test_the_schedule_goes_by_the_number_of_the_version(job: Job, tiny_model: Path) -> None:
+    checkpoints.publish(job.directory, 5, lambda path: shutil.copytree(tiny_model, path) and None)  # a data set's
+    job.fields["algorithm"]["optimizer"] = {"lr": 1e-3, "lr_warmup_steps": 10, "weight_decay": 0.0}
+    job.commit(groups=1)
+    job.run()
+
+    begun, after = (checkpoints.load_weights(job.directory, version) for version in (5, 6))
+    moved = max(float((tensor - begun[name]).abs().max()) for name, tensor in after.items())
+    assert moved == pytest.approx(5e-4, rel=1e-2), "the first step of Adam moves by the learning rate"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft 0.21's call
+def test_other_adapters_than_a_full_checkpoint_has_are_refused_by_name(job: Job) -> None:
+    job.fields["trainer"] |= {"save_interval": 1}
+    job.commit(groups=1)
+    job.run()
+    job.fields["model"] |= {"lora_configs": [{"lora_rank": 4}]}
+    with pytest.raises(ConfigError, match=r"model\.lora_configs: .*global_step_1/actor/training_state\.pt") as refused:
+        job.run()
+    assert "delete this file" in str(refused.value)
+
+    (job.directory / "global_step_1" / "actor" / "training_state.pt").unlink()
+    later = job.commit(groups=1)
+    job.run()
+    assert job.trained_on()[2] == later
+    job.fields["model"] |= {"lora_configs": [{"lora_rank": 8}]}
+    with pytest.raises(ConfigError, match=r"model\.lora_configs: .*global_step_2/actor/training_state\.pt"):
+        job.run()
 
 
 @pytest.mark.slow

@@ -94,11 +94,16 @@ def read_weights(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def load_training_state(job_dir: Path, version: int) -> dict[str, Any] | None:
     """The training state saved with a version, or None when that version was saved without it."""
-    path = step_directory(job_dir, version) / "actor" / _STATE
+    path = training_state_path(job_dir, version)
     if not path.exists():
         return None
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
+
+
+def training_state_path(job_dir: Path, version: int) -> Path:
+    """Return the file of a version's training state, which only full checkpoints have."""
+    return step_directory(job_dir, version) / "actor" / _STATE
 
 
 def trained_on(job_dir: Path, version: int) -> Mapping[str, Any]:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, bindparam, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, func, insert, not_, select, update
 
 from slipstream.embedded.advantages import advantages
 from slipstream.embedded.algorithm import OnlineAlgorithm
-from slipstream.embedded.tables import open_tables
+from slipstream.embedded.tables import READS_ONLY, open_tables
 
 TokenIds = NDArray[np.int32]
 Logprobs = NDArray[np.float32]
@@ -91,13 +91,14 @@ class ExperienceStore:
         clock: seconds since the epoch.
 
     Raises:
-        ConfigError: the database holds a table of this name with other columns.
+        ConfigError: the database cannot be opened by this process, or holds a table of this name with other columns.
     """
 
     def __init__(self, url: str, buffer_name: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         tables = open_tables(url, buffer_name)
         self._engine = tables.engine
+        self._reader = tables.engine.execution_options(**{READS_ONLY: True})
         self._answers, self._commits, self._buffer = tables.answers, tables.commits, tables.buffer
 
     def close(self) -> None:
@@ -143,6 +144,7 @@ class ExperienceStore:
                 select(answers)
                 .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
                 .order_by(answers.c.step, answers.c.id)
+                .with_for_update()  # PostgreSQL: another commit at the same time finds them committed
             ).all()
             commit = connection.execute(
                 insert(self._commits).values(created_at=self._clock(), experiences=len(ready))
@@ -159,16 +161,14 @@ class ExperienceStore:
                     for index, row in enumerate(ready)
                 ],
             )
-            connection.execute(
-                update(answers)
-                .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
-                .values(commit_id=commit.id)
-            )
+            # these and no others: between two statements PostgreSQL lets in what was rewarded meanwhile
+            committed = update(answers).where(answers.c.id == bindparam("ready")).values(commit_id=commit.id)
+            connection.execute(committed, [{"ready": row.id} for row in ready])
         return len(ready)
 
     def counts(self) -> Counts:
         answers = self._answers
-        with self._engine.begin() as connection:
+        with self._reader.begin() as connection:
             return Counts(
                 recorded=connection.scalar(select(func.count()).select_from(answers)) or 0,
                 ready=connection.scalar(select(func.count()).where(answers.c.reward.is_not(None))) or 0,
@@ -177,22 +177,26 @@ class ExperienceStore:
 
     def unclaimed(self) -> int:
         """Return how many committed experiences no training step has taken."""
-        with self._engine.begin() as connection:
+        with self._reader.begin() as connection:
             return connection.scalar(select(func.count()).where(self._buffer.c.train_step.is_(None))) or 0
 
-    def claim(self, step: int, at_least: int, *, whole_commits: bool = False) -> list[Experience]:
+    def claim(
+        self, step: int, at_least: int, *, whole_commits: bool = False, sampled_since: int = 0
+    ) -> list[Experience]:
         """Takes the batch of a training step: whole groups, oldest first, until there are `at_least` experiences.
 
         A group is what the advantages were computed within (the experiences of one task in one commit); an
         experience without an advantage stands alone, so that a batch of those has exactly `at_least`. With
-        `whole_commits` all that one commit brought stays together. Returns an empty list, and takes nothing, while
-        there are fewer.
+        `whole_commits` all that one commit brought stays together. What `discard_before(sampled_since)` would mark is
+        never taken, whenever it was committed. Returns an empty list, and takes nothing, while there are fewer.
         """
+        if self.unclaimed() < at_least:
+            return []  # a Trainer that waits asks twice a second, and takes no lock from the Explorer
         buffer = self._buffer
         with self._engine.begin() as connection:
             free = connection.execute(
                 select(buffer.c.id, buffer.c.commit_id, buffer.c.task_id, buffer.c.advantage)
-                .where(buffer.c.train_step.is_(None))
+                .where(buffer.c.train_step.is_(None), not_(self._sampled_before(sampled_since)))
                 .order_by(buffer.c.id)
             )
             groups: defaultdict[Any, list[int]] = defaultdict(list)
@@ -233,10 +237,18 @@ class ExperienceStore:
 
         A group with such an answer is marked whole: its advantages were computed with that answer.
         """
+        late = self._buffer.c.train_step.is_(None) & self._sampled_before(version)
+        with self._reader.begin() as connection:
+            if not connection.scalar(select(exists().where(late))):
+                return 0
+        return self._retake(late, DISCARDED)
+
+    def _sampled_before(self, version: int) -> ColumnElement[bool]:
+        """The condition that a row, or with an advantage any of its group, was sampled before this version."""
         row, earlier = self._buffer.c, self._buffer.alias().c
-        in_one_group = (earlier.commit_id == row.commit_id) & (earlier.task_id == row.task_id)
+        in_one_group = (earlier.commit_id == row.commit_id) & earlier.task_id.is_not_distinct_from(row.task_id)
         compared = row.advantage.is_not(None) & exists().where(in_one_group, earlier.model_version < version)
-        return self._retake(row.train_step.is_(None) & ((row.model_version < version) | compared), DISCARDED)
+        return (row.model_version < version) | compared
 
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:

@@ -166,16 +166,32 @@ class Learner:
         gc.collect()  # a copied model refers to itself: it would stay, 257 MiB a version of SmolLM2
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, with the weights in float32."""
-        return {name: part.state_dict() for name, part in self._stateful().items()}
+        """All that the next step depends on but its number, with the weights in float32."""
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on exactly where `state()` was taken."""
-        for name, part in self._stateful().items():
-            part.load_state_dict(state[name])
+    def fits(self, state: Mapping[str, Any]) -> bool:
+        """Tell whether what `state()` gave is of the same weights and adapters."""
+        own, other = self._model.state_dict(), state["model"]
+        return own.keys() == other.keys() and all(own[name].shape == other[name].shape for name in own)
 
-    def _stateful(self) -> dict[str, Any]:
-        return {"model": self._model, "optimizer": self._optimizer, "scheduler": self._scheduler}
+    def go_on_from(self, step: int, state: Mapping[str, Any] | None) -> None:
+        """Goes on after so many steps, with the learning rate that the schedule has there.
+
+        Args:
+            step: at least 1.
+            state: what `state()` gave after them, with which training goes on exactly; its optimizer's moments are
+                taken over, while rates, betas and the weight decay are the configured ones.
+        """
+        if state is not None:
+            self._model.load_state_dict(state["model"])
+            configured, saved = self._optimizer.state_dict()["param_groups"], state["optimizer"]["param_groups"]
+            groups = [own | {"params": other["params"]} for own, other in zip(configured, saved, strict=True)]
+            self._optimizer.load_state_dict({"state": state["optimizer"]["state"], "param_groups": groups})
+        # A schedule is a function of `last_epoch`. The count of calls has no use but a warning at the first of them.
+        self._scheduler.load_state_dict(
+            self._scheduler.state_dict() | {"last_epoch": step - 1, "_step_count": step + 1}
+        )
+        self._scheduler.step()
 
     def _parts(self, batch: Sequence[Experience], advantages: Sequence[float]) -> list[list[int]]:
         """Rows to compute together. Those without an advantage have no gradient and are left out."""

@@ -24,11 +24,19 @@ from sqlalchemy import (
     create_engine,
     event,
     inspect,
+    make_url,
 )
 
 from slipstream.errors import ConfigError
 
+_BUFFER = "buffer.trainer_input.experience_buffer"
 _BUSY_SECONDS = 30  # Explorer and Trainer write to one SQLite file: one waits this long for the other
+READS_ONLY = "reads_only"  # an option of connections that write nothing, and do not wait for SQLite's write lock
+_PACKAGES = {  # that bring drivers of another name
+    "psycopg2": "psycopg2-binary",
+    "psycopg": "'psycopg[binary]'",
+    "MySQLdb": "mysqlclient",
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,10 @@ class Tables:
 
 
 def open_tables(url: str, buffer_name: str) -> Tables:
-    """Opens the database and makes the tables that are missing.
+    """Opens the database and makes the tables and indexes that are missing.
 
     Raises:
-        ConfigError: the database holds a table of this name with other columns.
+        ConfigError: the database has no driver here, or holds a table of this name with other columns.
     """
     metadata = MetaData()
     tables = Tables(
@@ -58,11 +66,25 @@ def open_tables(url: str, buffer_name: str) -> Tables:
         metadata.create_all(connection)
         for table in metadata.sorted_tables:
             _check_columns(connection, table)
+            for index in table.indexes:  # a table of before is not given those that came later
+                index.create(connection, checkfirst=True)
     return tables
 
 
 def _engine(url: str) -> Engine:
-    engine = create_engine(url)
+    try:
+        engine = create_engine(url)
+    except ModuleNotFoundError as error:
+        package = _PACKAGES.get(error.name or "", error.name)
+        raise ConfigError(
+            f"{_BUFFER}.path: {make_url(url).drivername}:// needs the Python package {error.name}, which is not "
+            f"installed: pip install {package}"
+        ) from error
+    if engine.dialect.is_async:
+        raise ConfigError(
+            f"{_BUFFER}.path: expected a driver that is not asynchronous, such as postgresql+psycopg:// or sqlite://, "
+            f"found {engine.url.drivername}://"
+        )
     if engine.dialect.name != "sqlite":
         return engine
     if engine.url.database:
@@ -76,8 +98,10 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # takes the write lock before anything is read, so that read-then-write is one step
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if connection.get_execution_options().get(READS_ONLY):
+            connection.exec_driver_sql("BEGIN")
+        else:  # takes the write lock before anything is read, so that read-then-write is one step
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
@@ -129,6 +153,7 @@ def _buffer_table(metadata: MetaData, name: str) -> Table:
         Column("created_at", Float, nullable=False),
         Column("commit_id", Integer, nullable=False),
         Column("train_step", Integer, index=True),
+        Index(f"ix_{name}_group", "commit_id", "task_id", "model_version"),
     )
 
 
@@ -139,6 +164,6 @@ def _check_columns(connection: Connection, table: Table) -> None:
         found.add("step")
     if found != set(table.c.keys()):
         raise ConfigError(
-            f"buffer.trainer_input.experience_buffer: expected a database of the embedded engine, found a table "
+            f"{_BUFFER}: expected a database of the embedded engine, found a table "
             f"{table.name!r} with other columns (of another engine?); give another name or path"
         )

@@ -25,6 +25,7 @@ from slipstream.embedded.mix_config import mix_of
 from slipstream.embedded.monitor.board import check_monitor, open_board
 from slipstream.embedded.monitor.run import Lineage
 from slipstream.embedded.training_process import settle, stopped_by_signals
+from slipstream.errors import ConfigError
 from slipstream.trinity.job import trainer_lock
 
 if TYPE_CHECKING:
@@ -102,9 +103,17 @@ class Trainer:
         if version:
             state = checkpoints.load_training_state(self._job_dir, version)
             if state is None:
-                log.warning("optimizer starts afresh: this version was saved without it", version=version)
-            else:
-                self._learner.load_state(state)
+                log.warning(
+                    "the optimizer's moments start afresh: this version was saved without them", version=version
+                )
+            elif not self._learner.fits(state):
+                file = checkpoints.training_state_path(self._job_dir, version)
+                raise ConfigError(
+                    f"model.lora_configs: expected the adapters that {file} was saved with, found others. Put them "
+                    "back, or delete this file: then training goes on from the version's weights, with these adapters "
+                    "and an optimizer that starts afresh"
+                )
+            self._learner.go_on_from(version, state)
         # A version of a data set ends what was sampled before it, whenever that is committed.
         self._sampled_since = int(checkpoints.trained_on(self._job_dir, version).get("sampled_since", 0))
         released = self._store.release_after(version)
@@ -137,7 +146,7 @@ class Trainer:
                     experiences=late,
                     version=self._sampled_since,
                 )
-            batch = self._store.claim(self._step + 1, size, whole_commits=by_commit)
+            batch = self._store.claim(self._step + 1, size, whole_commits=by_commit, sampled_since=self._sampled_since)
             if batch:
                 return batch
             now, before = time.monotonic(), waiting
