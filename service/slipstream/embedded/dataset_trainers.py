@@ -27,9 +27,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
+from slipstream.embedded.architecture import attends_freely
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
-from slipstream.embedded.policy_model import attends_freely, lora_config
+from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import ROUND, SharedPromptsTrainer
 from slipstream.errors import ConfigError

@@ -124,13 +124,3 @@ def lora_config(config: EngineConfig) -> LoraConfig | None:
         exclude_modules=lora.exclude_modules,
         task_type="CAUSAL_LM",
     )
-
-
-def attends_freely(model: Any) -> bool:
-    """Return whether the model attends to exactly what the mask allows: no state, no window."""
-    layers = getattr(model.config, "layer_types", None)
-    if layers is None:
-        window = getattr(model.config, "sliding_window", None)
-        longest = getattr(model.config, "max_position_embeddings", 0)
-        layers = ["full_attention" if window is None or window >= longest else "sliding_attention"]
-    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}
