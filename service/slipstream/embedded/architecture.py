@@ -29,3 +29,15 @@ def free_context(model: Any) -> float:
 def attends_freely(model: Any) -> bool:
     """Return whether a model attends to exactly what a mask allows, however long the text is."""
     return free_context(model) >= getattr(model.config.get_text_config(), "max_position_embeddings", math.inf)
+
+
+def balances_experts(model: Any) -> bool:
+    """Return whether the model is a mixture of experts that can be asked for a loss by which its router spreads the
+    tokens over them."""
+    return hasattr(model.config.get_text_config(), "output_router_logits")
+
+
+def without_router_loss(model: Any) -> None:
+    """Have a model compute that loss only where it is asked to: it takes no mask of four dimensions."""
+    if balances_experts(model):
+        model.config.get_text_config().output_router_logits = False

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from slipstream.embedded.architecture import free_context
+from slipstream.embedded.architecture import free_context, without_router_loss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device, limits
 from slipstream.embedded.engines.batch import Batch
@@ -229,6 +229,7 @@ def load_transformers_engine(config: EngineConfig, directory: Path, eos_ids: Seq
     dtype = torch.bfloat16 if computes_in_bfloat16(rollout.dtype, place) else torch.float32
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
     _check_attention(model, config.model.context_length)
+    without_router_loss(model)
     model.to(place)  # type: ignore[arg-type]
     model.eval()  # type: ignore[no-untyped-call]
     return TransformersEngine(model, eos_ids, config.model.temperature, rollout.seed)
