@@ -58,6 +58,22 @@ def test_a_pack_scores_as_the_separate_sequences(
     assert (packed.attention_mask is not None) == masked
 
 
+@pytest.mark.parametrize(
+    "written", [pytest.param([(PROMPT, [7]), (PROMPT, [8])], id="masked"), pytest.param([(PROMPT, [7])], id="unmasked")]
+)
+def test_a_pack_is_where_its_rows_are(written: list[tuple[list[int], list[int]]]) -> None:
+    """Another device is the default one here, as the CPU is where the rows are on a GPU."""
+    given = rows(*written)
+    here = pack(given)
+    with torch.device("meta"):
+        packed = pack(given)
+
+    for name in ("input_ids", "position_ids", "attention_mask", "scored"):
+        expected = getattr(here, name)
+        found = getattr(packed, name)
+        assert (found is None and expected is None) or torch.equal(found, expected), name
+
+
 def test_packs_have_few_shapes() -> None:
     """oneDNN keeps memory for each shape that it has met."""
     shapes = set()

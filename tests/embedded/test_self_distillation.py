@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset  # type: ignore[import-untyped]
 from tiny_model import tiny_llama
 from torch import Tensor
-from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer
+from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.trained_dataset import TrainedDataset
@@ -124,6 +125,27 @@ def test_an_answer_of_the_teacher_that_shows_the_correction_or_does_not_end_is_n
     for row, source, answer in zip(made, rows, taught, strict=True):
         assert row["input_ids"] == [*_tokens(tiny_model, source).prompt, *answer]
         assert [len(values) for values in row["teacher_logprobs"]] == [3] * len(answer)
+
+
+def test_the_teacher_answers_as_the_explorer_would_whatever_its_generation_config_says(tiny_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    model = tiny_llama(0, words=40)
+    prompt, likeliest = [5, 6, 7], []
+    for _ in range(6):
+        likeliest.append(int(model(torch.tensor([[*prompt, *likeliest]])).logits[0, -1].argmax()))
+    assert len(set(likeliest)) < len(likeliest)  # a token comes again, so that a penalty would change the answer
+    end = likeliest[-1]
+    assert end not in likeliest[:-1]
+    own = GenerationConfig(repetition_penalty=3.0, no_repeat_ngram_size=1)
+    model.generation_config = own
+    table = {"prompt_ids": [[5, 6]], "hinted_ids": [prompt], "answer_ids": [[9, end]],
+             "correction_ids": [tokenizer.encode(WORDS)]}  # fmt: skip
+    made = with_teacher(
+        model, tokenizer, Dataset.from_dict(table), PolicyLoss(distillation_topk=3), together=1, longest_answer=8,
+        context=512, temperature=0.0, seed=0,
+    )  # fmt: skip
+    assert made["input_ids"][0] == [5, 6, *likeliest]
+    assert model.generation_config is own
 
 
 def test_a_correction_that_would_open_a_turn_of_its_own_is_left_out(tiny_model: Path) -> None:

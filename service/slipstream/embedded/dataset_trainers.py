@@ -27,9 +27,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
+from slipstream.embedded.architecture import attends_freely, balances_experts
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device
-from slipstream.embedded.policy_model import attends_freely, lora_config
+from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import ROUND, SharedPromptsTrainer
 from slipstream.errors import ConfigError
@@ -149,8 +150,8 @@ def quiet() -> Iterator[None]:
 def _packs(model: PreTrainedModel, place: torch.device) -> bool:
     """Return whether prompts that rows share can be computed once: not by experts that are balanced over all tokens,
     and not on several GPUs, among which TRL would split the packed batch."""
-    experts = hasattr(model.config, "output_router_logits")
-    return attends_freely(model) and not experts and (place.type == "cpu" or torch.cuda.device_count() == 1)
+    alone = place.type == "cpu" or torch.cuda.device_count() == 1
+    return attends_freely(model) and not balances_experts(model) and alone
 
 
 def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:

@@ -171,6 +171,7 @@ def _trl_config(config: EngineConfig, output_dir: Path) -> GRPOConfig:
         num_generations=2,
         temperature=config.model.temperature,
         beta=0.0,  # no reference model
+        router_aux_loss_coef=0.0,  # of experts: it is a mean over all tokens of separate rows, and ours are in packs
         loss_type=_LOSS_TYPES[loss.policy_agg_mode],
         epsilon=loss.low,
         epsilon_high=loss.high,

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slipstream.embedded.architecture import attends_freely
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.experiences import Experience
 from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
 from slipstream.embedded.packing import split
-from slipstream.embedded.policy_model import attends_freely, export, export_dtype, load_policy
+from slipstream.embedded.policy_model import export, export_dtype, load_policy
 from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152

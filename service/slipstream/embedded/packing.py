@@ -74,34 +74,34 @@ def _part_of_loss(logits: Tensor, answers: Tensor) -> Tensor:
 
 
 def pack(rows: Sequence[Row], multiple: int = _ROUND) -> Pack:
-    """Packs rows, with L and S rounded up to multiples of so many tokens; each row
+    """Packs rows, which are on one device, with L and S rounded up to multiples of so many tokens; each row
     shares what it begins with like the one before it, so give them sorted, as `split` does.
     """
     ids, positions, scored = [], [], []
     size, backwards = 0, True
-    before = path = torch.tensor([], dtype=torch.long)  # the row before, and where in the sequence its tokens are
+    device = rows[0][0].device
+    before = path = torch.tensor([], dtype=torch.long, device=device)  # the row before, and where its tokens are
     places = []
     for prompt, answer in rows:
         row = torch.cat([prompt, answer])
         shared = _shared(before, row)
         backwards = backwards and shared == size
-        own = torch.arange(size, size + len(row) - shared)
+        own = torch.arange(size, size + len(row) - shared, device=device)
         path = torch.cat([path[:shared], own])
         places.append((own, path[:shared]))
         scored.append(path[len(prompt) - 1 : -1])
         ids.append(row[shared:])
-        positions.append(torch.arange(shared, len(row)))
+        positions.append(torch.arange(shared, len(row), device=device))
         size += len(own)
         before = row
-    rest = torch.arange(size, size + -size % multiple)
+    rest = torch.arange(size, size + -size % multiple, device=device)
     places.append((rest, rest[:0]))
     answered = sum(map(len, scored))
-    device = before.device
     return Pack(
-        input_ids=torch.cat([*ids, torch.zeros_like(rest).to(device)])[None],
-        position_ids=torch.cat([*positions, torch.arange(len(rest))])[None].to(device),
-        attention_mask=None if backwards else _mask(size + len(rest), places).to(device),
-        scored=torch.cat([*scored, torch.zeros(-answered % multiple, dtype=torch.long)]).to(device),
+        input_ids=torch.cat([*ids, torch.zeros_like(rest)])[None],
+        position_ids=torch.cat([*positions, rest - size])[None],
+        attention_mask=None if backwards else _mask(size + len(rest), places),
+        scored=torch.cat([*scored, torch.zeros(-answered % multiple, dtype=torch.long, device=device)]),
         answered=answered,
     )
 
@@ -143,8 +143,8 @@ def _shared(one: Tensor, other: Tensor) -> int:
 
 def _mask(size: int, places: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """`places`: of each row its own tokens, and those that it has from rows before it."""
-    mask = torch.zeros(size, size, dtype=torch.bool)
+    mask = torch.zeros(size, size, dtype=torch.bool, device=places[0][0].device)
     for own, ancestors in places:
         mask[own[:, None], ancestors] = True
-        mask[own[:, None], own] = torch.ones(len(own), len(own), dtype=torch.bool).tril()
+        mask[own[:, None], own] = mask.new_ones(len(own), len(own)).tril()
     return mask[None, None]

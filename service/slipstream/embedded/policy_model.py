@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from slipstream.embedded.architecture import without_router_loss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16
 from slipstream.errors import ConfigError
@@ -43,6 +44,7 @@ def load_policy(weights: Path, **options: Any) -> tuple[PreTrainedModel, PreTrai
         # is differs between a model and a version of it: TRL writes the tokenizer's into the configuration.
         embeddings: Any = model.get_input_embeddings()
         embeddings.padding_idx = None
+        without_router_loss(model)
         return model, AutoTokenizer.from_pretrained(weights)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.model_path: expected a Hugging Face model directory: {error}") from error
@@ -124,13 +126,3 @@ def lora_config(config: EngineConfig) -> LoraConfig | None:
         exclude_modules=lora.exclude_modules,
         task_type="CAUSAL_LM",
     )
-
-
-def attends_freely(model: Any) -> bool:
-    """Return whether the model attends to exactly what the mask allows: no state, no window."""
-    layers = getattr(model.config, "layer_types", None)
-    if layers is None:
-        window = getattr(model.config, "sliding_window", None)
-        longest = getattr(model.config, "max_position_embeddings", 0)
-        layers = ["full_attention" if window is None or window >= longest else "sliding_attention"]
-    return not getattr(model, "_is_stateful", False) and set(layers) == {"full_attention"}

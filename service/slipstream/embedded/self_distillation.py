@@ -23,7 +23,7 @@ from datasets import Dataset, Features, List, Value  # type: ignore[import-untyp
 from peft import get_peft_model
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import Trainer
 
 from slipstream.datasets.corrections import shows_correction
@@ -272,15 +272,19 @@ class _Teacher:
 
 @contextmanager
 def _as_served(model: PreTrainedModel, seed: int) -> Iterator[None]:
-    """Have a model compute without gradients and dropout, and draw by a seed of its own."""
-    trains = model.training
+    """Have a model compute without gradients and dropout, and draw by a seed of its own from the distribution that the
+    Explorer draws from: without penalties and such of its own `generation_config`, from which `generate` takes what it
+    is not given, also beside another such configuration."""
+    trains, generation = model.training, model.generation_config
     model.train(False)
+    model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     try:
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(seed)
             yield
     finally:
         model.train(trains)
+        model.generation_config = generation
 
 
 class _Collator:

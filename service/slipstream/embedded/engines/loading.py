@@ -22,7 +22,7 @@ def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine,
 
     Raises:
         ConfigError: `model.model_path` is no model directory, its context is shorter than the configuration's, its
-            tokenizer has no chat template, or vLLM does not start.
+            tokenizer has no chat template, transformers cannot serve its kind of attention, or vLLM does not start.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]
     directory = check_model_directory(config.model.model_path)
@@ -30,8 +30,8 @@ def load_engine(config: EngineConfig, vllm: Path | None = None) -> tuple[Engine,
     if not tokenizer.chat_template:
         raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {directory}")
     model = AutoConfig.from_pretrained(directory, local_files_only=True)
-    longest = model.get_text_config().max_position_embeddings
-    if longest < config.model.context_length:
+    longest = getattr(model.get_text_config(), "max_position_embeddings", None)  # a model with state may have none
+    if longest is not None and longest < config.model.context_length:
         raise ConfigError(
             f"model.max_model_len: expected at most {longest} tokens, the model's own, "
             f"found {config.model.context_length}"

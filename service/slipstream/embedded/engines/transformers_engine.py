@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from slipstream.embedded.architecture import free_context, without_router_loss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import computes_in_bfloat16, device, limits
 from slipstream.embedded.engines.batch import Batch
@@ -30,6 +31,7 @@ from slipstream.embedded.engines.engine import (
 )
 from slipstream.embedded.engines.sampling import sample
 from slipstream.embedded.engines.weights import checked_weights
+from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
@@ -217,11 +219,33 @@ class TransformersEngine(Engine):
 
 
 def load_transformers_engine(config: EngineConfig, directory: Path, eos_ids: Sequence[int]) -> TransformersEngine:
-    """Load version 0, the configuration's base model."""
+    """Load version 0, the configuration's base model.
+
+    Raises:
+        ConfigError: the model has a state, or a window that is shorter than the context: the batch has neither.
+    """
     rollout = config.explorer.rollout_model
     place = device()
     dtype = torch.bfloat16 if computes_in_bfloat16(rollout.dtype, place) else torch.float32
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
+    _check_attention(model, config.model.context_length)
+    without_router_loss(model)
     model.to(place)  # type: ignore[arg-type]
     model.eval()  # type: ignore[no-untyped-call]
     return TransformersEngine(model, eos_ids, config.model.temperature, rollout.seed)
+
+
+def _check_attention(model: PreTrainedModel, context: int) -> None:
+    free = free_context(model)
+    if free >= context:
+        return
+    instead = "slipstream explorer --vllm PYTHON serves such models"
+    if free:
+        raise ConfigError(
+            f"model.max_model_len: expected at most {int(free)} tokens, the window of the model's attention, "
+            f"found {context}; {instead}"
+        )
+    raise ConfigError(
+        "model.model_path: expected a model whose layers attend to all tokens, found "
+        f"{type(model).__name__}, whose layers keep a state or attend to a part; {instead}"
+    )
