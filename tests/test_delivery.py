@@ -75,6 +75,25 @@ async def test_feedback_cut_off_in_the_middle_of_a_group_goes_on_where_it_was(ru
         assert (await loop.status())["groups"] == {"delivered": 1}
 
 
+async def test_no_group_of_a_cut_delivery_is_both_trained_on_and_run_again(run_loop: RunLoop) -> None:
+    """The Explorer was told of `a` before the cut, and has forgotten `b`: its counters do not tell them apart."""
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        for number, name in enumerate("abc", 1):
+            await loop.chat("hello", {"x-slipstream-task-id": name})
+            await until(lambda number=number: loop.ready(2 * number))
+        task = await loop.task("b")
+        assert task is not None
+        loop.explorer.recorded -= {run["msg_id"] for run in task["groups"][0]["runs"]}
+        loop.explorer.faults["/feedback"] = [200, 200, 503]
+        assert (await loop.client.post("/commit")).status_code == 503
+        counts = await loop.commit()
+        assert (counts["groups"], counts["run_again"]) == (1, 0)
+        assert (await loop.status())["groups"] == {"delivered": 1, "dropped": 2}
+        again = await loop.client.post("/marks", json={"task_id": "b", "labels": [], "metadata": {"reference": "1"}})
+        assert again.status_code == 202
+        assert (await loop.status())["groups"] == {"delivered": 1, "dropped": 2}, "what is given up stays so"
+
+
 @pytest.mark.slow
 async def test_an_explorer_that_restarts_between_feedback_and_commit(run_loop: RunLoop) -> None:
     async with run_loop(runs={"repeat_time": 2}) as loop:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -42,6 +45,19 @@ def test_no_process_and_no_thread_runs_without_work() -> None:
     isolation.user.prepare(print)
     assert (threading.active_count(), psutil.Process().children()) == before
     isolation.close()
+
+
+async def test_a_process_that_dies_with_nothing_to_do_fails_no_work() -> None:
+    isolation = Isolation()
+    try:
+        for pool in (isolation.content, isolation.user):
+            pid = await pool.ask(os.getpid, timeout=60)
+            os.kill(pid, signal.SIGKILL)  # as the system does that needs memory
+            await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            assert await asyncio.gather(*(pool.ask(abs, -number, timeout=60) for number in range(4))) == [0, 1, 2, 3]
+            assert await pool.ask(os.getpid, timeout=60) != pid
+    finally:
+        await asyncio.to_thread(isolation.close)
 
 
 async def test_what_waits_when_it_is_closed_fails_and_its_process_is_gone() -> None:

@@ -44,6 +44,12 @@ async def test_the_service_sees_the_whole_run_and_its_reward_counts(serve: Calla
     assert asked["production_feedback"][0]["comment"] == "好"
 
 
+async def test_half_of_a_surrogate_pair_is_sent_as_it_is(serve: Callable[..., Any]) -> None:
+    service = await serve((200, {"reward": 0.5}))
+    assert (await score(shadow("a", "half \ud83d"), webhook(service.url))).value == 0.5
+    assert service.requests[0]["production"]["answer"]["choices"][0]["message"]["content"] == "half \ud83d"
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "rubbish",

@@ -125,10 +125,18 @@ class Delivery:
             elif taken > group.size:
                 _log.error("more_had_effect_than_was_told", commit=commit.id, group_id=group.id)
             counters = after
+        unsure: list[ReadyGroup] = []
         if counters.ready - commit.explorer_ready >= sum(group.size for group in groups):
             unknown, in_part = [], []  # a resumed delivery: what had no effect now had it before the cut
-        settled = await self._settle(commit, counters, unknown, in_part, parted)
-        left_out = {group.id for group in (*unknown, *in_part, *parted)}
+        elif not fresh:
+            unknown, unsure = [], unknown  # had before the cut, or forgotten: run again, they could be trained on twice
+        dropped = [
+            (in_part, "the Explorer knew a part of it only"),
+            (parted, "another commit came amid its feedback, and may have taken a part"),
+            (unsure, "the delivery was cut off, and whether the Explorer had been told of it is not known"),
+        ]
+        settled = await self._settle(commit, counters, unknown, dropped)
+        left_out = {group.id for group in unknown} | {group.id for part, _ in dropped for group in part}
         groups = [group for group in groups if group.id not in left_out]
         return (await self._commit(commit, groups, counters, untaken=untaken)).after(settled)
 
@@ -159,26 +167,26 @@ class Delivery:
         commit: Commit,
         counters: ExplorerCounters,
         unknown: Sequence[ReadyGroup],
-        in_part: Sequence[ReadyGroup],
-        parted: Sequence[ReadyGroup],
+        dropped: Sequence[tuple[Sequence[ReadyGroup], str]],
     ) -> Delivered:
         """Before the commit is asked for, part with what it will not take whole, so that whoever ends this delivery
-        finds it so. What the Explorer did not know is given back; what it knew in part cannot be."""
+        finds it so. What the Explorer did not know is given back; what it knew in part cannot be.
+
+        Args:
+            dropped: groups, each with the reason.
+        """
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
-            await ready_groups.drop(session, in_part, "the Explorer knew a part of it only", now)
-            await ready_groups.drop(
-                session, parted, "another commit came amid its feedback, and may have taken a part", now
-            )
+            for groups, why in dropped:
+                await ready_groups.drop(session, groups, why, now)
             reason = "the Explorer does not know its answers"
             requeued = await self._requeue(session, unknown, reason, now, repaired=False)
             await commits.ask(session, commit.id, counters.step)
-        if in_part:
-            _log.error("groups_known_in_part", commit=commit.id, groups=[group.id for group in in_part])
-        if parted:
-            _log.error("groups_parted_by_another_commit", commit=commit.id, groups=[group.id for group in parted])
-        self._metrics.groups.labels("dropped").inc(len(in_part) + len(parted))
+        for groups, why in dropped:
+            if groups:
+                _log.error("groups_not_delivered", commit=commit.id, groups=[group.id for group in groups], reason=why)
+        self._metrics.groups.labels("dropped").inc(sum(len(groups) for groups, _ in dropped))
         self._requeued(requeued)
         return Delivered(commit.id, run_again=requeued.run_again, lost=requeued.lost)
 

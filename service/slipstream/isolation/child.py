@@ -45,7 +45,13 @@ class Child:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._reading: asyncio.Task[None] | None = None
+        self._end: Ended | None = None
         self.spent = False
+
+    @property
+    def gone(self) -> bool:
+        """Return whether its process has ended, perhaps while it had nothing to do."""
+        return self._end is not None
 
     @classmethod
     async def start(cls, preparations: Sequence[bytes], memory: int, timeout: float, *, quiet: bool) -> Child:
@@ -99,6 +105,8 @@ class Child:
             Overdue: it must be killed.
             Ended: its process has.
         """
+        if self._end is not None:
+            raise self._end
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._writer.write(FRAME.pack(number, timeout, len(work)) + work)
@@ -133,6 +141,7 @@ class Child:
         except (asyncio.IncompleteReadError, OSError):
             pass
         code = await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        self._end = Ended(_how(code))
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Ended(_how(code)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
+from decimal import Decimal
 from typing import Any
 
 from math_verify import parse, verify  # type: ignore[import-untyped]
@@ -16,6 +17,8 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its ti
 
 _HAN = r"[\u3000-\u303f\u3400-\u9fff]"
 _SEPARATORS = re.compile(rf"{_HAN}+:?|[：；！？。]")
+_SCIENTIFIC = re.compile(r"[+-]?\d+(\.\d+)?[eE][+-]?\d{1,2}")
+_PERCENT = re.compile(r"(?<!\\)%")
 _BOLD = re.compile(r"(?<![\w)])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w(])")
 
 
@@ -27,7 +30,10 @@ def readable(text: str) -> str:
 
 def reference_value(text: str) -> list[Any]:
     """A reference as math-verify sees it; a bare expression is read as LaTeX. Empty where it cannot be read."""
-    marked = text if "$" in text or "\\boxed" in text else rf"\boxed{{{text}}}"
+    if _SCIENTIFIC.fullmatch(text.strip()):  # it would read 1e3 as 1 · e · 3
+        text = format(Decimal(text.strip()), "f")
+    bare = _PERCENT.sub(r"\\%", text)  # which begins a comment of LaTeX's
+    marked = text if "$" in text or "\\boxed" in text else rf"\boxed{{{bare}}}"
     value: list[Any] = parse(marked, fallback_mode="no_fallback", parsing_timeout=None)
     return value
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Exists, delete, exists, select, update
+from sqlalchemy import ColumnElement, Exists, and_, delete, exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
@@ -25,9 +25,12 @@ Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
 """A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
 
-_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY, GroupState.DROPPED)
+_OPEN = or_(
+    GroupRow.state.in_((GroupState.RUNNING, GroupState.READY)),
+    and_(GroupRow.state == GroupState.DROPPED, GroupRow.commit_id.is_(None)),
+)
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
-not be scored comes back with what is known now."""
+not be scored comes back with what is known now; one that a delivery dropped may have been trained on in part."""
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -190,7 +193,7 @@ async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
 async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunRow, now: float) -> bool:
     target.run_pk, target.matched_to = run.id, "policy"
     group = await session.get_one(GroupRow, run.group_id)
-    if group.state not in _OPEN_GROUPS:
+    if not _is_open(group):
         target.state = move(target.state, FeedbackState.LATE)
         return False
     earlier = FeedbackTargetRow.feedback_id != target.feedback_id  # one may name each answer of a replay
@@ -217,7 +220,7 @@ async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -
 async def score_task_again(session: AsyncSession, task_id: str) -> bool:
     """Something new is known of a task (a reference answer, say). Returns True when a run is to be scored again."""
     query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    query = query.where(GroupRow.task_id == task_id, GroupRow.state.in_(_OPEN_GROUPS))
+    query = query.where(GroupRow.task_id == task_id, _OPEN)
     runs = (await session.scalars(query)).all()
     # the reward that an agent gave its own run is not for a calculator to replace
     return await _score_again(session, [run for run in runs if (run.ending or {}).get("reward") is None])
@@ -242,9 +245,16 @@ async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
         newest.state = move(newest.state, FeedbackState.MATCHED)
 
 
+def _is_open(group: GroupRow) -> bool:
+    """As `_OPEN`, of a row."""
+    if group.state == GroupState.DROPPED:
+        return group.commit_id is None
+    return group.state in (GroupState.RUNNING, GroupState.READY)
+
+
 async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
     query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return (await session.scalars(query.where(GroupRow.call_id == call_pk, GroupRow.state.in_(_OPEN_GROUPS)))).all()
+    return (await session.scalars(query.where(GroupRow.call_id == call_pk, _OPEN))).all()
 
 
 async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:

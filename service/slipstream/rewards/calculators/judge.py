@@ -84,7 +84,7 @@ class JudgeCalculator:
         self._endpoint = Endpoint(f"{parameters.base_url}/chat/completions", headers, parameters)
 
     async def calculate(self, run: Run) -> Reward:
-        body = json.dumps(self._request(run), ensure_ascii=False).encode()
+        body = json.dumps(self._request(run)).encode()  # in ASCII: texts hold lone surrogates too
         digest = hashlib.sha256(body).hexdigest()
         if digest in self._known:
             self._known.move_to_end(digest)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -30,7 +32,15 @@ def reference_texts(run: Run, key: str) -> list[str]:
     texts = found if isinstance(found, list) else [found]
     if not all(isinstance(text, str | int | float) for text in texts):
         raise ScoringError(f"metadata.{key} is expected to be a text, a number, or a list of them")
-    return [str(text) for text in texts]
+    return [_written(text) for text in texts]
+
+
+def _written(value: str | float) -> str:
+    """The text of a reference; numbers as people write them: `str` makes 5e-05 of 0.00005."""
+    if isinstance(value, float) and math.isfinite(value):
+        text = format(Decimal(repr(value)), "f")
+        return text.removesuffix(".0")
+    return str(value)
 
 
 class _AgainstReference(PlainCalculator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from functools import partial
 from typing import Annotated, Any
@@ -66,7 +67,7 @@ def _signature(key: bytes, body: bytes) -> dict[str, str]:
 
 def run_json(run: Run) -> bytes:
     """The run as `slipstream.trajectory.Run` describes it, field by field, as a JSON object."""
-    return _RUN.dump_json(run)
+    return json.dumps(_RUN.dump_python(run, mode="json")).encode()  # in ASCII: texts hold lone surrogates too
 
 
 def _reward(answer: Any) -> Reward:
