@@ -154,7 +154,8 @@ class AgentConnection(RequestReader):
             self._unwanted = forward.request
             self.takes_request(True)
             self._deadline.set(_REST_WITHIN)
-            if self._close_after and not self._transport.is_closing():
+            # uvloop's TLS cannot end one direction alone: an agent there waits until that time is over.
+            if self._close_after and not self._transport.is_closing() and self._transport.can_write_eof():
                 self._transport.write_eof()  # the agent need not wait for the end of that time
         elif self._close_after:
             self._close()
