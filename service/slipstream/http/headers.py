@@ -184,7 +184,8 @@ def content_length(headers: Headers) -> int:
     """Return the value of `content-length`, which the parser has checked; 0 if there is none."""
     for name, value in headers:
         if _kind_of[name] is _CONTENT_LENGTH:
-            return int(value)
+            # Python converts no more than 4,300 digits, and the parser takes any number of leading zeros.
+            return int(value.strip().lstrip(b"0") or b"0")
     return 0
 
 
