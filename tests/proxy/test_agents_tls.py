@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,29 @@ async def test_a_refusal_of_what_has_not_come_in_full_arrives(
             writer.close()
         await side.metric_reaches(0, "connections")
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_an_agent_that_does_not_read_is_cut(authority: Authority) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer(b"x" * 400_000))
+
+    def dialled(port: int) -> ssl.SSLSocket:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+        sock.connect(("127.0.0.1", port))
+        agent = authority.client().wrap_socket(sock, server_hostname="127.0.0.1")
+        agent.sendall(b"GET /v1/x HTTP/1.1\r\nhost: s\r\n\r\n")
+        return agent
+
+    limits = {"answer_timeout": "200ms"}
+    async with (
+        upstream(script) as up,
+        sidecar(up.port, tls=files(authority), limits=limits, send_buffer=32 * 1024) as side,
+    ):
+        with await asyncio.to_thread(dialled, side.port):
+            await side.metric_reaches(1, "refused_total", limit="answer_timeout")
+            await side.metric_reaches(0, "connections")
 
 
 async def test_a_new_certificate_is_taken_and_connections_stay(authority: Authority) -> None:

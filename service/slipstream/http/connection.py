@@ -18,7 +18,7 @@ from slipstream.http.deadline import Deadline
 from slipstream.http.errors import Cause, UpstreamError
 from slipstream.http.headers import Headers, has, has_body
 from slipstream.http.receiver import Receiver
-from slipstream.http.tls_buffers import read_nothing_while_paused
+from slipstream.http.tls_buffers import limit_unsent, read_nothing_while_paused
 from slipstream.http.writing import write
 
 _LONGEST_FIELDS = 1024 * 1024
@@ -180,6 +180,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         read_nothing_while_paused(self._transport)
+        limit_unsent(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._receiver is None:  # nothing was asked: what comes now belongs to no exchange

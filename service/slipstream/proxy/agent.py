@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from slipstream.http.deadline import Deadline
+from slipstream.http.tls_buffers import limit_unsent
 from slipstream.http.writing import write
 from slipstream.proxy.forward import Forward
 from slipstream.proxy.gateway import Gateway
@@ -65,6 +66,7 @@ class AgentConnection(RequestReader):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        limit_unsent(self._transport)
         admitted = self._gateway.admits(self)
         if not admitted:
             self._gateway.refused("connections")
