@@ -242,7 +242,7 @@ class Forward:
             and connection is not None
             and not connection.answered
         ):  # closed without a byte, as connections are that stood idle
-            self._kept = False
+            self._kept = self._stuck = False
             self.request.pieces = self._again
             self._open()
             return
