@@ -16,7 +16,7 @@ import httptools
 
 from slipstream.http.deadline import Deadline
 from slipstream.http.errors import Cause, UpstreamError
-from slipstream.http.headers import Headers, has, has_body
+from slipstream.http.headers import Headers, has, has_body, last_coding
 from slipstream.http.receiver import Receiver
 from slipstream.http.tls_buffers import limit_unsent, read_nothing_while_paused
 from slipstream.http.writing import write
@@ -261,8 +261,8 @@ class Connection(asyncio.Protocol):
         receiver.answer(starts, pieces, True)
 
     def _framed(self) -> bool:
-        """Return whether the answer states its length; otherwise it ends with the connection."""
-        return has(self.headers, b"content-length") or has(self.headers, b"transfer-encoding")
+        """Return whether the answer states its end; otherwise it ends with the connection."""
+        return has(self.headers, b"content-length") or last_coding(self.headers) == b"chunked"
 
     # The parser's callbacks
 

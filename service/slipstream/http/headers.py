@@ -181,6 +181,12 @@ def content_length(headers: Headers) -> int:
     return 0
 
 
+def last_coding(headers: Headers) -> bytes:
+    """Return the last transfer coding of all fields together, in lower case; empty if there is none."""
+    values = b",".join(value for name, value in headers if name.lower() == b"transfer-encoding").lower()
+    return next((coding for value in reversed(values.split(b",")) if (coding := value.strip())), b"")
+
+
 def has_body(headers: Headers) -> bool:
     """Return whether a request with these fields has a body."""
     return any(
