@@ -135,6 +135,8 @@ class Connection(asyncio.Protocol):
         """Send a part of the request; a connection that is gone swallows it, and `failed` tells."""
         if self._transport is not None:
             write(self._transport, head, pieces)
+            if self.status and self._receiver is not None and not self._held:
+                self.within(self._idle_timeout, "idle_timeout")  # the answer has begun, and may wait for this
 
     def within(self, seconds: float, cause: Cause) -> None:
         """Fail the exchange after so long, unless the answer starts or another limit is set before."""
