@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,52 @@ async def test_plain_http_is_told_and_others_are_served(authority: Authority) ->
                 assert (told.status_code, told.json()["error"]["code"]) == (400, "tls_expected")
         async with client(side, authority) as http:
             assert (await http.post("/v1/x", content=b"{}")).content == b"{}"
+
+
+async def test_a_refusal_of_what_has_not_come_in_full_arrives(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = {
+        b"POST /v1/x HTTP/1.1\r\nhost: s\r\ncontent-length: 99000\r\n\r\n" + b"x" * 1000: (b"413", b"y" * 1000),
+        b"rubbish\r\n\r\n": (b"400", b"more of it"),
+    }
+    limits = {"request_body": "2KiB"}
+    async with upstream(echo) as up, sidecar(up.port, tls=files(authority), limits=limits) as side:
+        for sent, (status, rest) in refused.items():
+            reader, writer = await asyncio.open_connection("127.0.0.1", side.port, ssl=authority.client())
+            async with asyncio.timeout(LIMIT):
+                writer.write(sent)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.split()[1] == status
+                assert b"connection: close" in head
+                writer.write(rest)  # is thrown away
+                assert (await reader.readuntil(b"}}")).startswith(b'{"error":')
+            writer.close()
+        await side.metric_reaches(0, "connections")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_an_agent_that_does_not_read_is_cut(authority: Authority) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer(b"x" * 400_000))
+
+    def dialled(port: int) -> ssl.SSLSocket:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+        sock.connect(("127.0.0.1", port))
+        agent = authority.client().wrap_socket(sock, server_hostname="127.0.0.1")
+        agent.sendall(b"GET /v1/x HTTP/1.1\r\nhost: s\r\n\r\n")
+        return agent
+
+    limits = {"answer_timeout": "200ms"}
+    async with (
+        upstream(script) as up,
+        sidecar(up.port, tls=files(authority), limits=limits, send_buffer=32 * 1024) as side,
+    ):
+        with await asyncio.to_thread(dialled, side.port):
+            await side.metric_reaches(1, "refused_total", limit="answer_timeout")
+            await side.metric_reaches(0, "connections")
 
 
 async def test_a_new_certificate_is_taken_and_connections_stay(authority: Authority) -> None:

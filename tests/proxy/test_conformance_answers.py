@@ -182,6 +182,7 @@ async def test_length_delimited_split_anywhere(step: int) -> None:
         b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\n\r\n",
         b"HTTP/1.0 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
         b"HTTP/1.0 200 OK\r\ncontent-type: x/y\r\nconnection: keep-alive\r\n\r\n",
     ],
 )
@@ -196,6 +197,19 @@ async def test_answer_that_ends_with_its_connection(head: bytes, body: bytes) ->
             await client.send(get())
             assert (await next_answer(client)).body == body
             assert up.connections == number + 1
+
+
+@pytest.mark.parametrize("codings", [b"gzip, chunked", b"gzip\r\ntransfer-encoding: Chunked"])
+async def test_answer_in_chunks_does_not_end_with_its_connection(codings: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: " + codings + b"\r\n\r\n3\r\none\r\n")
+
+    async with upstream(script) as up, sidecar(up.port) as side:
+        received = await ask(side.port, post(b"{}"))
+    assert received.received in (b"", b"one")
+    with pytest.raises((EOFError, ValueError)):
+        _ = received.body
 
 
 async def test_http_1_0_answer_that_keeps_its_connection() -> None:

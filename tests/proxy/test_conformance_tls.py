@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import socket
 import ssl
 from typing import Any
 
 import pytest
 from framing import chunk, kept_post, next_answer
 from network import resolve
-from wire import LIMIT, Peer, answer, ask, dial, post, sidecar, upstream
+from wire import LIMIT, Answer, Peer, answer, ask, dial, post, sidecar, upstream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -209,3 +211,40 @@ async def test_answer_that_ends_with_its_connection_over_tls(localhost: ssl.SSLC
     ):
         assert (await ask(side.port, post(b"{}"))).body == b"whole"
         assert (await side.tap.next()).complete
+
+
+@pytest.mark.parametrize("framed", [True, False], ids=["length", "close"])
+async def test_an_answer_before_the_end_of_its_connection_reaches_a_slow_caller_whole(
+    framed: bool, localhost: ssl.SSLContext
+) -> None:
+    body = random.Random(2).randbytes(3_000_000)
+    length = b"content-length: %d\r\n" % len(body) if framed else b""
+
+    def produce(listener: socket.socket) -> None:
+        """Answer one request, and close as most servers do: at once, and not when the other end has closed too."""
+        connection, _ = listener.accept()
+        connection.settimeout(LIMIT)
+        with localhost.wrap_socket(connection, server_side=True) as peer:
+            peer.recv(65536)
+            peer.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n%b\r\n%b" % (length, body))
+            peer.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                peer.unwrap()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as caller:
+        listener.settimeout(LIMIT)
+        port = listener.getsockname()[1]
+        producing = asyncio.create_task(asyncio.to_thread(produce, listener))
+        async with sidecar(port, base_url=f"https://localhost:{port}/v1", send_buffer=32 * 1024) as side:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+            caller.setblocking(False)
+            loop, received = asyncio.get_running_loop(), b""
+            await loop.sock_connect(caller, ("127.0.0.1", side.port))
+            await loop.sock_sendall(caller, post(b"{}", path=b"/v1/models"))
+            async with asyncio.timeout(LIMIT):
+                while data := await loop.sock_recv(caller, 32 * 1024):
+                    received += data
+                    await asyncio.sleep(0.002)  # slower than production, which has closed before all is read
+        await producing
+    head, _, rest = received.partition(b"\r\n\r\n")
+    assert Answer(head + b"\r\n\r\n", rest).body == body

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from wire import LIMIT, Peer, answer, ask, post, sidecar, until, upstream
 
 from slipstream.http import pool as pool_module
+from slipstream.http.connection import Connection
 
 GET = b"GET /v1/models HTTP/1.1\r\nhost: s\r\nconnection: close\r\n\r\n"
 
@@ -102,6 +104,32 @@ async def test_get_on_a_connection_that_closes_is_sent_again() -> None:
     async with upstream(closing_at_second_request) as up, sidecar(up.port) as side:
         for _ in range(2):
             assert (await ask(side.port, GET)).body == b"first "
+        assert up.connections == 2
+
+
+async def test_a_request_that_is_sent_again_has_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the closing connection did not take it at once, as one whose buffers are full."""
+    sent = 0
+    send = Connection.send
+
+    def stuck_at_second_request(connection: Connection, head: bytes, pieces: Sequence[bytes]) -> None:
+        nonlocal sent
+        sent += 1
+        send(connection, head, pieces)
+        if sent == 2:
+            connection.pause_writing()
+
+    async def script(peer: Peer) -> None:
+        if up.connections == 1:
+            await closing_at_second_request(peer)
+        else:
+            await peer.gone()
+
+    monkeypatch.setattr(Connection, "send", stuck_at_second_request)
+    async with upstream(script) as up, sidecar(up.port, first_byte_timeout="200ms") as side:
+        assert (await ask(side.port, GET)).body == b"first "
+        response = await ask(side.port, GET)
+        assert (response.status, response.json()["error"]["code"]) == (504, "first_byte_timeout")
         assert up.connections == 2
 
 

@@ -72,6 +72,9 @@ async def test_the_lane_gets_the_request_with_its_own_model_and_no_secret(tmp_pa
         pytest.param(says(answer(b"", b"location: /x", status=b"307 Temporary Redirect")), "status", id="redirects"),
         pytest.param(says(b"\x16\x03\x01\x02\x00rubbish\r\n\r\n"), "protocol", id="rubbish"),
         pytest.param(says(b"HTTP/1.1 999 What\r\n\r\n"), "protocol", id="no status"),
+        pytest.param(says(answer(b"")), "protocol", id="says nothing"),
+        pytest.param(says(b"HTTP/1.1 204 No Content\r\n\r\n"), "protocol", id="204"),
+        pytest.param(says(STREAM + b"0\r\n\r\n"), "protocol", id="ends behind its head"),
         pytest.param(says(STREAM), "timeout", id="hangs behind its head"),
         pytest.param(says(STREAM, closes=True), "closed", id="dies behind its head"),
         pytest.param(

@@ -164,6 +164,38 @@ async def test_body_of_other_routes_has_a_limit_of_its_own() -> None:
         assert refused(side, "control_body") == 1
 
 
+ZEROS = b"0" * 5000
+"""More digits than Python makes a number of; the parser takes them all."""
+
+
+async def test_a_length_with_thousands_of_zeros_is_the_number_behind_them() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(answer(await peer.reader.readexactly(2)))
+
+    async with upstream(script) as up, sidecar(up.port, limits={"request_body": 9, "control_body": 9}) as side:
+        head = b"%b HTTP/1.1\r\nhost: s\r\nconnection: close\r\ncontent-length: " + ZEROS + b"%d\r\n\r\n"
+        for line, limit in ((b"POST /v1/x", "limits.request_body"), (b"GET /readyz", "limits.control_body")):
+            told(await ask(side.port, head % (line, 10)), 413, "too_large", limit)
+        async with dial(side.port) as client:
+            await client.send(head % (b"POST /v1/x", 2))
+            await side.metric_reaches(1, "in_flight")
+            await client.send(b"ok")
+            assert (await next_answer(client)).body == b"ok"
+        await side.metric_reaches(0, "in_flight")
+
+
+async def test_a_request_that_fails_before_it_is_under_way_leaves_the_count_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("slipstream.proxy.forward.admit", lambda *_: 1 / 0)
+    async with sidecar(9) as side:
+        assert (await ask(side.port, post(b"{}"))).rest == b""
+        await side.metric_reaches(0, "connections")
+        assert side.metric("in_flight") == 0
+    assert "ZeroDivisionError" in caplog.text
+
+
 # Heads
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.access.foreign_pages import telling
 from slipstream.dialects.form import Dialect
-from slipstream.http.headers import Headers
+from slipstream.http.headers import Headers, own_fields
 from slipstream.proxy.lot import Lots, NoLot
 from slipstream.selection import hash_fraction
 
@@ -120,3 +122,13 @@ def test_many_conversations_are_spread_evenly_and_apart_from_other_shares(named:
 def test_any_request_is_taken(headers: Headers, body: bytes, dialect: Dialect, whole: bool) -> None:
     found = lot(body, *headers, dialect=dialect, whole=whole)
     assert isinstance(found, NoLot) or 0 <= found < 1
+
+
+def test_long_names_of_header_fields_are_not_kept() -> None:
+    """Any caller can send thousands of other ones, of up to `limits.header_bytes` each."""
+    fields = [(b"x-%d-" % number + b"a" * 100, b"") for number in range(100)]
+    before = [sys.getrefcount(name) for name, _ in fields]
+    LOTS.of(Dialect.CHAT, fields, b"{}", True, "default", None)
+    own_fields(fields)
+    telling(fields)
+    assert [sys.getrefcount(name) for name, _ in fields] == before

@@ -271,6 +271,21 @@ async def test_early_answer_to_a_request_that_is_still_being_sent() -> None:
         assert await client.reader.readexactly(9) == b"too large"
 
 
+async def test_answer_that_waits_for_the_rest_of_the_request_is_not_idle() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(CHUNKED)
+        await peer.send(chunk(await peer.reader.readexactly(8)) + b"0\r\n\r\n")
+
+    async with upstream(script) as up, sidecar(up.port, idle_timeout="600ms") as side, dial(side.port) as client:
+        await client.send(b"POST /v1/x HTTP/1.1\r\nhost: s\r\nconnection: close\r\ncontent-length: 8\r\n\r\n")
+        await client.reader.readuntil(b"\r\n\r\n")
+        for _ in range(8):
+            await asyncio.sleep(0.1)  # together longer than idle_timeout
+            await client.send(b"x")
+        assert (await client.reader.read()).endswith(b"xxxxxxxx\r\n0\r\n\r\n")
+
+
 async def test_upstream_that_does_not_take_the_request() -> None:
     async def script(peer: Peer) -> None:
         peer.writer.transport.pause_reading()

@@ -13,6 +13,10 @@ from wire import LIMIT, ListTap, Peer, answer, ask, post, sidecar, upstream
 
 from slipstream.http.remainder import TAIL, has_ended
 from slipstream.proxy.capture_ipc import frame
+from slipstream.proxy.copies import Copies
+from slipstream.proxy.guard import FREELY
+from slipstream.proxy.metrics import SharedCounters
+from slipstream.proxy.request import Request
 from slipstream.proxy.sample import Draw
 from slipstream.proxy.tap import Exchange, ExchangeHead, Recording, Room
 from slipstream.tracing.context import Traced
@@ -135,3 +139,22 @@ def test_a_traced_call_that_is_left_out_keeps_nothing_of_what_is_said_and_yet_kn
     [sent] = frame(recording)
     assert not any(word in sent for word in (b"secret", b"question", b"answer", b"DONE"))
     assert recording.response.tail(TAIL) == b""
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["left out", "fails"])
+def test_a_call_that_is_left_out_after_its_answer_began_takes_no_room(fails: bool) -> None:
+    class Late(ListTap):
+        def draw(self, method: str, path: str, headers: Any, body: Any, whole: bool, *about: Any) -> Draw:
+            if whole and fails:
+                raise ValueError("broken")
+            return Draw.LEFT_OUT if whole else Draw.LATER
+
+    metrics = SharedCounters(1).row(0)
+    copies = Copies(Late(), metrics, max_body=1000, room=1000)
+    for _ in range(3):
+        request = Request(b"POST", b"/v1/chat/completions", [], http11=True, keep_alive=True)
+        recording = copies.begin(request, FREELY)
+        assert isinstance(recording, Recording)
+        recording.answer_pieces([b"x" * 800])
+        assert not recording.response.crowded_out
+        assert copies.leaves_out(recording, whole=True)

@@ -155,10 +155,12 @@ async def sidecar(
     control: Path | None = None,
     tls: ListenTls | None = None,
     routing: Callable[[ProxyMetrics], Routing] | None = None,
+    send_buffer: int = 0,
     **production: Any,
 ) -> AsyncIterator[Sidecar]:
     """A proxy before the upstream on this port; `control` is the control API's Unix socket, where not the one below,
-    and `routing` makes what sends users to a lane."""
+    `routing` makes what sends users to a lane, and `send_buffer` is the size of the kernel's buffer for an answer, else
+    its own choice."""
     tap = tap or ListTap()
     counters, registry = SharedCounters(1), CollectorRegistry()
     registry.register(counters)
@@ -166,6 +168,8 @@ async def sidecar(
     settings = Production.model_validate({"base_url": f"{scheme}://127.0.0.1:{upstream_port}/v1", **production})
     route = production_route(settings, os.environ, metrics)
     listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # connections inherit it
     loop, stop = uvloop.new_event_loop(), Stop(grace=2)
 
     agent_limits = AgentLimits.share(Limits.model_validate(limits or {}))

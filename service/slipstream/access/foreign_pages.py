@@ -12,26 +12,15 @@ from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from slipstream.http.headers import Headers
+from slipstream.http.known_names import KnownNames
 
 READS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 """Methods that change nothing: without CORS a page of another site does not see what they answer."""
 
 _NAMES = frozenset({b"host", b"origin", b"cookie", b"sec-fetch-site", b"x-forwarded-host"})
 
-
-class _Telling(dict[bytes, bool]):
-    """Names of fields, as they are spelt, that tell of a browser; each is looked at once: the proxy has no time."""
-
-    _MOST = 4096
-
-    def __missing__(self, name: bytes) -> bool:
-        tells = name.lower() in _NAMES
-        if len(self) < self._MOST:
-            self[name] = tells
-        return tells
-
-
-_tells = _Telling()
+_tells = KnownNames(_NAMES.__contains__)
+"""True for the names of fields that tell of a browser."""
 
 _OWN = (b"same-origin", b"none")
 """`none` is of the user: an address typed in, a bookmark."""

@@ -16,8 +16,9 @@ import httptools
 
 from slipstream.http.deadline import Deadline
 from slipstream.http.errors import Cause, UpstreamError
-from slipstream.http.headers import Headers, has, has_body
+from slipstream.http.headers import Headers, has, has_body, last_coding
 from slipstream.http.receiver import Receiver
+from slipstream.http.tls_buffers import limit_unsent, read_nothing_while_paused
 from slipstream.http.writing import write
 
 _LONGEST_FIELDS = 1024 * 1024
@@ -134,6 +135,8 @@ class Connection(asyncio.Protocol):
         """Send a part of the request; a connection that is gone swallows it, and `failed` tells."""
         if self._transport is not None:
             write(self._transport, head, pieces)
+            if self.status and self._receiver is not None and not self._held:
+                self.within(self._idle_timeout, "idle_timeout")  # the answer has begun, and may wait for this
 
     def within(self, seconds: float, cause: Cause) -> None:
         """Fail the exchange after so long, unless the answer starts or another limit is set before."""
@@ -178,6 +181,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        read_nothing_while_paused(self._transport)
+        limit_unsent(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._receiver is None:  # nothing was asked: what comes now belongs to no exchange
@@ -258,8 +263,8 @@ class Connection(asyncio.Protocol):
         receiver.answer(starts, pieces, True)
 
     def _framed(self) -> bool:
-        """Return whether the answer states its length; otherwise it ends with the connection."""
-        return has(self.headers, b"content-length") or has(self.headers, b"transfer-encoding")
+        """Return whether the answer states its end; otherwise it ends with the connection."""
+        return has(self.headers, b"content-length") or last_coding(self.headers) == b"chunked"
 
     # The parser's callbacks
 

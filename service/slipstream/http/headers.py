@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from slipstream.errors import SlipstreamError
+from slipstream.http.known_names import KnownNames
 
 Headers = list[tuple[bytes, bytes]]
 """Header fields in the order in which they came."""
@@ -67,20 +68,11 @@ _NOTHING_NAMED = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 """Values of nearly all `connection` headers."""
 
 
-class _KnownNames(dict[bytes, _Kind]):
-    """The kind of a name as it is spelt: looked up once, because agents spell a few names over and over."""
-
-    _MOST = 4096
-
-    def __missing__(self, name: bytes) -> _Kind:
-        lower = name.lower()
-        kind = _OWN if lower.startswith(OWN_PREFIX) else _KINDS.get(lower, _PLAIN)
-        if len(self) < self._MOST:
-            self[name] = kind
-        return kind
+def _kind(name: bytes) -> _Kind:
+    return _OWN if name.startswith(OWN_PREFIX) else _KINDS.get(name, _PLAIN)
 
 
-_kind_of = _KnownNames()
+_kind_of = KnownNames(_kind)
 
 
 def request_fields(
@@ -184,8 +176,15 @@ def content_length(headers: Headers) -> int:
     """Return the value of `content-length`, which the parser has checked; 0 if there is none."""
     for name, value in headers:
         if _kind_of[name] is _CONTENT_LENGTH:
-            return int(value)
+            # Python converts no more than 4,300 digits, and the parser takes any number of leading zeros.
+            return int(value.strip().lstrip(b"0") or b"0")
     return 0
+
+
+def last_coding(headers: Headers) -> bytes:
+    """Return the last transfer coding of all fields together, in lower case; empty if there is none."""
+    values = b",".join(value for name, value in headers if name.lower() == b"transfer-encoding").lower()
+    return next((coding for value in reversed(values.split(b",")) if (coding := value.strip())), b"")
 
 
 def has_body(headers: Headers) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from slipstream.http.deadline import Deadline
+from slipstream.http.tls_buffers import limit_unsent
 from slipstream.http.writing import write
 from slipstream.proxy.forward import Forward
 from slipstream.proxy.gateway import Gateway
@@ -65,6 +66,7 @@ class AgentConnection(RequestReader):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        limit_unsent(self._transport)
         admitted = self._gateway.admits(self)
         if not admitted:
             self._gateway.refused("connections")
@@ -154,7 +156,8 @@ class AgentConnection(RequestReader):
             self._unwanted = forward.request
             self.takes_request(True)
             self._deadline.set(_REST_WITHIN)
-            if self._close_after and not self._transport.is_closing():
+            # uvloop's TLS cannot end one direction alone: an agent there waits until that time is over.
+            if self._close_after and not self._transport.is_closing() and self._transport.can_write_eof():
                 self._transport.write_eof()  # the agent need not wait for the end of that time
         elif self._close_after:
             self._close()

@@ -99,6 +99,7 @@ class Copies:
         except Exception:  # noqa: BLE001 - as above
             self._failed()
             request.let_go()
+            recording.response.let_go()  # it may have begun
             return True
         if draw is Draw.LEFT_OUT:
             self._metrics.left_out()
@@ -106,6 +107,7 @@ class Copies:
                 recording.leave_out()
                 return False
             request.let_go()
+            recording.response.let_go()  # it may have begun
             return True
         head.drawn = draw is Draw.TAKEN
         recording.draw_at = 2 * request.size if draw is Draw.LATER else 0

@@ -67,6 +67,8 @@ class Forward:
     """The end of what came of the answer's body, where no copy is made of it."""
     _keyed = False
     """The request came with a key of ours, which is not in it any more."""
+    _counted = False
+    """It is one of the exchanges that the metrics know to be under way."""
     _over = False
 
     def __init__(self, agent: Agent, request: Request, gateway: Gateway) -> None:
@@ -100,6 +102,7 @@ class Forward:
             return
         self._request_head, self._chunked, self.upload = way
         route.metrics.begins()
+        self._counted = True
         self._depart(admitted)
         if not request.complete and request.http11 and has(request.headers, b"expect"):
             self._agent.send(b"HTTP/1.1 100 Continue\r\n\r\n", ())
@@ -239,7 +242,7 @@ class Forward:
             and connection is not None
             and not connection.answered
         ):  # closed without a byte, as connections are that stood idle
-            self._kept = False
+            self._kept = self._stuck = False
             self.request.pieces = self._again
             self._open()
             return
@@ -352,7 +355,9 @@ class Forward:
 
     def _end(self, error: str | None) -> None:
         self._over = True
-        self._route.metrics.ends()
+        if self._counted:  # else an error struck before
+            self._route.metrics.ends()
+            self._counted = False
         if self._recording is not None:
             self._recording.end(error, self.request.complete)
             self._gateway.copies.record(self._recording)

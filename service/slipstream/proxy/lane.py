@@ -153,6 +153,9 @@ class LaneAttempt:
         if not pieces and not ends:
             return  # a server may send the head before its model has said anything, and the model may hang
         self._connection = None
+        if not pieces:
+            self._fail("protocol", f"an empty answer with the status {connection.status}")
+            return
         self.cancel()
         if not ends:
             connection.hand_over_to(self._asker)

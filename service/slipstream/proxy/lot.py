@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest as _digest
 from slipstream.dialects.beginning import beginning
 from slipstream.dialects.form import Dialect
 from slipstream.http.headers import Headers
+from slipstream.http.known_names import KnownNames
 from slipstream.proxy.consent import CONSENT, may_capture
 
 _SEED = 0x736C_6970_6C6F_7431
@@ -57,22 +58,6 @@ class NoLot(Enum):
     HELD = "held"
 
 
-class _KnownNames(dict[bytes, int]):
-    """The kind of a header's name as it is spelt: looked up once, because agents spell a few names over and over."""
-
-    _MOST = 4096
-
-    def __init__(self, kinds: dict[bytes, int]) -> None:
-        super().__init__(kinds)
-        self._kinds = kinds
-
-    def __missing__(self, name: bytes) -> int:
-        kind = self._kinds.get(name.lower(), 0)
-        if len(self) < self._MOST:
-            self[name] = kind
-        return kind
-
-
 class Lots:
     """Tells the lots of calls.
 
@@ -84,7 +69,8 @@ class Lots:
     def __init__(self, identity_headers: Sequence[str] = (), seed: int = _SEED) -> None:
         self._seed = seed
         users = {name.encode(): _IDENTITY + place for place, name in enumerate(identity_headers)}
-        self._kind_of = _KnownNames(_KINDS | users)
+        kinds = _KINDS | users
+        self._kind_of = KnownNames(lambda name: kinds.get(name, 0))
         self._owners: dict[tuple[str, str | None], int] = {}
         """Seeds by tenant and name of the key, which are few."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from slipstream.dialects.form import Dialect, dialect_of
-from slipstream.http.headers import Headers, has, own_fields
+from slipstream.http.headers import Headers, content_length, has, own_fields
 from slipstream.proxy.consent import may_capture
 from slipstream.proxy.guard import Admitted
 from slipstream.proxy.lane import Lane
@@ -143,10 +143,13 @@ class Routing:
         if _dialect(request) is not Dialect.CHAT:
             return "dialect"
         headers = request.headers
-        length = next((value for name, value in headers if name.lower() == b"content-length"), None)
-        if length is None or has(headers, b"transfer-encoding") or has(headers, b"content-encoding"):
+        if (
+            not has(headers, b"content-length")
+            or has(headers, b"transfer-encoding")
+            or has(headers, b"content-encoding")
+        ):
             return "encoding"
-        return "too_large" if int(length) > self._max_body else None
+        return "too_large" if content_length(headers) > self._max_body else None
 
     def _lots_of(self, split: Split) -> Lots:
         if split.salt != self._salt:
