@@ -278,6 +278,19 @@ async def test_a_stop_says_who_gets_the_traffic_also_after_the_end(tried: Tried)
         await tried.stop("a")
 
 
+async def test_a_stop_that_is_refused_leaves_the_lane_to_the_version_that_it_serves(tried: Tried) -> None:
+    await tried.try_(ends="by_hand")
+    await tried.pass_(0)
+    await tried.stop()
+    await tried.open()
+    await tried.pass_(0)
+    placed = list(tried.lane.placed)
+    with pytest.raises(RequestError, match="rollout 1 of version 8 is ") as refused:
+        await tried.stop("b", force=True)
+    assert (refused.value.status, refused.value.code) == (409, "rollout_open")
+    assert tried.lane.placed == placed
+
+
 async def test_arms_that_the_lane_cannot_serve_are_refused_in_words(tried: Tried) -> None:
     for arms, param, words in (
         ({"a": "version:7"}, "a", "the lane serves one version"),
