@@ -39,6 +39,15 @@ async def test_a_version_is_kept_on_its_way_into_the_lane(
     assert await registry.in_lane() == LaneStep(2, 1)
     with pytest.raises(NotPlaced, match="version 9"):
         await registry.put_in_lane(9)
+    async with registry.releasing(1), database.write() as session:
+        await versions.release(session, 1, 1.0)
+    assert await registry.in_lane() == LaneStep(2, 1)
+    job.prune(1)
+    job.publish(1, "other weights of 1")
+    await registry.step()
+    assert await registry.in_lane() == LaneStep(2, None), "it has the weights of before"
+    assert await registry.put_in_lane(1) == 3
+    assert await registry.in_lane() == LaneStep(3, 1)
 
 
 async def test_without_a_lane_or_a_folder_it_says_which_key_is_missing(database: Database, tmp_path: Path) -> None:

@@ -107,6 +107,12 @@ async def known(session: AsyncSession) -> dict[int, float | None]:
     return {row.version: row.made_at for row in rows}
 
 
+async def made_at(session: AsyncSession, version: int) -> float | None:
+    """The time of the checkpoint of a version; None where no checkpoint was found, or there is no such version."""
+    row = await session.get(VersionRow, version)
+    return None if row is None else row.made_at
+
+
 async def kept(session: AsyncSession) -> dict[int, tuple[str, KeptBy]]:
     """The folder of each kept version, and why it is kept, by its number."""
     columns = select(VersionRow.version, VersionRow.kept_path, VersionRow.kept_by)

@@ -125,9 +125,19 @@ class VersionRegistry:
         return step
 
     async def in_lane(self) -> lanes.LaneStep | None:
-        """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty."""
+        """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty. It is of
+        no version if its weights are of another training than the registry's version of their number."""
         lane = self._settings.lane
-        return None if lane is None or lane.directory is None else await asyncio.to_thread(lanes.newest, lane.directory)
+        if lane is None or lane.directory is None:
+            return None
+        there = await asyncio.to_thread(lanes.newest, lane.directory)
+        if there is None or there.version is None:
+            return there
+        async with self._database.read() as session:
+            wanted = await versions.made_at(session, there.version)
+        if wanted is None or wanted == await asyncio.to_thread(lanes.made_at, lane.directory, there.step):
+            return there
+        return lanes.LaneStep(there.step, None)
 
     async def _kept(self, version: int) -> Path | None:
         job, folder = self._settings.checkpoints, self._settings.kept_folder
