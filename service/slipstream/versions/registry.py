@@ -98,6 +98,8 @@ class VersionRegistry:
             yield
             if (folder := self._settings.kept_folder) is not None:
                 await asyncio.to_thread(keeping.release, folder, version)
+            self._noted.pop(version, None)  # another training may have reached its number meanwhile
+            self._folders.pop(version, None)
 
     async def put_in_lane(self, version: int, *, anew: bool = False) -> int:
         """Keep a version and have the lane load it. Returns the number that its Explorer says once it has.
