@@ -125,6 +125,21 @@ async def test_the_version_of_a_number_that_came_twice_is_the_new_one_once_the_o
         assert await versions.made_at(session, 1) != before
 
 
+async def test_another_training_is_not_kept_for_a_version_in_use(database: Database, job: CheckpointJob) -> None:
+    registry = registry_of(database, checkpoints=str(job.path), keep_newest=0)
+    job.publish(1)
+    await registry.step()
+    async with database.write() as session:
+        await versions.set_state(session, 1, VersionState.CANDIDATE, 1.0)
+    job.prune(1)
+    job.publish(1, "other weights of 1")
+    await registry.step()
+    with pytest.raises(NotPlaced, match=r"its weights are gone; .*global_step_1 is another training"):
+        async with registry.keeping(1):
+            pass
+    assert not (job.path / "kept" / "1").exists()
+
+
 async def test_a_directory_that_is_not_there_yet_is_waited_for(database: Database, tmp_path: Path) -> None:
     registry = registry_of(database, checkpoints=str(tmp_path / "later"))
     assert await registry.step() is False
