@@ -7,16 +7,20 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from checkpoint_job import CheckpointJob
 from loops import Loop, RunLoop
 from ports import free_port
 from scripted import ScriptedExplorer
 from serving import serving, until
 from shared_by_tenants import RunShared
 from stores import ON_BOTH_STORES, stored_rows
+
+from slipstream.versions import keeping, lanes
 
 STEP = 12
 
@@ -308,6 +312,29 @@ async def test_no_share_is_set_while_the_lane_tells_nothing(run_loop: RunLoop) -
             run = Served(loop, lane, url)
             assert (await run.share(1.0))["ready"], "it is asked at once"
             assert (await run.state())["lane"]["expected_step"] == STEP
+
+
+async def test_no_share_is_set_for_another_version_than_the_lane_serves(run_loop: RunLoop, tmp_path: Path) -> None:
+    """As the label in the lane's directory tells, if that is of the step that it shows."""
+    job, lane = CheckpointJob(tmp_path / "job"), scripted_lane()
+    lane.version = 1
+    job.publish(7)
+    kept = keeping.keep(job.path, tmp_path / "kept", 7, copy=False)
+    assert lanes.put(tmp_path / "lane", kept, 7, copy=False) == 1
+    async with serving(lane.app()) as url:
+        settings = section(url)
+        settings["lane"]["directory"] = str(tmp_path / "lane")
+        async with run_loop(serving=settings) as loop:
+            run = Served(loop, lane, url)
+            await until(run.ready)
+            refused = await loop.client.post("/serving/share", json={"version": 8, "share": 0.1})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "other_version")
+            assert "expected 7, which the lane serves as its step 1; found 8" in refused.json()["error"]["message"]
+            assert (await run.state())["version"] is None
+            assert (await run.share(1.0, 7))["ready"]
+            assert (await run.share(0.0, 8))["share"] == 0
+            lane.version = 12
+            await run.share(1.0, 8)  # a step that the label is not of
 
 
 async def test_without_a_lane_no_share_is_set_and_the_headers_do_nothing(run_loop: RunLoop) -> None:

@@ -14,6 +14,7 @@ from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.capture.retention import UNITS_KEPT, Retention
 from slipstream.errors import RequestError
+from slipstream.rollouts.commands import shown as rollout_shown
 from slipstream.rollouts.decider import LaneSight
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import Stage
@@ -276,6 +277,35 @@ async def test_a_stop_says_who_gets_the_traffic_also_after_the_end(tried: Tried)
     assert (await tried.rollout()).plan["objective"] == "feedback", "latency is no objective of a rollout"
     with pytest.raises(RequestError, match="its b has the traffic by rollout 1"):
         await tried.stop("a")
+
+
+async def test_a_rollout_that_an_experiment_opened_is_read_after_its_end(tried: Tried) -> None:
+    """The evidence beside its decisions is the experiment's report."""
+    await tried.try_(ends="by_hand")
+    await tried.pass_(0)
+    await tried.stop("b", force=True)
+    async with tried.database.write() as session:
+        await rollouts.end_all(session, tried.now)
+    async with tried.database.read() as session:
+        verdict = (await tried.verdicts.of(session, [VERSION]))[VERSION]
+    assert (verdict["verdict"], verdict["sources"]) == ("not_enough_data", [])
+    found = await rollout_shown(tried.context, tried.stage, 1)
+    assert found["evidence"]["units"] == {"control": 0, "treatment": 0}
+    assert {"guardrails", "objective"} < found["evidence"].keys()
+    assert found["decisions"][-2]["evidence"]["arms"]["b"]["variant"] == "version:8"
+
+
+async def test_a_stop_that_is_refused_leaves_the_lane_to_the_version_that_it_serves(tried: Tried) -> None:
+    await tried.try_(ends="by_hand")
+    await tried.pass_(0)
+    await tried.stop()
+    await tried.open()
+    await tried.pass_(0)
+    placed = list(tried.lane.placed)
+    with pytest.raises(RequestError, match="rollout 1 of version 8 is ") as refused:
+        await tried.stop("b", force=True)
+    assert (refused.value.status, refused.value.code) == (409, "rollout_open")
+    assert tried.lane.placed == placed
 
 
 async def test_arms_that_the_lane_cannot_serve_are_refused_in_words(tried: Tried) -> None:

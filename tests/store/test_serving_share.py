@@ -65,7 +65,7 @@ async def test_a_share_of_nothing_is_refused(database: Database, version: int | 
 
 
 def outcome(unit: int, at: float, arm: Arm = "control", version: int = 8, **about: Any) -> Outcome:
-    return Outcome(at, Served("production", arm=arm, unit=unit, version=version, epoch=1, **about))
+    return Outcome(at, Served("production", arm=arm, unit=unit, version=version, **{"epoch": 1, **about}))
 
 
 async def rows(database: Database) -> list[tuple[Any, ...]]:
@@ -112,6 +112,15 @@ async def test_a_unit_that_the_rate_leaves_out_is_known_by_it(database: Database
     async with database.read() as session:
         found = await rollout_units.uncounted(session, rollout_units.OF_ROLLOUTS, 1, 8, 0.0, 10)
     assert [(each.unit, each.sampled) for each in found] == [(f"{5:016x}", True), (f"{6:016x}", False)]
+
+
+async def test_a_unit_begins_with_the_call_that_began_first_although_another_ended_before_it(
+    database: Database,
+) -> None:
+    for some in ([outcome(5, 3.0), outcome(5, 2.5)], [outcome(5, 2.0)], [outcome(5, 1.0, epoch=2)]):
+        async with database.write() as session:
+            await units.add(session, some)
+    assert [row[3:5] for row in await rows(database)] == [(2.0, 3.0)], "a call of another comparison does not count"
 
 
 async def test_calls_after_a_unit_changed_its_arm_are_not_counted(database: Database) -> None:

@@ -58,6 +58,18 @@ def test_the_version_that_is_there_keeps_its_number_unless_it_is_to_be_loaded_ag
     assert [put(lane, keep, 8), put(lane, keep, 8), put(lane, keep, 8, anew=True)] == [1, 1, 2]
 
 
+def test_other_weights_under_the_same_number_are_another_version(tmp_path: Path, lane: Path) -> None:
+    keep = kept(tmp_path, 8)
+    assert put(lane, keep, 8) == 1
+    keeping.release(keep, 8)
+    job = CheckpointJob(tmp_path / "job")
+    job.prune(8)
+    job.publish(8, "other weights of 8")
+    keeping.keep(job.path, keep, 8, copy=True)
+    assert [put(lane, keep, 8), put(lane, keep, 8)] == [2, 2]
+    assert [weights(lane / f"global_step_{step}") for step in (1, 2)] == ["weights of 8", "other weights of 8"]
+
+
 def test_old_steps_go_but_for_those_that_may_be_loading(tmp_path: Path, lane: Path) -> None:
     keep = kept(tmp_path, 1, 2)
     for version in (1, 2, 1, 2, 1):

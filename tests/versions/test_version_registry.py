@@ -9,7 +9,7 @@ import pytest
 from checkpoint_job import CheckpointJob
 
 from slipstream.settings.serving import Serving
-from slipstream.store import versions
+from slipstream.store import aliases, version_views, versions
 from slipstream.store.database import Database
 from slipstream.store.states import ImpossibleTransition, VersionState
 from slipstream.versions.files import NotPlaced
@@ -39,6 +39,15 @@ async def test_a_version_is_kept_on_its_way_into_the_lane(
     assert await registry.in_lane() == LaneStep(2, 1)
     with pytest.raises(NotPlaced, match="version 9"):
         await registry.put_in_lane(9)
+    async with registry.releasing(1), database.write() as session:
+        await versions.release(session, 1, 1.0)
+    assert await registry.in_lane() == LaneStep(2, 1)
+    job.prune(1)
+    job.publish(1, "other weights of 1")
+    await registry.step()
+    assert await registry.in_lane() == LaneStep(2, None), "it has the weights of before"
+    assert await registry.put_in_lane(1) == 3
+    assert await registry.in_lane() == LaneStep(3, 1)
 
 
 async def test_without_a_lane_or_a_folder_it_says_which_key_is_missing(database: Database, tmp_path: Path) -> None:
@@ -74,6 +83,61 @@ async def test_a_version_in_use_is_not_released_and_ends_in_a_state_that_says_so
             VersionState.RETIRED: 1,
             VersionState.KEPT: 1,
         }
+
+
+async def test_a_number_that_is_served_again_leaves_a_version_that_is_needed(database: Database) -> None:
+    """Without the Trainer's directory, where the numbers that the Explorer serves are all that is known."""
+    async with database.write() as session:
+        for number in (1, 2, 3, 4):
+            await versions.record_version(session, number, float(number))
+        for state in (VersionState.CANDIDATE, VersionState.LIVE):
+            await versions.set_state(session, 2, state, 5.0)
+        await versions.note_tested(session, 3, 5.0)
+        await versions.note_tested(session, 4, 5.0)
+        await aliases.point(session, "champion", 3, None, 5.0)
+        for number in (1, 2, 3, 4):  # after a rollback to version 1
+            await versions.record_version(session, number, 10.0 + number)
+        found, _ = await version_views.page(session, 4)
+    told = {one["version"]: (one["state"], one["replaced_at"]) for one in found}
+    assert told == {1: ("seen", None), 2: ("live", 12.0), 3: ("tested", 13.0), 4: ("seen", None)}
+
+
+async def test_the_version_of_a_number_that_came_twice_is_the_new_one_once_the_old_one_is_released(
+    database: Database, job: CheckpointJob
+) -> None:
+    registry = registry_of(database, checkpoints=str(job.path), keep_newest=0)
+    job.publish(1)
+    await registry.step()
+    async with registry.keeping(1) as path, database.write() as session:
+        await versions.keep(session, 1, str(path), "hand", 1.0)
+        before = await versions.made_at(session, 1)
+    job.prune(1)
+    job.publish(1, "other weights of 1")
+    await registry.step()
+    async with database.read() as session:
+        assert await versions.replaced(session, 1)
+        assert await versions.made_at(session, 1) == before
+    async with registry.releasing(1), database.write() as session:
+        await versions.release(session, 1, 2.0)
+    await registry.step()
+    async with database.read() as session:
+        assert not await versions.replaced(session, 1)
+        assert await versions.made_at(session, 1) != before
+
+
+async def test_another_training_is_not_kept_for_a_version_in_use(database: Database, job: CheckpointJob) -> None:
+    registry = registry_of(database, checkpoints=str(job.path), keep_newest=0)
+    job.publish(1)
+    await registry.step()
+    async with database.write() as session:
+        await versions.set_state(session, 1, VersionState.CANDIDATE, 1.0)
+    job.prune(1)
+    job.publish(1, "other weights of 1")
+    await registry.step()
+    with pytest.raises(NotPlaced, match=r"its weights are gone; .*global_step_1 is another training"):
+        async with registry.keeping(1):
+            pass
+    assert not (job.path / "kept" / "1").exists()
 
 
 async def test_a_directory_that_is_not_there_yet_is_waited_for(database: Database, tmp_path: Path) -> None:

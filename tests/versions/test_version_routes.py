@@ -322,6 +322,23 @@ async def test_pages_go_from_the_newest_to_the_oldest(run_loop: RunLoop, job: Ch
         assert [number for number in seen if number] == [5, 4, 3, 2, 1]
 
 
+async def test_no_rollout_is_opened_of_a_version_whose_weights_are_gone(
+    run_loop: RunLoop, job: CheckpointJob, tmp_path: Path
+) -> None:
+    lane = {"base_url": "http://127.0.0.1:9/v1", "directory": str(tmp_path / "lane")}
+    async with run_loop(serving=serving_of(job, keep_newest=0, mode="on", lane=lane)) as loop:
+        job.publish(1)
+        await until(lambda: _known(loop, 1))
+        job.publish(2)
+        job.prune(1)
+        await until(lambda: _known(loop, 2))
+        status, code, message = error_of(await loop.client.post("/rollouts", json={"version": 1}))
+        assert (status, code) == (409, "not_kept")
+        assert "version 1: not in " in message
+        assert (await loop.client.post("/rollouts", json={"version": 3})).status_code == 404
+        assert (await loop.client.post("/rollouts", json={"version": 2})).status_code == 201
+
+
 async def test_a_version_in_the_lane_says_so(run_loop: RunLoop, job: CheckpointJob, tmp_path: Path) -> None:
     lane = tmp_path / "lane" / "job"
     settings = serving_of(job, lane={"base_url": "http://127.0.0.1:9/v1", "directory": str(lane)})

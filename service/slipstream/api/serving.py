@@ -17,6 +17,7 @@ from slipstream.http.body import Body
 from slipstream.sidecar import Sidecar
 from slipstream.store import audit, experiments, rollouts, serving, units
 from slipstream.store.audit import Action, Write
+from slipstream.versions.lanes import LaneStep
 
 router = APIRouter(tags=["serving"], route_class=BodyRoute)
 
@@ -76,8 +77,10 @@ async def post_share(body: ShareBody, sidecar: SidecarDep, scope: ScopeDep) -> d
     if body.share > 0 and sidecar.settings.rollouts.by_two:
         text = "share: expected 0, because rollouts.approval is second_person and a version gets users by a rollout; "
         raise RequestError(f"{text}found {body.share:g}", param="share", status=409, code="second_person")
+    there = None
     if body.share > 0:
         await sidecar.serving.ask()
+        there = await sidecar.versions.in_lane()
     async with sidecar.database.write() as session:
         if (rollout := await rollouts.current(session)) is not None:
             text = f"share: rollout {rollout.id} of version {rollout.version} decides about it; abort that first"
@@ -93,7 +96,7 @@ async def post_share(body: ShareBody, sidecar: SidecarDep, scope: ScopeDep) -> d
             raise RequestError(text, param="share", status=409, code="serving_killed")
         url = None if lane is None else lane.base_url
         goes_on = before.version == body.version and before.share > 0 and before.lane == url
-        step = before.lane_step if goes_on else _step(sidecar) if body.share > 0 else None
+        step = before.lane_step if goes_on else _step(sidecar, body.version, there) if body.share > 0 else None
         now = await serving.serve(session, body.version, body.share, step, time.time(), url)
         await audit.note(session, Write(Action.SERVING_SHARE, str(now.epoch)), author(scope), time.time())
     return await _held(sidecar)
@@ -123,16 +126,22 @@ async def post_revive(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     return await _held(sidecar, revived=True)
 
 
-def _step(sidecar: Sidecar) -> int | None:
-    """The version that the lane shows now: it is not to change while the share is set. None where it shows none.
+def _step(sidecar: Sidecar, version: int, there: LaneStep | None) -> int | None:
+    """The step that the lane shows now: it is not to change while the share is set. None where it shows none.
+
+    Args:
+        there: the newest step in the lane's directory.
 
     Raises:
-        RequestError: 409, it does not answer.
+        RequestError: 409, it does not answer, or its step is another version.
     """
     lane = sidecar.serving.lane
     if lane is None or lane.model is None:
         text = f"share: the lane has to say first which version it serves; {sidecar.serving.reason}"
         raise RequestError(text, param="share", status=409, code="lane_not_ready")
+    if there is not None and there.step == lane.step and there.version not in (None, version):
+        text = f"version: expected {there.version}, which the lane serves as its step {there.step}; found {version}"
+        raise RequestError(text, param="version", status=409, code="other_version")
     return lane.step
 
 

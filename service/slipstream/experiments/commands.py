@@ -221,6 +221,8 @@ async def _switch_after_the_end(
     context: Context, stage: Experiments, experiment: Experiment, plan: ExperimentPlan, note: str, by: Author
 ) -> Experiment | None:
     """Have arm `b` of an experiment that has ended get the traffic. Returns None if another decision came first."""
+    async with context.database.read() as session:
+        await _check_free(session)  # before the lane loads it in the place of the version that it serves
     try:
         lane_step = await stage.lane.place(experiment.version)
     except (SlipstreamError, OSError) as error:

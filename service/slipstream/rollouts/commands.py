@@ -120,8 +120,8 @@ async def shown(context: Context, stage: Rollouts, rollout_id: int) -> dict[str,
     rollout, plan = await _found(context, rollout_id)
     async with context.database.read() as session:
         decisions = await rollouts.decisions(session, rollout_id)
-    of_the_end = (each["evidence"] for each in reversed(decisions) if each["evidence"])
-    found = None if rollout.ended_at is None else next(of_the_end, None)  # its units may be deleted by now
+        # its units may be deleted by now
+        found = None if rollout.ended_at is None else await rollouts.last_evidence(session, rollout_id)
     comparison = Comparison(plan) if found else await stage.comparison(rollout, plan)
     goes_on = rollout.state in (RolloutState.RUNNING, RolloutState.HOLDING)
     left = plan.min_time - (context.clock() - (rollout.step_at or 0.0))

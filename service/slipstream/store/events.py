@@ -94,9 +94,15 @@ async def of_switch(session: AsyncSession, serving: ServingRow, now: float) -> N
     await outbox.add(session, kind, {"version": serving.version, "share": serving.share, "epoch": serving.epoch}, now)
 
 
+def is_of_rollout(evidence: Mapping[str, Any]) -> bool:
+    """Return whether the evidence beside a rollout's decision is the rollout's: where an experiment gave its version
+    the traffic, it is the experiment's report."""
+    return {"units", "objective", "guardrails"} <= evidence.keys()
+
+
 def _in_short(evidence: Mapping[str, Any]) -> dict[str, Any] | None:
     """The units, the objective, and the guardrails that were harmed; None for a decision without evidence."""
-    if not {"units", "objective", "guardrails"} <= evidence.keys():
+    if not is_of_rollout(evidence):
         return None
     objective = evidence["objective"]
     return {

@@ -167,10 +167,10 @@ async def newest_of(session: AsyncSession, version_numbers: Sequence[int]) -> di
 
 
 async def last_evidence(session: AsyncSession, rollout_id: int) -> Mapping[str, Any]:
-    """The evidence beside the last decision about a rollout that has any; empty if none has."""
+    """The rollout's evidence beside the last decision about it that has any; empty if none has."""
     query = select(RolloutDecisionRow.evidence).where(RolloutDecisionRow.rollout_id == rollout_id)
     for found in await session.scalars(query.order_by(RolloutDecisionRow.id.desc())):
-        if found:
+        if events.is_of_rollout(found):
             return dict(found)
     return {}
 

@@ -17,7 +17,7 @@ _AT_ONCE = 500
 
 _COLUMNS = ("version", "unit", "arm", "epoch", "first_at", "last_at", "moved_at", "calls", "failures", "fallbacks",
             "slowest", "sampled")  # fmt: skip
-_CHANGING = ("last_at", "moved_at", "calls", "failures", "fallbacks", "slowest")
+_CHANGING = ("first_at", "last_at", "moved_at", "calls", "failures", "fallbacks", "slowest")
 
 
 class Outcome(NamedTuple):
@@ -59,6 +59,8 @@ class _Counted:
         if served.arm != self.arm:
             self.moved_at = outcome.started_at if self.moved_at is None else self.moved_at
             return
+        if served.epoch == self.epoch:  # calls come as they end, one of an earlier comparison perhaps among them
+            self.first_at = min(self.first_at, outcome.started_at)
         self.last_at = max(self.last_at, outcome.started_at)
         self.calls += 1
         self.failures += served.failed
@@ -84,7 +86,7 @@ async def add(session: AsyncSession, outcomes: Sequence[Outcome]) -> None:
             times = counted.first_at, counted.last_at, counted.moved_at
             new.append((version, unit, counted.arm, counted.epoch, *times, *counts, counted.sampled))
         else:
-            changed.append((counted.last_at, counted.moved_at, *counts, counted.id))
+            changed.append((counted.first_at, counted.last_at, counted.moved_at, *counts, counted.id))
     await insert_rows(session, UnitRow, _COLUMNS, new)
     await update_rows(session, UnitRow, _CHANGING, changed)
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import evaluations
+from slipstream.store import aliases, evaluations
 from slipstream.store.commits import delivered_experiences
 from slipstream.store.states import VERSIONS_IN_USE, CommitState, GroupState, VersionState, move
 from slipstream.store.tables.commits import CommitRow
 from slipstream.store.tables.runs import GroupRow, RunRow
-from slipstream.store.tables.versions import AliasRow, VersionRow
+from slipstream.store.tables.versions import VersionRow
 
 KeptBy = Literal["sight", "hand", "alias", "rollout"]
 
@@ -48,7 +48,7 @@ async def record_version(session: AsyncSession, version: int, now: float) -> int
 
     A version that is served again after another (a rollback, a job of another name) counts from now on: what was
     delivered meanwhile is not for it to be trained on. One that comes again after an older one, as the numbers do
-    after a rollback, was trained anew: on what was committed until now.
+    after a rollback, was trained anew: on what was committed until now; unless the version of that number is needed.
     """
     served = select(VersionRow.version).where(VersionRow.seen_at.is_not(None))
     before = await session.scalar(served.order_by(VersionRow.seen_at.desc(), VersionRow.version.desc()).limit(1))
@@ -64,8 +64,11 @@ async def record_version(session: AsyncSession, version: int, now: float) -> int
         known.trained_on = await _trained_on(session, known, None)
     elif known.seen_at is not None and known.checkpoint is None and before and before < version:
         # after version 0 the Explorer has only been started again; of a checkpoint its time tells (`record_found`)
-        known.last_commit_id, known.parent = last, before
-        await _train_anew(session, known, None, now)
+        if await _is_needed(session, known):
+            known.replaced_at = now if known.replaced_at is None else known.replaced_at
+        else:
+            known.last_commit_id, known.parent = last, before
+            await _train_anew(session, known, None, now)
     known.seen_at, known.experiences = now, experiences
     return before
 
@@ -74,7 +77,7 @@ async def record_found(session: AsyncSession, found: Found, now: float) -> bool:
     """Remember a checkpoint. Returns whether it is a new one.
 
     A checkpoint of another time is another training that reached the same number, as after a rollback. A version that
-    is kept or in use stays what it was, and only the time is noted; any other begins anew.
+    is kept, in use or has an alias stays what it was, and only the time is noted; any other begins anew.
     """
     row = await session.get(VersionRow, found.version)
     if row is None:
@@ -88,7 +91,7 @@ async def record_found(session: AsyncSession, found: Found, now: float) -> bool:
     elif row.made_at == found.made_at:
         row.checkpoint = found.checkpoint
         return False
-    elif row.kept_path is not None or row.state in VERSIONS_IN_USE:
+    elif await _is_needed(session, row):
         if row.replaced_at is not None:
             return False
         row.replaced_at = now
@@ -105,6 +108,12 @@ async def known(session: AsyncSession) -> dict[int, float | None]:
     """The time of the checkpoint of each version, by its number; None where no checkpoint was found."""
     rows = await session.execute(select(VersionRow.version, VersionRow.made_at))
     return {row.version: row.made_at for row in rows}
+
+
+async def made_at(session: AsyncSession, version: int) -> float | None:
+    """The time of the checkpoint of a version; None where no checkpoint was found, or there is no such version."""
+    row = await session.get(VersionRow, version)
+    return None if row is None else row.made_at
 
 
 async def kept(session: AsyncSession) -> dict[int, tuple[str, KeptBy]]:
@@ -142,9 +151,8 @@ async def release(session: AsyncSession, version: int, now: float) -> bool:
         return False
     if row.state in VERSIONS_IN_USE:
         raise InUse(f"it is {row.state}")
-    names = (await session.scalars(select(AliasRow.name).where(AliasRow.version == version))).all()
-    if names:
-        raise InUse(f"it has the alias {', '.join(sorted(names))}")
+    if names := (await aliases.of(session, [version]))[version]:
+        raise InUse(f"it has the alias {', '.join(names)}")
     await lose(session, version, now)
     return True
 
@@ -201,10 +209,17 @@ async def _last_commit(session: AsyncSession) -> int | None:
     return await session.scalar(newest.limit(1))
 
 
+async def _is_needed(session: AsyncSession, row: VersionRow) -> bool:
+    """Return whether a version stays what it was when another training reaches its number."""
+    if row.kept_path is not None or row.state in VERSIONS_IN_USE:
+        return True
+    return bool((await aliases.of(session, [row.version]))[row.version])
+
+
 async def _train_anew(session: AsyncSession, row: VersionRow, found: Found | None, now: float) -> None:
     row.state, row.state_at = move(row.state, VersionState.SEEN), now
     row.reward_count, row.reward_sum, row.reward_squares = 0, 0.0, 0.0
-    row.metrics = row.weights = None
+    row.metrics = row.weights = row.replaced_at = None
     await evaluations.supersede(session, row.version)
     row.trained_on = await _trained_on(session, row, found)
 

@@ -71,11 +71,16 @@ def look(job: Path, version: int) -> Checkpoint | None:
     files = _files(path)
     if TRAINED_ON not in files and version > (marked(job, RESUME_MARKER) or 0):
         files = {name: state for name, state in files.items() if not _EXPORTED.fullmatch(name)}
-    weights = [name for name in files if _WEIGHTS.fullmatch(name)]
-    if not weights or not _has_all_shards(path, files):
+    at = _made_at(files)
+    if at is None or not _has_all_shards(path, files):
         return None
-    oldest = min(weights, key=lambda name: (name.count("/"), name))
-    return Checkpoint(version, path, files, files[oldest].changed_ns / 1e9)
+    return Checkpoint(version, path, files, at)
+
+
+def made_at(folder: Path) -> float | None:
+    """The time at which the weights below the folder of a step or of a kept version were written, as
+    `Checkpoint.made_at`; None where there are none. Another time is another training."""
+    return _made_at(_files(folder))
 
 
 def describe(checkpoint: Checkpoint, below: int | None) -> Found:
@@ -109,6 +114,12 @@ def _dataset(said: Any) -> dict[str, Any] | None:
     if isinstance(also := said.get("also"), list) and (names := [name for name in also if isinstance(name, str)]):
         found["also"] = names
     return found
+
+
+def _made_at(files: Mapping[str, FileState]) -> float | None:
+    weights = [name for name in files if _WEIGHTS.fullmatch(name)]
+    oldest = min(weights, key=lambda name: (name.count("/"), name), default=None)
+    return None if oldest is None else files[oldest].changed_ns / 1e9
 
 
 def _files(step: Path) -> dict[str, FileState]:

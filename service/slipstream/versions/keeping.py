@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slipstream.trinity.checkpoint_files import replace_text, sync, sync_tree
 from slipstream.versions import checkpoints
-from slipstream.versions.checkpoints import FileState
+from slipstream.versions.checkpoints import Checkpoint, FileState
 from slipstream.versions.files import NotPlaced, delete, locked, place, sweep
 
 _MANIFEST = "kept.json"
@@ -27,27 +27,27 @@ class NotKept(NotPlaced):
     """A version cannot be kept, or is not; the message says why."""
 
 
-def keep(job: Path | None, folder: Path, version: int, *, copy: bool) -> Path:
+def keep(job: Path | None, folder: Path, version: int, *, copy: bool, made_at: float | None = None) -> Path:
     """Keep the weights of a version, and return the folder that has them. A second time it changes nothing, except that
     files which are whole only now are added.
 
     Args:
         job: the Trainer's directory; None where there is none.
+        made_at: the time of its checkpoint; None where it is not known.
 
     Raises:
-        NotKept: the weights are gone, not whole yet, or cannot be linked; nothing was changed.
+        NotKept: the weights are gone, not whole yet, of another training, or cannot be linked; nothing was changed.
     """
     with locked(folder):
         sweep(folder)
         kept = folder / str(version)
-        found = None if job is None else checkpoints.look(job, version)
         if (kept / _MANIFEST).exists():
+            found = None if job is None else checkpoints.look(job, version)
             before = files_of(kept)
             if found is not None and _same_training(before, found.files):
                 _add(found.path, kept, {**before, **found.files}, copy=copy)
             return kept
-        if found is None:
-            raise NotKept(_absence(job, version))
+        found = _to_keep(job, version, made_at)
         partial = folder / f".{version}.partial"
         try:
             place(found.path, partial, found.files, copy=copy)
@@ -62,6 +62,18 @@ def keep(job: Path | None, folder: Path, version: int, *, copy: bool) -> Path:
             raise
         sync(folder)
         return kept
+
+
+def check(job: Path | None, folder: Path, version: int, made_at: float | None) -> None:
+    """Make sure that the weights of a version are kept, or could be now.
+
+    Raises:
+        NotKept: as `keep`, and `files_of` for a version that is kept.
+    """
+    if (folder / str(version) / _MANIFEST).exists():
+        files_of(folder / str(version))
+    else:
+        _to_keep(job, version, made_at)
 
 
 def release(folder: Path, version: int) -> None:
@@ -100,6 +112,15 @@ def files_of(kept: Path) -> dict[str, FileState]:
                 f"{kept / name}: the file was written again since it was kept; serving.copy_files: true keeps copies"
             )
     return files
+
+
+def _to_keep(job: Path | None, version: int, made_at: float | None) -> Checkpoint:
+    found = None if job is None else checkpoints.look(job, version)
+    if found is None:
+        raise NotKept(_absence(job, version))
+    if made_at not in (None, found.made_at):
+        raise NotKept(f"version {version}: its weights are gone; {found.path} is another training of the same number")
+    return found
 
 
 def _add(source: Path, kept: Path, files: Mapping[str, FileState], *, copy: bool) -> None:

@@ -22,7 +22,7 @@ from slipstream.trinity.checkpoint_files import (
     sync,
     sync_tree,
 )
-from slipstream.versions import keeping
+from slipstream.versions import checkpoints, keeping
 from slipstream.versions.files import NotPlaced, delete, locked, place, sweep
 
 _LABEL = "slipstream.json"
@@ -38,7 +38,7 @@ class LaneStep:
 
     Attributes:
         step: the number M that its /metrics says once it has.
-        version: the version that it is; None where something else wrote it.
+        version: the version that it is; None where something else wrote it, or the number is another training's by now.
     """
 
     step: int
@@ -51,10 +51,16 @@ def newest(lane: Path) -> LaneStep | None:
     return None if step is None else LaneStep(step, _version_of(step_directory(lane, step)))
 
 
+def made_at(lane: Path, step: int) -> float | None:
+    """The time at which the weights of a lane's step were written. It tells two trainings that reached one number."""
+    return checkpoints.made_at(step_directory(lane, step))
+
+
 def put(lane: Path, kept: Path, version: int, *, copy: bool, anew: bool = False) -> int:
     """Have a lane load a kept version, and return its number there. The lane is made where it is missing.
 
     A version that is the lane's newest already keeps its number, so that after a crash this may be called again.
+    Weights of another training under the version's number are another version.
 
     Args:
         kept: the folder that has the version, of `keeping.keep`.
@@ -70,7 +76,9 @@ def put(lane: Path, kept: Path, version: int, *, copy: bool, anew: bool = False)
         sweep(lane)
         current = newest(lane)
         if current is not None and current.version == version and not anew:
-            return current.step
+            loaded = made_at(lane, current.step)
+            if loaded == checkpoints.made_at(kept):
+                return current.step
         step = max([0, *steps(lane), *([] if current is None else [current.step])]) + 1
         partial = lane / f".global_step_{step}.partial"
         try:

@@ -26,6 +26,8 @@ _LOOKED_AT_AGAIN = 2
 _RETRY = 60.0
 """Seconds until a version that could not be kept is tried again: a disk that is full, or another user's files."""
 
+_NO_FOLDER = "expected serving.checkpoints or serving.keep, where versions are; found null"
+
 
 class VersionRegistry:
     """Versions of the policy in the Trainer's directory, in the store, and in the folder of those that are kept.
@@ -98,6 +100,8 @@ class VersionRegistry:
             yield
             if (folder := self._settings.kept_folder) is not None:
                 await asyncio.to_thread(keeping.release, folder, version)
+            self._noted.pop(version, None)  # another training may have reached its number meanwhile
+            self._folders.pop(version, None)
 
     async def put_in_lane(self, version: int, *, anew: bool = False) -> int:
         """Keep a version and have the lane load it. Returns the number that its Explorer says once it has.
@@ -116,7 +120,7 @@ class VersionRegistry:
         async with self._changing:
             kept = await self._kept(version)
             if kept is None:
-                raise NotPlaced("expected serving.checkpoints or serving.keep, where versions are; found null")
+                raise NotPlaced(_NO_FOLDER)
             async with self._database.write() as session:
                 await versions.keep(session, version, str(kept), "rollout", self._clock())
             copy = self._settings.copy_files
@@ -124,16 +128,45 @@ class VersionRegistry:
         _log.info("version_in_lane", version=version, lane_step=step)
         return step
 
+    async def check_there(self, version: int) -> None:
+        """Make sure that a known version can be put into the lane, if Slipstream puts versions there at all.
+
+        Raises:
+            NotPlaced: its weights are neither kept nor in the Trainer's directory.
+        """
+        lane, folder = self._settings.lane, self._settings.kept_folder
+        if lane is None or lane.directory is None:
+            return
+        if folder is None:
+            raise NotPlaced(_NO_FOLDER)
+        async with self._database.read() as session:
+            known = await versions.known(session)
+        if version in known:
+            await asyncio.to_thread(keeping.check, self._settings.checkpoints, folder, version, known[version])
+
     async def in_lane(self) -> lanes.LaneStep | None:
-        """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty."""
+        """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty. It is of
+        no version if its weights are of another training than the registry's version of their number."""
         lane = self._settings.lane
-        return None if lane is None or lane.directory is None else await asyncio.to_thread(lanes.newest, lane.directory)
+        if lane is None or lane.directory is None:
+            return None
+        there = await asyncio.to_thread(lanes.newest, lane.directory)
+        if there is None or there.version is None:
+            return there
+        async with self._database.read() as session:
+            wanted = await versions.made_at(session, there.version)
+        if wanted is None or wanted == await asyncio.to_thread(lanes.made_at, lane.directory, there.step):
+            return there
+        return lanes.LaneStep(there.step, None)
 
     async def _kept(self, version: int) -> Path | None:
         job, folder = self._settings.checkpoints, self._settings.kept_folder
         if folder is None:
             return None
-        return await asyncio.to_thread(keeping.keep, job, folder, version, copy=self._settings.copy_files)
+        async with self._database.read() as session:
+            made_at = await versions.made_at(session, version)
+        copy = self._settings.copy_files
+        return await asyncio.to_thread(keeping.keep, job, folder, version, copy=copy, made_at=made_at)
 
     def _scan(self, job: Path) -> tuple[list[int], list[tuple[Checkpoint, int | None]]]:
         """All published steps, and those of them that may be new, each with the step below it, in ascending order."""
