@@ -16,10 +16,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-from slipstream_client.context import current, let_go
+from slipstream_client.context import Replay, current, let_go
 from slipstream_client.patching import Patch
 
 logger = logging.getLogger("slipstream_client")
@@ -31,6 +32,15 @@ _REPLAYED = "_slipstream_replayed"
 
 _STACKS = (queue.LifoQueue, asyncio.LifoQueue)
 """Queues of connection pools, such as urllib3's and asyncpg's: nobody has jobs done in the reverse order."""
+
+_TAKEN = (
+    "run %s of task %s is going on, and a thread or a task that it has started took something from a queue that was "
+    "put there outside of any replay. If that is a user's job, its writes are blocked. Start workers that serve "
+    "several calls outside of replays: 'Threads and tasks' in docs/client.md (said once a worker)"
+)
+
+_said: ContextVar[tuple[int, str] | None] = ContextVar("slipstream_said", default=None)
+"""The run for which this thread, or this task, has said so."""
 
 _BELOW = frozenset(
     {"queue", "asyncio.queues", "asyncio.tasks", "slipstream_client.queues", "slipstream_client.patching"}
@@ -66,10 +76,20 @@ def _get(get: Callable[..., Any]) -> Callable[..., Any]:
         if not _count(self, item, -1):
             context = current()
             if context.replay is not None and not isinstance(self, _STACKS) and _is_by_worker():
-                let_go()
+                if context.ended:
+                    let_go()
+                else:  # it may be a token on the way to a write of the replay itself, so it is not let go
+                    _say_that_it_is_blocked(context.replay)
         return item
 
     return get_job
+
+
+def _say_that_it_is_blocked(replay: Replay) -> None:
+    run = replay.run_id, replay.task_id
+    if _said.get() != run:
+        _said.set(run)
+        logger.error(_TAKEN, *run)
 
 
 def _is_by_worker() -> bool:

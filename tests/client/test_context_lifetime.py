@@ -321,6 +321,22 @@ async def test_a_task_that_takes_a_connection_from_a_pool_repeats_no_write(
     assert ([type(outcome) for outcome in outcomes], paid) == ([slipstream.SideEffectBlocked] * 2, [])
 
 
+@pytest.mark.usefixtures("instrumented")
+def test_a_users_job_that_a_worker_of_a_running_replay_takes_is_an_error_in_the_log(
+    worker: QueueWorker, paid: list[int], pay: Callable[[int], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with slipstream.replay("order-17", 3):
+        worker.ask(labels)
+        assert not caplog.records
+        for _ in range(2):
+            with pytest.raises(slipstream.SideEffectBlocked):
+                contextvars.Context().run(worker.ask, lambda: pay(1))  # as a request that comes meanwhile
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert "run 3 of task order-17 is going on" in caplog.text
+    assert worker.ask(lambda: pay(2)) == "paid"
+    assert paid == [2]
+
+
 async def test_an_async_queue_worker_that_began_in_a_replay_serves_production_afterwards(
     paid: list[int], pay: Callable[[int], str]
 ) -> None:
