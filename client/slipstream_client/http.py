@@ -46,7 +46,15 @@ def http_client(**options: Any) -> httpx.Client:
 
 
 def async_http_client(**options: Any) -> httpx.AsyncClient:
-    """The asynchronous twin of `http_client`; several event loops may use it."""
+    """The asynchronous twin of `http_client`; several event loops may use it.
+
+    Args:
+        options: of `httpx.AsyncClient`; `transport`, and what `mounts` holds, are functions that make a transport,
+            because each event loop needs its own.
+
+    Raises:
+        ValueError: a transport is given in place of a function.
+    """
     from slipstream_client.per_loop import per_loop
 
     client: httpx.AsyncClient = per_loop(httpx.AsyncClient)(**_as_the_sdk(options, [before_async_request]))

@@ -80,7 +80,7 @@ class Outbox:
     """A bounded queue and the thread that empties it; the thread starts with the first request.
 
     Args:
-        most, most_bytes: of what waits. Beyond them the oldest goes.
+        most, most_bytes: of what waits. Beyond them the oldest goes; a single request beyond `most_bytes` goes itself.
         first_pause: seconds before the second attempt; each pause doubles, up to `LONGEST_PAUSE`.
     """
 
@@ -112,6 +112,14 @@ class Outbox:
             with self._changed:
                 if self._closed:
                     self._ended["dropped"] += 1
+                    self._warn(
+                        "marks and feedback are dropped: the program ends, and the client has sent its last ones. "
+                        "Register the function that gives them later: atexit runs the newest one first"
+                    )
+                    return
+                if item.size > self._most_bytes:
+                    self._ended["dropped"] += 1
+                    self._warn(f"a mark or feedback is dropped: it is longer than the {self._most_bytes} bytes kept")
                     return
                 self._items.append(item)
                 self._bytes += item.size

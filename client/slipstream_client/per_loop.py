@@ -17,12 +17,16 @@ def per_loop(kind: type[Any]) -> type[Any]:
     """The class of clients (`httpx.AsyncClient`, httpx2's, or one made of them) with connections of its own per loop.
 
     A client hands each request that it has built to another one of the same options, of which each loop has one. That
-    one is closed with its loop, where `asyncio.run` or the like ends it, or with the client.
+    one is closed with its loop, where `asyncio.run` or the like ends it, or with the client. `transport`, and what
+    `mounts` holds, are functions that make a transport, because its connections are of one loop.
+
+    Raises:
+        ValueError: of the class, with a transport in place of a function.
     """
 
     class PerLoop(kind):  # type: ignore[misc]
         def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
+            super().__init__(**_with_transports(options))
             self._options = options
             self._clients: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
 
@@ -38,7 +42,7 @@ def per_loop(kind: type[Any]) -> type[Any]:
         async def _begin(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, AsyncGenerator[None, None]]:
             for ended in [other for other in list(self._clients) if other.is_closed()]:
                 self._clients.pop(ended, None)  # a program may have a loop for each of its requests
-            client = kind(**self._options)
+            client = kind(**_with_transports(self._options))
             client.event_hooks = self.event_hooks
             lease = _open_until_the_loop_ends(client)
             await anext(lease)
@@ -60,6 +64,27 @@ def per_loop(kind: type[Any]) -> type[Any]:
 
     PerLoop.__name__ = PerLoop.__qualname__ = kind.__name__
     return PerLoop
+
+
+def _with_transports(options: dict[str, Any]) -> dict[str, Any]:
+    made = dict(options)
+    if options.get("transport") is not None:
+        made["transport"] = _made("transport", options["transport"])
+    if options.get("mounts"):
+        made["mounts"] = {
+            pattern: None if make is None else _made(f"mounts[{pattern!r}]", make)
+            for pattern, make in options["mounts"].items()
+        }
+    return made
+
+
+def _made(name: str, make: Any) -> Any:
+    if callable(make):
+        return make()
+    raise ValueError(
+        f"{name}: expected a function that makes a transport, such as `lambda: httpx.AsyncHTTPTransport(retries=2)`: "
+        f"several event loops may use the client, and each needs its own; found a {type(make).__name__}"
+    )
 
 
 async def _open_until_the_loop_ends(client: Any) -> AsyncGenerator[None, None]:

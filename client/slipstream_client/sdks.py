@@ -86,8 +86,8 @@ def _for_all_loops(options: dict[str, Any], http_client: Any) -> dict[str, Any]:
 
 
 def _to_sidecar(options: dict[str, Any]) -> dict[str, Any]:
-    if "OPENAI_API_KEY" not in os.environ and "workload_identity" not in options:
-        options = {"api_key": _NO_KEY, **options}
+    if not (options.get("api_key") or os.environ.get("OPENAI_API_KEY") or options.get("workload_identity")):
+        options = {**options, "api_key": _NO_KEY}
     return {"base_url": settings().base_url, **options}
 
 

@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -184,6 +184,40 @@ def test_a_mark_inside_a_generator_holds_from_item_to_item(runner: slipstream.Tr
         assert slipstream.current().labels == ("around",)
     assert slipstream.current().labels == ()
     assert ran[0].labels == ("around", "inside")
+
+
+async def test_a_generator_that_is_left_early_ends_in_its_own_context(
+    runner: slipstream.TrainingRunner, ran: list[Any]
+) -> None:
+    ends: list[Any] = []
+
+    @runner.agent
+    def agent() -> Generator[int, None, None]:
+        with slipstream.never():
+            try:
+                yield 1
+            finally:
+                ends.append(slipstream.current())
+
+    @runner.agent
+    async def async_agent() -> AsyncGenerator[int, None]:
+        with slipstream.never():
+            try:
+                yield 1
+            finally:
+                await asyncio.sleep(0)
+                ends.append(slipstream.current())
+
+    with slipstream.mark(task_id="order-17"):
+        left, async_left = agent(), async_agent()
+        assert [next(left), await anext(async_left)] == [1, 1]
+    left.close()
+    await async_left.aclose()
+    assert [(end.task_id, end.call is not None, end.never) for end in ends] == [
+        ("order-17", True, True),
+    ] * 2
+    assert slipstream.current().call is None
+    assert ran == []
 
 
 async def test_async_generators_are_agents_too(ran: list[Any]) -> None:

@@ -304,3 +304,19 @@ async def test_a_key_of_productions_is_not_asked_for_where_the_sidecar_has_it(
             assert own.api_key == "sk-ant-own"
         with slipstream.anthropic(auth_token="token") as by_token:
             assert (by_token.api_key, by_token.auth_token) == (None, "token")
+
+
+def test_an_empty_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `OPENAI_API_KEY=` in a compose file."""
+    for key, options, sent in [
+        ("", {}, "none"),
+        ("", {"api_key": None}, "none"),
+        ("", {"api_key": "sk-given"}, "sk-given"),
+        ("sk-own", {"api_key": None}, "sk-own"),
+        (None, {"api_key": ""}, "none"),
+    ]:
+        monkeypatch.delenv("OPENAI_API_KEY") if key is None else monkeypatch.setenv("OPENAI_API_KEY", key)
+        given: dict[str, Any] = options
+        with slipstream.openai(**given) as client:
+            assert client.api_key == sent
+        assert slipstream.async_openai(**given).api_key == sent

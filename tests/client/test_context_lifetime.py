@@ -15,6 +15,7 @@ from multiprocessing.pool import Pool, ThreadPool
 from typing import Any, TypeVar
 
 import pytest
+import urllib3
 from loops import Loop, RunLoop
 from serving import until
 
@@ -234,6 +235,104 @@ def test_what_a_replay_put_into_a_queue_stays_its_own_after_its_end(
     go.set()
     with pytest.raises(slipstream.SideEffectBlocked, match=r"run 0 of task order-17 left behind"):
         late.result(10)
+    assert worker.ask(lambda: pay(2)) == "paid"
+    assert paid == [2]
+
+
+@pytest.mark.usefixtures("instrumented")
+def test_a_leftover_that_takes_a_connection_from_a_pool_repeats_no_write(
+    paid: list[int], pay: Callable[[int], str]
+) -> None:
+    """Pools are queues that were filled outside of any replay, and the leftover is no worker for that."""
+    connections = urllib3.HTTPConnectionPool("127.0.0.1", 9, maxsize=1, block=True)
+    plain: queue.Queue[None] = queue.Queue()
+    stack: queue.Queue[None] = queue.LifoQueue()
+    for _ in range(2):
+        plain.put(None)
+    stack.put(None)
+
+    def ask() -> None:
+        with pytest.raises(urllib3.exceptions.MaxRetryError):
+            connections.request("GET", "/", retries=0)
+
+    over, outcomes = threading.Event(), []
+
+    def mail() -> None:
+        try:
+            outcomes.append(pay(1))
+        except slipstream.SideEffectBlocked:
+            outcomes.append("blocked")
+
+    def mail_after(take: Callable[[], Any]) -> None:
+        over.wait(10)
+        take()
+        mail()
+
+    def mail_after_stack() -> None:
+        over.wait(10)
+        stack.get()
+        mail()
+
+    def mail_by_timer() -> None:
+        over.wait(10)
+        plain.get()
+        mail()
+
+    with slipstream.replay("order-17", 0):
+        left = [threading.Thread(target=mail_after, args=(take,)) for take in (ask, lambda: plain.get())]
+        left += [threading.Thread(target=mail_after_stack), threading.Timer(0, mail_by_timer)]
+        for thread in left:
+            thread.start()
+    over.set()
+    for thread in left:
+        thread.join(10)
+    connections.close()
+    assert (outcomes, paid) == (["blocked"] * 4, [])
+
+
+async def test_a_task_that_takes_a_connection_from_a_pool_repeats_no_write(
+    paid: list[int], pay: Callable[[int], str]
+) -> None:
+    slipstream.instrument_threads()
+    stack: asyncio.Queue[None] = asyncio.LifoQueue()
+    plain: asyncio.Queue[None] = asyncio.Queue()
+    for pool in (stack, plain):
+        pool.put_nowait(None)
+    over = asyncio.Event()
+
+    async def acquire() -> None:
+        await plain.get()
+
+    async def mail_after(take: Callable[[], Any]) -> None:
+        await over.wait()
+        await take()
+        pay(1)
+
+    async def mail_after_stack() -> None:
+        await over.wait()
+        await stack.get()
+        pay(1)
+
+    with slipstream.replay("order-17", 0):
+        left = [asyncio.create_task(mail_after(acquire)), asyncio.create_task(mail_after_stack())]
+    over.set()
+    outcomes = await asyncio.gather(*left, return_exceptions=True)
+    slipstream.uninstrument_threads()
+    assert ([type(outcome) for outcome in outcomes], paid) == ([slipstream.SideEffectBlocked] * 2, [])
+
+
+@pytest.mark.usefixtures("instrumented")
+def test_a_users_job_that_a_worker_of_a_running_replay_takes_is_an_error_in_the_log(
+    worker: QueueWorker, paid: list[int], pay: Callable[[int], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with slipstream.replay("order-17", 3):
+        worker.ask(labels)
+        assert not caplog.records
+        for _ in range(2):
+            with pytest.raises(slipstream.SideEffectBlocked):
+                contextvars.Context().run(worker.ask, lambda: pay(1))  # as a request that comes meanwhile
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert "run 3 of task order-17 is going on" in caplog.text
     assert worker.ask(lambda: pay(2)) == "paid"
     assert paid == [2]
 
@@ -498,8 +597,14 @@ def test_an_item_that_a_replay_could_not_put_is_not_remembered() -> None:
             full.put_nowait(item)
         assert full.get() == "first"
         copied = contextvars.copy_context()
+
+    def work() -> None:
+        full.get()
+
     full.put(item)
-    copied.run(full.get)
+    thread = threading.Thread(target=copied.run, args=(work,))
+    thread.start()
+    thread.join(10)
     assert not copied.run(slipstream.is_replay)
     gc.collect()
     assert vars(full)["_slipstream_replayed"] == {}

@@ -140,12 +140,32 @@ def test_the_oldest_goes_where_too_much_waits(nowhere: str, caplog: pytest.LogCa
     with bounded(most_bytes=1000) as box:
         for _ in range(50):
             box.put(post_feedback({"comment": "x" * 100}))
-        box.put(post_feedback({"comment": "x" * 2000}))
+        before = box.counts()
+        box.put(post_feedback({"comment": "x" * 2000}))  # goes alone
         counts = box.counts()
-    assert counts.waiting_bytes <= 1000
+    assert 500 < counts.waiting_bytes <= 1000
+    assert (counts.waiting, counts.dropped) == (before.waiting, before.dropped + 1)
     assert counts.waiting + counts.dropped == 51
     lines = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
-    assert len(lines) == 2  # each of the two said it once
+    assert len(lines) == 3  # each of the two said it once, and the second that one was too long
+    assert "it is longer than the 1000 bytes kept" in lines[-1]
+
+
+def test_feedback_after_the_end_is_dropped_and_the_log_says_so(nowhere: str) -> None:
+    program = (
+        "import atexit\n"
+        "def late():\n"
+        "    for _ in range(2):\n"
+        "        slipstream.feedback(task_id='a', thumbs='up')\n"
+        "    print(slipstream.outbox_counts().dropped)\n"
+        "atexit.register(late)\n"
+        "import slipstream_client as slipstream\n"
+        f"slipstream.configure({nowhere!r})\n"
+        "slipstream.feedback\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "2\n")
+    assert ended.stderr.count("the program ends") == 1
 
 
 @contextmanager

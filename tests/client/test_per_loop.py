@@ -85,6 +85,35 @@ async def test_a_loop_that_has_ended_leaves_nothing_behind() -> None:
         assert sum(loop() is not None for loop in loops) <= 1
 
 
+async def test_each_loop_has_a_transport_of_its_own() -> None:
+    made: list[httpx.AsyncHTTPTransport] = []
+
+    def make() -> httpx.AsyncHTTPTransport:
+        made.append(httpx.AsyncHTTPTransport())
+        return made[-1]
+
+    async with serving(production_app()) as url:
+        slipstream.configure(url)
+        options: Any
+        for options in ({"transport": make}, {"mounts": {"http://": make, "all://elsewhere": None}}):
+            before = len(made)
+            async with slipstream.async_http_client(base_url=f"{url}/v1", **options) as client:
+                assert await by_httpx(client) == "echo: hello"
+                assert await asyncio.to_thread(lambda: asyncio.run(by_httpx(client))) == "echo: hello"
+                assert await by_httpx(client) == "echo: hello"  # the other loop's end has closed nothing here
+            assert len(made) == before + 3  # one is the client's own, for what knows of no loop
+
+
+def test_a_transport_that_all_loops_would_share_is_refused() -> None:
+    transport = httpx.AsyncHTTPTransport()
+    with pytest.raises(
+        ValueError, match=r"^transport: expected a function that makes a transport.* AsyncHTTPTransport$"
+    ):
+        slipstream.async_http_client(transport=transport)
+    with pytest.raises(ValueError, match=r"^mounts\['http://'\]: expected a function"):
+        slipstream.async_http_client(mounts={"http://": transport})
+
+
 async def test_hooks_and_cookies_are_those_of_the_client_that_was_made() -> None:
     async def show(request: Request) -> Response:
         response = JSONResponse({"cookies": request.cookies, "task": request.headers.get("x-slipstream-task-id")})

@@ -136,6 +136,22 @@ async def test_whatever_is_not_true_refuses(approve: Any) -> None:
     assert ran == []
 
 
+async def test_a_plain_tool_that_blocks_an_event_loop_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    @slipstream.tool(side_effects=True, approve=rule)
+    def refund(amount: int) -> str:
+        return "paid"
+
+    @slipstream.tool(side_effects=True, approve=rule)
+    async def async_refund(amount: int) -> str:
+        return "paid"
+
+    assert [await asyncio.to_thread(refund, 1), await async_refund(1)] == ["paid"] * 2
+    assert caplog.messages == []
+    assert [refund(1), refund(2)] == ["paid"] * 2
+    [message] = caplog.messages
+    assert message.startswith("refund: a plain tool that is called on an event loop's thread blocks the whole loop")
+
+
 async def test_no_answer_in_time_refuses_and_a_late_one_changes_nothing() -> None:
     late, ran = threading.Event(), []
     asked: list[str] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -57,6 +59,28 @@ def test_outside_of_a_task_each_call_runs_and_the_log_says_so(caplog: pytest.Log
     numbers = iter(range(5))
     assert [write(), write()] == [0, 1]
     assert [message for message in caplog.messages if "put a mark around the agent" in message] == caplog.messages[:1]
+
+
+def test_what_is_remembered_holds_no_task_and_no_event_loop() -> None:
+    """As in a synchronous server whose handlers say `asyncio.run(agent())`."""
+    called: list[weakref.ref[Any]] = []
+
+    @slipstream.tool(side_effects=True, idempotency_key=lambda: "one")
+    async def write() -> int:
+        await asyncio.sleep(0)
+        return len(called)
+
+    async def agent() -> list[int]:
+        called.append(weakref.ref(asyncio.get_running_loop()))
+        tasks = [asyncio.create_task(write()) for _ in range(2)]  # one of them waits for the other
+        called.extend(weakref.ref(task) for task in tasks)
+        return list(await asyncio.gather(*tasks))
+
+    with in_task("a"):
+        assert asyncio.run(agent()) == [3, 3]
+        gc.collect()
+        assert [reference() for reference in called] == [None] * 3
+        assert asyncio.run(write()) == 3
 
 
 def test_after_a_call_that_raised_the_next_one_runs() -> None:

@@ -20,6 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tuned import LearningExplorer, ask, dataset, one_call, questions, tuned
 
 from slipstream_client import AlgorithmConfig, TunerModelConfig, WorkflowOutput, configure, tune
+from slipstream_client.tuner.endpoint import served
 from slipstream_client.tuner.errors import TunerError
 
 _HERE = Path(__file__).parent
@@ -158,7 +159,10 @@ def test_a_local_engine_that_does_not_start_says_why(folder: Path, monkeypatch: 
     assert engine_processes(folder / "checkpoints") == []
 
 
-async def test_a_sidecar_s_facade_is_as_good_as_an_explorer(folder: Path, run_loop: RunLoop) -> None:
+async def test_a_sidecar_s_facade_is_as_good_as_an_explorer(
+    folder: Path, run_loop: RunLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "httpx")
     explorer = LearningExplorer()
     async with run_loop(
         explorer, selection={"sampling": {"rate": 0}}, facade={"api_key": "key", "group_size": 9}
@@ -179,3 +183,21 @@ async def test_a_sidecar_s_facade_is_as_good_as_an_explorer(folder: Path, run_lo
         finally:
             configure()
     assert facade["groups"]["delivered"] == 8
+    for asked in ("v1/chat/completions", "commit"):
+        assert f"POST {loop.url}/explorer/{asked}" in caplog.text
+    assert "key@" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("base_url", "api_key", "sent"),
+    [
+        ("http://user:a%40b@127.0.0.1:9/v1/", None, {"authorization": "Basic dXNlcjphQGI="}),
+        ("http://127.0.0.1:9/v1", "key", {"authorization": "Bearer key"}),
+        ("http://127.0.0.1:9/v1", None, {}),
+    ],
+)
+def test_credentials_of_an_address_go_in_a_header(base_url: str, api_key: str | None, sent: dict[str, str]) -> None:
+    upstream = served(TunerModelConfig(model_path="judge", base_url=base_url, api_key=api_key, max_model_len=99))
+    assert (upstream.base_url, upstream.headers) == ("http://127.0.0.1:9/v1", sent)
+    with pytest.raises(ValueError, match=r"^base_url of judge: Invalid port"):
+        served(TunerModelConfig(model_path="judge", base_url="http://user:a@b:port/v1", max_model_len=99))

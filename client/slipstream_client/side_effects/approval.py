@@ -75,6 +75,14 @@ class Approval:
 
     def refused(self, call: ToolCall) -> Refusal | None:
         """Ask, and wait for the answer; None: it is approved. Raises nothing but what interrupts the wait."""
+        if _on_loop():
+            self._warn(
+                "loop",
+                "%s: a plain tool that is called on an event loop's thread blocks the whole loop until its approval "
+                "comes, up to %g seconds. Make the tool `async def`",
+                call.tool,
+                self._timeout,
+            )
         before = _digest(call)
         try:
             asking = self._in_thread(call)
@@ -159,6 +167,14 @@ def _variables() -> contextvars.Context:
     variables = contextvars.copy_context()
     variables.run(enter, Scope(Context(never=True)))
     return variables
+
+
+def _on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:

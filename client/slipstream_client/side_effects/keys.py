@@ -27,10 +27,10 @@ class Entry:
     """The first call of a key, while it runs and once it has returned.
 
     Attributes:
-        caller: thread and asyncio task that run it.
+        caller: thread and asyncio task that run it; None once it has returned.
     """
 
-    caller: tuple[int, object]
+    caller: tuple[int, object] | None
     result: Future[Any] = field(default_factory=Future)
 
 
@@ -108,9 +108,12 @@ class FirstResults:
             if result is not _AGAIN:
                 shared = _copied(result)
         finally:  # whatever interrupts it, those who wait go on
-            if shared is _AGAIN or not kept(result):
-                with self._lock:
+            is_kept = shared is not _AGAIN and kept(result)
+            with self._lock:
+                if not is_kept:
                     self._entries.pop(key, None)
+                elif self._entries.get(key) is entry:  # not in a child of the process
+                    self._entries[key] = _returned(shared)
             entry.result.set_result(shared)
 
     def _forget(self) -> None:
@@ -124,6 +127,13 @@ class FirstResults:
         """In a child of the process: the calls that ran stayed with the parent, and so did who holds the lock."""
         self._lock = threading.Lock()
         self._entries = OrderedDict((key, entry) for key, entry in self._entries.items() if entry.result.done())
+
+
+def _returned(result: Any) -> Entry:
+    """An entry that holds nothing but the result: the first one's future has the event loops of those who waited."""
+    entry = Entry(None)
+    entry.result.set_result(result)
+    return entry
 
 
 def _copied(result: Any) -> Any:

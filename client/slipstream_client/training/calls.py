@@ -152,7 +152,8 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
                 try:
                     step = functools.partial(items.send, (yield item))
                 except GeneratorExit:
-                    items.close()
+                    with steps.one():
+                        items.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - thrown in by the caller, for the agent
                     step = functools.partial(items.throw, error)
@@ -185,7 +186,8 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
                 try:
                     step = functools.partial(items.asend, (yield item))
                 except GeneratorExit:
-                    await items.aclose()
+                    with steps.one():
+                        await items.aclose()
                     raise
                 except BaseException as error:  # noqa: BLE001
                     step = functools.partial(items.athrow, error)

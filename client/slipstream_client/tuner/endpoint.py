@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Endpoint:
     """Addresses of the models.
 
     Attributes:
-        url: of the Explorer or of a facade, without `/v1`.
+        url: of the Explorer or of a facade, without `/v1` and without credentials.
         headers: that go with each request to it.
         check: raises TunerError when nothing more is to be expected from it.
     """
@@ -93,7 +94,8 @@ def endpoint(
     if url is not None:
         sidecar = settings()
         headers = sidecar.own_headers if url.startswith(f"{sidecar.url}/") else {}
-        yield Endpoint(url, headers, elsewhere, lambda: None)
+        url, credentials = _apart(url)
+        yield Endpoint(url, {**headers, **credentials}, elsewhere, lambda: None)
         return
     frozen = {name: model for name, model in auxiliary.items() if not model.base_url}
     with local_engine(plan, frozen, seed, lock) as engine:
@@ -119,9 +121,26 @@ def defaults(model: TunerModelConfig | None) -> dict[str, Any]:
 
 
 def served(model: TunerModelConfig) -> Upstream:
-    """A model that somebody else serves: only what its configuration says goes with requests, whatever it knows."""
+    """A model that somebody else serves: only what its configuration says goes with requests, whatever it knows.
+
+    Raises:
+        ValueError: its address is none.
+    """
     said = {name: value for name, value in defaults(model).items() if name in model.model_fields_set}
     if model.enable_thinking is not None:
         said["chat_template_kwargs"] = {"enable_thinking": model.enable_thinking}
     headers = {"authorization": f"Bearer {model.api_key}"} if model.api_key else {}
-    return Upstream(str(model.base_url).rstrip("/"), model.model_path, said, headers)
+    try:
+        url, credentials = _apart(str(model.base_url).rstrip("/"))
+    except httpx.InvalidURL as error:
+        raise ValueError(f"base_url of {model.model_path}: {error}") from error
+    return Upstream(url, model.model_path, said, {**headers, **credentials})
+
+
+def _apart(address: str) -> tuple[str, dict[str, str]]:
+    """The address without its credentials, and the header that says them: httpx logs each request's whole address."""
+    url = httpx.URL(address)
+    if not url.userinfo:
+        return address, {}
+    basic = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+    return str(url.copy_with(userinfo=b"")), {"authorization": f"Basic {basic}"}

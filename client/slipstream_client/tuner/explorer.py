@@ -50,13 +50,12 @@ class Explorer:
     """Trinity's HTTP; every call is tried again where that has no effect twice.
 
     Args:
-        url: without `/v1`; credentials in it are used.
+        url: without `/v1`, and without credentials, which the log would show.
         headers: that go with each request, for a facade with a key.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._url = url.rstrip("/")
-        self._shown = str(httpx.URL(self._url).copy_with(userinfo=b""))  # without its credentials
         self.headers = dict(headers or {})
         self._client = httpx.AsyncClient(
             headers=self.headers, timeout=httpx.Timeout(_TIMEOUT, connect=10), mounts=DIRECT
@@ -76,7 +75,7 @@ class Explorer:
         try:
             return str(said["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
-            raise TunerError(f"{_EXPECTED}; {self._shown}/v1/models lists no model: {said}") from error
+            raise TunerError(f"{_EXPECTED}; {self._url}/v1/models lists no model: {said}") from error
 
     async def version(self) -> int:
         """The newest version that any of its engines serves; 0 is the model as it was given."""
@@ -92,14 +91,14 @@ class Explorer:
         """Tells the reward of a run. What a facade does not know, or does not take, is logged."""
         said = await self._asked("POST", "/feedback", asdict(feedback))
         if without_effect := said.get("message"):
-            logger.warning("not taken by %s: %s", self._shown, without_effect)
+            logger.warning("not taken by %s: %s", self._url, without_effect)
 
     async def commit(self) -> None:
         await self._asked("POST", "/commit", {})
 
     async def _asked(self, method: str, path: str, body: Any = None, retry_for: float = _RETRY_FOR) -> Any:
         deadline, pause = time.monotonic() + retry_for, 0.25
-        wait = Wait(f"{self._shown}{path} to answer")
+        wait = Wait(f"{self._url}{path} to answer")
         while True:
             try:
                 response = await self._client.request(method, f"{self._url}{path}", json=body)
@@ -108,16 +107,16 @@ class Explorer:
             else:
                 problem = f"{response.status_code} {response.text[:500]}"
                 if response.status_code == httpx.codes.NOT_FOUND:
-                    raise Refused(f"{_EXPECTED}; {method} {self._shown}{path}: {problem}")
+                    raise Refused(f"{_EXPECTED}; {method} {self._url}{path}: {problem}")
                 if response.is_success:
                     try:
                         return response.json()
                     except ValueError:
-                        raise Refused(f"{_EXPECTED}; {method} {self._shown}{path} is no JSON: {problem}") from None
+                        raise Refused(f"{_EXPECTED}; {method} {self._url}{path} is no JSON: {problem}") from None
                 if response.is_client_error and response.status_code != 429:
-                    raise Refused(f"explorer_url: {method} {self._shown}{path}: {problem}")
+                    raise Refused(f"explorer_url: {method} {self._url}{path}: {problem}")
             if time.monotonic() + pause > deadline:
-                raise TunerError(f"explorer_url: {method} {self._shown}{path}: {problem}")
+                raise TunerError(f"explorer_url: {method} {self._url}{path}: {problem}")
             wait.goes_on(problem)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -35,7 +35,7 @@ class Upstream:
     """Address of a model, and the default fields of its requests.
 
     Attributes:
-        base_url: with `/v1`; credentials in it are used.
+        base_url: with `/v1`, and without credentials, which the log would show.
         model: the name that it is served by; requests may say another.
         defaults: of requests, such as top_p.
     """
