@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -217,8 +218,6 @@ async def test_the_latest_note_of_a_deletion_counts_whatever_order_they_stand_in
         await made.task("one", "first", session="s")
         await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
     earlier = tmp_path / "erased-elsewhere.jsonl"
-    erasure.note(tmp_path / "sets", erasure.deletion("session_id", "s", NOW + 100))
-    (tmp_path / "elsewhere").mkdir()
-    erasure.note(tmp_path / "elsewhere", erasure.deletion("session_id", "s", NOW - 100))
-    (tmp_path / "elsewhere" / erasure.NOTES).rename(earlier)
+    for path, at in ((tmp_path / "sets" / erasure.NOTES, NOW + 100), (earlier, NOW - 100)):
+        path.write_text(json.dumps(asdict(erasure.deletion("session_id", "s", at))) + "\n")
     assert erasure.apply_notes(tmp_path / "sets", earlier).rows == {"data": 1}
