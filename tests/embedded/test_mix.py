@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from tiny_model import save_byte_model
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from slipstream.datasets.erasure import deletion, erase, note
+from slipstream.datasets.erasure import NOTES, deletion, erase
 from slipstream.datasets.folder import delete, new_folder
 from slipstream.datasets.row import Kind, Row
 from slipstream.embedded import checkpoints
@@ -235,7 +236,9 @@ def test_what_is_deleted_is_not_taken_any_more(byte_model: Path, tmp_path: Path)
 
     erase(where, deletion("session_id", "acme/session-1", time.time()))
     assert taken(byte_model, rows, 2) == ["Row 4.", "Row 0.", "Row 1.", "Row 4."], "rows 2 and 3 were of that session"
-    note(where, deletion("session_id", "acme/session-0", time.time()))
+    noted = deletion("session_id", "acme/session-0", time.time())
+    with (where / NOTES).open("a") as notes:
+        notes.write(json.dumps(asdict(noted)) + "\n")
     assert taken(byte_model, rows, 1) == ["Row 4."] * 2, "what is only noted is deleted before the step"
     make(tmp_path, 10, replace=True)
     assert taken(byte_model, rows, 1) == ["Row 6.", "Row 7."], "of one that takes its place, without what was deleted"

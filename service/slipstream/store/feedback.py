@@ -25,8 +25,9 @@ Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
 """A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
 
+_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY)
 _OPEN = or_(
-    GroupRow.state.in_((GroupState.RUNNING, GroupState.READY)),
+    GroupRow.state.in_(_OPEN_GROUPS),
     and_(GroupRow.state == GroupState.DROPPED, GroupRow.commit_id.is_(None)),
 )
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
@@ -249,7 +250,7 @@ def _is_open(group: GroupRow) -> bool:
     """As `_OPEN`, of a row."""
     if group.state == GroupState.DROPPED:
         return group.commit_id is None
-    return group.state in (GroupState.RUNNING, GroupState.READY)
+    return group.state in _OPEN_GROUPS
 
 
 async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
