@@ -104,7 +104,8 @@ async def pictures(folder: Path, url: str) -> None:
                 await page.goto(f"/#/{place}")
                 await page.get_by_role("main").get_by_role("heading").first.wait_for()
                 await page.wait_for_timeout(1500)  # charts, and what is read after the first list
-                await expect(page.locator(".loading")).to_have_count(0)
+                # what is read when closed details are opened waits for that
+                await expect(page.locator(".loading:visible")).to_have_count(0, timeout=30_000)
                 await _keep(page, folder / f"page-{name}-{scheme}.png", whole=name in _WHOLE)
             await context.close()
 
