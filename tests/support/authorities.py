@@ -18,8 +18,10 @@ class Authority:
 
     @property
     def file(self) -> Path:
-        self.ca.cert_pem.write_to_path(str(self.folder / "ca.pem"))
-        return self.folder / "ca.pem"
+        path, new = self.folder / "ca.pem", self.folder / "ca.pem.new"
+        self.ca.cert_pem.write_to_path(str(new))
+        new.replace(path)  # a sidecar may be reading it
+        return path
 
     def issue(self, name: str = "server", ca: trustme.CA | None = None) -> dict[str, str]:
         """Write a certificate for 127.0.0.1 and its key, over those of the same name."""
