@@ -31,7 +31,8 @@ _REPLAYED = "_slipstream_replayed"
 """Attribute of a queue: how many times it holds an object that a replay has put there, by the object's id."""
 
 _STACKS = (queue.LifoQueue, asyncio.LifoQueue)
-"""Queues of connection pools, such as urllib3's and asyncpg's: nobody has jobs done in the reverse order."""
+"""Types of queues that connection pools are made of, such as urllib3's and asyncpg's. Jobs do not wait in them: they
+would be done in the reverse order."""
 
 _TAKEN = (
     "run %s of task %s is going on, and a thread or a task that it has started took something from a queue that was "
@@ -102,7 +103,7 @@ def _is_by_worker() -> bool:
     with suppress(RuntimeError):  # no event loop runs in this thread
         if (task := asyncio.current_task()) is not None:
             return getattr(task.get_coro(), "cr_frame", None) is caller
-    if isinstance(threading.current_thread(), threading.Timer):  # runs once, and serves nobody
+    if isinstance(threading.current_thread(), threading.Timer):  # it calls its function once: it is no worker
         return False
     outer = caller.f_back
     while outer is not None and outer.f_globals.get("__name__") == "slipstream_client.threads":

@@ -252,7 +252,7 @@ def test_changed_settings_of_the_optimizer_hold_from_a_saved_state_on(
 
 
 def furthest(trained: Learner, begun: dict[str, Tensor], tmp_path: Path) -> float:
-    """How far the step moved the weight that it moved most: Adam's first one moves it by the learning rate."""
+    """The largest change of a weight in the step. In Adam's first step it is the learning rate."""
     after = load_file(exported(trained, tmp_path) / "model.safetensors")
     return max(float((tensor - begun[name]).abs().max()) for name, tensor in after.items())
 

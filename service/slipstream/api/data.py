@@ -63,7 +63,7 @@ async def delete_data(
         await audit.note(session, Write(Action.ERASURE, None, kind, [ref]), author(scope), at)
     undelivered, last = found.undelivered, found.at
     rows.update(found.rows)
-    # before any wait, because whoever reads a data set meanwhile would delete its rows without telling which they were
+    # before the wait: a reader of a data set deletes what is noted too, and this answer would not name that data set
     before = await _in_datasets(sidecar, dataset_erasure.deletion(kind, ref, last))
     while True:
         async with sidecar.database.read() as session:

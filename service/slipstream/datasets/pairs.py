@@ -316,7 +316,8 @@ def _first_difference(one: Sequence[PolicyCall], other: Sequence[PolicyCall]) ->
     Behind it their prompts differ too: a pair of whole replays would train what tools returned.
     """
     for at, (mine, its) in enumerate(zip(one, other, strict=False)):
-        if with_call_ids(mine.request.get("messages") or ()) != with_call_ids(its.request.get("messages") or ()):
+        asked, asked_too = mine.request.get("messages") or [], its.request.get("messages") or []
+        if asked != asked_too and with_call_ids(asked) != with_call_ids(asked_too):
             return None
         if not says_the_same(mine.message, its.message):
             return at

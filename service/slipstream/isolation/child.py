@@ -33,11 +33,7 @@ class Overdue(Exception):
 
 
 class Child:
-    """A child process. It ends when its parent does, and before that by `kill` alone.
-
-    Attributes:
-        spent: it ran out of memory, of which it may hold much still: let it do nothing more.
-    """
+    """A child process. It ends when its parent does, and before that by `kill` alone."""
 
     def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter) -> None:
         self._process = process
@@ -45,13 +41,14 @@ class Child:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._reading: asyncio.Task[None] | None = None
-        self._end: Ended | None = None
-        self.spent = False
+        self._how: str | None = None
+        """The way in which its process ended, perhaps while it had nothing to do; None while it runs."""
+        self._out_of_memory = False
 
     @property
-    def gone(self) -> bool:
-        """Return whether its process has ended, perhaps while it had nothing to do."""
-        return self._end is not None
+    def spent(self) -> bool:
+        """Return whether it is to do nothing more: it has ended, or it ran out of memory and may hold much of it."""
+        return self._out_of_memory or self._how is not None
 
     @classmethod
     async def start(cls, preparations: Sequence[bytes], memory: int, timeout: float, *, quiet: bool) -> Child:
@@ -105,8 +102,8 @@ class Child:
             Overdue: it must be killed.
             Ended: its process has.
         """
-        if self._end is not None:
-            raise self._end
+        if self._how is not None:
+            raise Ended(self._how)
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._writer.write(FRAME.pack(number, timeout, len(work)) + work)
@@ -117,7 +114,7 @@ class Child:
             raise Overdue(f"{timeout:g} s have passed") from None
         finally:
             self._waiting.pop(number, None)
-        self.spent |= kind == "memory"
+        self._out_of_memory |= kind == "memory"
         return kind, value
 
     async def kill(self) -> None:
@@ -141,10 +138,10 @@ class Child:
         except (asyncio.IncompleteReadError, OSError):
             pass
         code = await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
-        self._end = Ended(_how(code))
+        self._how = _how(code)
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(Ended(_how(code)))
+                waiting.set_exception(Ended(self._how))
 
 
 def _how(code: int) -> str:

@@ -114,7 +114,7 @@ class Pool:
         flying: dict[asyncio.Task[tuple[str, Any]], _Work] = {}
         while not self._closed:
             self._changed.clear()
-            if child is not None and (child.spent or child.gone) and not flying:
+            if child is not None and child.spent and not flying:
                 await child.kill()
                 child = None
             if (work := self._next(flying, child)) is not None:
@@ -144,7 +144,7 @@ class Pool:
 
     def _next(self, flying: dict[asyncio.Task[tuple[str, Any]], _Work], child: Child | None) -> _Work | None:
         """Take the next work, if there is room for it."""
-        if not self._waiting or len(flying) >= self._at_once or (child is not None and (child.spent or child.gone)):
+        if not self._waiting or len(flying) >= self._at_once or (child is not None and child.spent):
             return None
         if flying and (self._waiting[0].alone or any(work.alone for work in flying.values())):
             return None

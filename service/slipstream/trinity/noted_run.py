@@ -115,7 +115,7 @@ class NotedRun:
     @classmethod
     @contextmanager
     def starting(cls, job_dir: Path) -> Iterator[None]:
-        """Leave nothing of a start that fails before the run is noted: rows that nobody knows of stay for ever."""
+        """Delete what a start leaves that fails before the run is noted: no deletion would find its rows later."""
         folder = cls.folder_of(job_dir)
         try:
             yield
