@@ -17,6 +17,7 @@ from slipstream.store.database import Database
 from slipstream.store.states import CommitState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
 NOW = 1_800_000_000.0
@@ -36,7 +37,7 @@ class Clocks:
 
 
 async def write(database: Database, at: float) -> None:
-    """A task that waits for its idle time, runs that wait for theirs, and a group of the facade."""
+    """A task that waits for its idle time, runs that wait for theirs, a group of the facade, and a feedback."""
     run: dict[str, Any] = {"group_id": "g", "updated_at": at}
     async with database.write() as session:
         await session.execute(
@@ -47,13 +48,15 @@ async def write(database: Database, at: float) -> None:
         await session.execute(insert(RunRow).values(**run, run_id=1, state="answered", due_at=at + 60))
         await session.execute(insert(RunRow).values(**run, run_id=2, state="scored", due_at=at))
         await session.execute(insert(FacadeGroupRow).values(id="f", updated_at=at))
+        await session.execute(insert(FeedbackRow).values(id="said", created_at=at))
 
 
 async def times(store_url: str) -> list[float]:
-    """When each is due, or was last touched, in seconds from NOW."""
+    """When each is due, was last touched, or was posted, in seconds from NOW."""
     found = await stored_rows(store_url, "SELECT due_at FROM runs ORDER BY run_id")
     for table in ("tasks", "facade_groups"):
         found += await stored_rows(store_url, f"SELECT updated_at FROM {table}")
+    found += await stored_rows(store_url, "SELECT created_at FROM feedback")
     return [row[0] - NOW for row in found]
 
 
@@ -69,13 +72,13 @@ async def test_what_waits_is_moved_by_as_much_as_its_clock_was_ahead(store_url: 
     await write(database, clocks.wall)
     clocks.pass_(1)
     await watch.step()
-    ahead = [HALF_AN_HOUR + seconds for seconds in (4, 60, 0, 0, 0)]
+    ahead = [HALF_AN_HOUR + seconds for seconds in (4, 60, 0, 0, 0, 0)]
     assert await times(store_url) == ahead, "set forward, or as it is: nothing is moved"
 
     clocks.wall -= HALF_AN_HOUR
     await watch.step()
     scored = HALF_AN_HOUR  # of what has ended nothing waits
-    assert await times(store_url) == [5, 61, scored, 1, 1]
+    assert await times(store_url) == [5, 61, scored, 1, 1, 1]
     await database.close()
 
 

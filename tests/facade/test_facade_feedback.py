@@ -17,6 +17,14 @@ from scripted import ScriptedExplorer
 from serving import until
 from starlette.requests import Request
 from starlette.responses import Response
+from stores import ON_BOTH_STORES
+
+from slipstream.store import facade
+from slipstream.store.database import Database
+from slipstream.store.facade import NewAnswer, Reward
+from slipstream.store.states import FacadeGroupState
+from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
+from slipstream.tenants import DEFAULT
 
 FEEDBACK = "/explorer/feedback"
 
@@ -169,6 +177,20 @@ async def test_runs_that_come_after_their_group_went_out_are_a_group_of_their_ow
         assert second.endswith("~1")
         assert len(second) == 64
         assert [len(commit) for commit in trained(loop)] == [2, 2]
+
+
+@ON_BOTH_STORES
+async def test_a_task_that_had_many_groups_gets_the_next_name(database: Database) -> None:
+    async with database.write() as session:
+        for generation in range(150):
+            name = f"t~{generation}" if generation else "t"
+            session.add(FacadeGroupRow(id=name, task_id="t", state=FacadeGroupState.DELIVERED, updated_at=1.0))
+        await facade.add_answer(session, NewAnswer("a", DEFAULT, 1, None, 0), 2.0)
+        given = Reward(name="unused", msg_ids=("a",), reward=1.0, task_id="t", run_key=None)
+        await facade.add_reward(session, given, 8, 3.0)
+    async with database.read() as session:
+        answer = await session.get_one(FacadeAnswerRow, "a")
+        assert answer.group_id == "t~150"
 
 
 async def test_a_group_that_nothing_comes_for_any_more_goes_out_as_it_is(run_loop: RunLoop) -> None:

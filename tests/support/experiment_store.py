@@ -17,6 +17,7 @@ from slipstream.store.database import Database
 from slipstream.store.experiments import Experiment, Winner
 from slipstream.store.feedback import NewFeedback
 from slipstream.tenants import DEFAULT, qualified
+from slipstream.versions.registry import VersionRegistry
 
 
 class Tried(Decided):
@@ -35,7 +36,10 @@ class Tried(Decided):
     async def try_(self, b: str = f"version:{VERSION}", a: str = "production", **fields: Any) -> Experiment:
         """Start an experiment whose units are final after a minute."""
         plan = ExperimentPlan.model_validate({"min_units": 5, "grace": 60, **fields})
-        return await start_experiment(self.context, self.trial, self.verdicts, (a, b), "eight", plan, OPERATOR)
+        registry = VersionRegistry(self.context.settings.serving, self.database, clock=lambda: self.now)
+        return await start_experiment(
+            self.context, self.trial, self.verdicts, registry, (a, b), "eight", plan, OPERATOR
+        )
 
     async def stop(self, decision: Winner | None = None, *, force: bool = False) -> Experiment:
         """Stop it by hand."""

@@ -322,7 +322,7 @@ async def test_pages_go_from_the_newest_to_the_oldest(run_loop: RunLoop, job: Ch
         assert [number for number in seen if number] == [5, 4, 3, 2, 1]
 
 
-async def test_no_rollout_is_opened_of_a_version_whose_weights_are_gone(
+async def test_no_rollout_or_experiment_is_opened_of_a_version_whose_weights_are_gone(
     run_loop: RunLoop, job: CheckpointJob, tmp_path: Path
 ) -> None:
     lane = {"base_url": "http://127.0.0.1:9/v1", "directory": str(tmp_path / "lane")}
@@ -335,6 +335,9 @@ async def test_no_rollout_is_opened_of_a_version_whose_weights_are_gone(
         status, code, message = error_of(await loop.client.post("/rollouts", json={"version": 1}))
         assert (status, code) == (409, "not_kept")
         assert "version 1: not in " in message
+        status, code, message = error_of(await loop.client.post("/experiments", json={"name": "x", "b": "version:1"}))
+        assert (status, code) == (409, "not_kept")
+        assert message.startswith("b: version 1: not in ")
         assert (await loop.client.post("/rollouts", json={"version": 3})).status_code == 404
         assert (await loop.client.post("/rollouts", json={"version": 2})).status_code == 201
 

@@ -55,8 +55,9 @@ async def post_experiment(body: ExperimentBody, sidecar: SidecarDep, scope: Scop
     require_all_tenants(scope, _OF_ALL)
     plan = ExperimentPlan.model_validate(body.model_dump(exclude={"name", "a", "b"}))
     started = await commands.start_experiment(
-        sidecar.context, sidecar.experiments, sidecar.verdicts, (body.a, body.b), body.name, plan, author(scope)
-    )
+        sidecar.context, sidecar.experiments, sidecar.verdicts, sidecar.versions, (body.a, body.b), body.name, plan,
+        author(scope),
+    )  # fmt: skip
     return commands.summary(started)
 
 

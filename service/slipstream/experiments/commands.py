@@ -23,6 +23,8 @@ from slipstream.store import aliases, experiments, rollout_units, rollouts, serv
 from slipstream.store.audit import Author
 from slipstream.store.experiments import Change, Experiment, Verdict, Winner
 from slipstream.store.states import OPEN_EXPERIMENTS, ExperimentState
+from slipstream.versions.files import NotPlaced
+from slipstream.versions.registry import VersionRegistry
 
 _VERSION = re.compile(r"version:([0-9]{1,9})")
 
@@ -33,8 +35,8 @@ _ONE_LANE = (
 
 
 async def start_experiment(
-    context: Context, stage: Experiments, verdicts: Verdicts, arms: tuple[str, str], name: str, plan: ExperimentPlan,
-    by: Author,
+    context: Context, stage: Experiments, verdicts: Verdicts, versions: VersionRegistry, arms: tuple[str, str],
+    name: str, plan: ExperimentPlan, by: Author,
 ) -> Experiment:  # fmt: skip
     """Start an experiment.
 
@@ -42,9 +44,10 @@ async def start_experiment(
         arms: `a` and `b`, as they were asked for.
 
     Raises:
-        RequestError: 404, there is no such version; 409, nothing is served or captured, users are assigned by a rollout
-            or another experiment, all are with production by a kill, or the version's verdict or a second person is
-            missing for a switch of the traffic; 422, the arms or the plan cannot be had with this configuration.
+        RequestError: 404, there is no such version; 409, its weights are not there, nothing is served or captured,
+            users are assigned by a rollout or another experiment, all are with production by a kill, or the version's
+            verdict or a second person is missing for a switch of the traffic; 422, the arms or the plan cannot be had
+            with this configuration.
     """
     _check_settings(context.settings, plan)
     if plan.decision == "switch_traffic":
@@ -54,6 +57,10 @@ async def start_experiment(
         version = await _version_of(session, arms)
         if plan.decision == "switch_traffic" and not plan.force:
             await verdicts.required(session, version)
+    try:
+        await versions.check_there(version)
+    except NotPlaced as error:
+        raise RequestError(f"b: {error}", param="b", status=409, code="not_kept") from error
     async with context.database.write() as session:
         await _check_free(session)
         await rollout_units.begin_anew(session, version)

@@ -1,9 +1,9 @@
 """Rows that were written by a clock which was set back since.
 
 What waits for a time of that clock would wait for as long as it was ahead: a run for its next attempt, an answer for
-the end of its grace, a task for its idle time, a rollout for the end of its step, an
-experiment for its own end. Such rows are moved by as much as
-they are ahead. What was spent of a budget counts as spent now: else it would count for longer than an hour.
+the end of its grace, a task for its idle time, a rollout for the end of its step, an experiment for its own end. Such
+rows are moved by as much as they are ahead. What was spent of a budget counts as spent now: else it would count for
+longer than an hour. Feedback counts as posted now: else it would be taken for one about a later answer of its session.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from slipstream.store.states import RUNS_UNDER_WAY, FacadeGroupState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.experiments import ExperimentRow
 from slipstream.store.tables.facade import FacadeGroupRow
+from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
 
@@ -28,6 +29,7 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     """
     latest = now + tolerated
     await budget.bring_back(session, now, latest)
+    await session.execute(update(FeedbackRow).where(FeedbackRow.created_at > latest).values(created_at=now))
     waiting = RunRow.state.in_(RUNS_UNDER_WAY)
     runs = update(RunRow).where(waiting, RunRow.updated_at > latest)
     runs = runs.values(due_at=RunRow.due_at - (RunRow.updated_at - now), updated_at=now)

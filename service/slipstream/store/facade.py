@@ -24,7 +24,8 @@ LARGEST_RUN_ID = 2**31 - 1
 _LOOKED_AT = 100
 """Number of newest failures that are searched for those of one tenant."""
 
-"""The states in which a group still takes runs."""
+_NAMES_AT_ONCE = 100
+"""Number of names that are looked for in one query, to find a free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +249,25 @@ async def _waiting_group(session: AsyncSession, given: Reward, tenant: str, now:
         if group is not None:
             return group
     first = task_id or given.name
-    name = suffixed(first, "")
-    for generation in itertools.count(1):
-        if await session.get(FacadeGroupRow, name) is None:
-            break
-        name = suffixed(first, f"~{generation}")
-    group = FacadeGroupRow(id=name, task_id=task_id, state=FacadeGroupState.OPEN, updated_at=now)
+    group = FacadeGroupRow(
+        id=await _free_name(session, first), task_id=task_id, state=FacadeGroupState.OPEN, updated_at=now
+    )
     session.add(group)
     await session.flush()
     return group
+
+
+async def _free_name(session: AsyncSession, first: str) -> str:
+    """The first of the names `first`, `first~1`, `first~2` and so on that no group has."""
+    start = 0
+    while True:
+        generations = range(start, start + _NAMES_AT_ONCE)
+        names = [suffixed(first, f"~{generation}" if generation else "") for generation in generations]
+        taken = set(await session.scalars(select(FacadeGroupRow.id).where(FacadeGroupRow.id.in_(names))))
+        free = next((name for name in names if name not in taken), None)
+        if free is not None:
+            return free
+        start += _NAMES_AT_ONCE
 
 
 async def _run_id(session: AsyncSession, group_id: str, key: str | None) -> int:

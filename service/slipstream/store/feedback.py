@@ -194,7 +194,7 @@ async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
 async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunRow, now: float) -> bool:
     target.run_pk, target.matched_to = run.id, "policy"
     group = await session.get_one(GroupRow, run.group_id)
-    if not _is_open(group):
+    if not rewards_may_change(group):
         target.state = move(target.state, FeedbackState.LATE)
         return False
     earlier = FeedbackTargetRow.feedback_id != target.feedback_id  # one may name each answer of a replay
@@ -246,8 +246,8 @@ async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
         newest.state = move(newest.state, FeedbackState.MATCHED)
 
 
-def _is_open(group: GroupRow) -> bool:
-    """As `_OPEN`, of a row."""
+def rewards_may_change(group: GroupRow) -> bool:
+    """Return whether nothing of the group was delivered: `_OPEN`, of a row."""
     if group.state == GroupState.DROPPED:
         return group.commit_id is None
     return group.state in _OPEN_GROUPS

@@ -11,15 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import quarantine
 from slipstream.store.bulk import insert_rows
+from slipstream.store.feedback import rewards_may_change
 from slipstream.store.states import GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.tenants import tenant_of
 
 Kind = Literal["exchange", "task", "run"]
-
-_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY, GroupState.DROPPED)
-"""States of a group in which its runs can be run or scored again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ async def _end_of_task(session: AsyncSession, task_id: str, *, decided: bool) ->
 async def _retry_run(session: AsyncSession, pk: int, now: float) -> int:
     run = await session.get(RunRow, pk)
     group = None if run is None else await session.get(GroupRow, run.group_id)
-    if run is None or group is None or run.state != RunState.QUARANTINED or group.state not in _OPEN_GROUPS:
+    if run is None or group is None or run.state != RunState.QUARANTINED or not rewards_may_change(group):
         return 0
     group.state = move(group.state, GroupState.RUNNING)
     answered = run.msg_id is not None
