@@ -20,6 +20,8 @@ from serving import serving, until
 from shared_by_tenants import RunShared
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.store.database import Database
+from slipstream.store.tables.versions import VersionRow
 from slipstream.versions import keeping, lanes
 
 STEP = 12
@@ -335,6 +337,27 @@ async def test_no_share_is_set_for_another_version_than_the_lane_serves(run_loop
             assert (await run.share(0.0, 8))["share"] == 0
             lane.version = 12
             await run.share(1.0, 8)  # a step that the label is not of
+
+
+async def test_no_share_is_set_for_the_weights_that_another_training_gave_a_number(
+    run_loop: RunLoop, database: Database, tmp_path: Path
+) -> None:
+    job, lane = CheckpointJob(tmp_path / "job"), scripted_lane()
+    lane.version = 1
+    job.publish(8)
+    lanes.put(tmp_path / "lane", keeping.keep(job.path, tmp_path / "kept", 8, copy=False), 8, copy=False)
+    async with database.write() as session:
+        session.add(VersionRow(version=8, seen_at=1.0, made_at=1.0))
+    await database.close()
+    async with serving(lane.app()) as url:
+        settings = section(url)
+        settings["lane"]["directory"] = str(tmp_path / "lane")
+        async with run_loop(serving=settings) as loop:
+            run = Served(loop, lane, url)
+            await until(run.ready)
+            refused = await loop.client.post("/serving/share", json={"version": 8, "share": 0.1})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "other_version")
+            assert "has the weights that another training gave this number" in refused.json()["error"]["message"]
 
 
 async def test_without_a_lane_no_share_is_set_and_the_headers_do_nothing(run_loop: RunLoop) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_job import CheckpointJob
 from commands import slipstream
 from evaluated import Knowing, write_cases
 from scripted import completion, production_app, tool_call
@@ -22,6 +23,8 @@ from starlette.routing import Route
 
 from slipstream.store import versions
 from slipstream.store.database import Database
+from slipstream.store.tables.versions import VersionRow
+from slipstream.versions import keeping, lanes
 
 TOOLS = [
     {
@@ -267,6 +270,29 @@ async def test_a_number_that_another_training_has_by_now_is_not_the_version(
         assert code == 2
         assert "version:8: expected version 8 to be served" in err
         assert (await slipstream(*words[:-1], "policy"))[0] == 0, "what the Explorer serves, whatever it is"
+
+
+async def test_the_lanes_weights_of_another_training_are_not_the_version(
+    tmp_path: Path, database: Database, store_url: str
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", 2)
+    explorer, lane, job = Knowing(), Knowing(), CheckpointJob(tmp_path / "job")
+    explorer.version, lane.version = 9, 1
+    job.publish(8)
+    lanes.put(tmp_path / "lane", keeping.keep(job.path, tmp_path / "kept", 8, copy=False), 8, copy=False)
+    async with serving(explorer.app()) as policy, serving(lane.app()) as lane_url:
+        path = tmp_path / "sidecar.yaml"
+        path.write_text(
+            f"store: {{url: '{store_url}'}}\nexplorer: {{base_url: {policy}}}\n"
+            f"serving: {{mode: on, lane: {{base_url: {lane_url}/v1, directory: {tmp_path}/lane}}}}\n"
+        )
+        words = ("evaluate", "--config", str(path), "--cases", str(cases), *FEW, "--model", "version:8")
+        assert (await slipstream(*words))[0] == 0
+        async with database.write() as session:
+            session.add(VersionRow(version=8, seen_at=1.0, made_at=1.0))
+        code, _, err = await slipstream(*words)
+        assert code == 2
+        assert "version:8: expected version 8 to be served" in err
 
 
 async def test_a_version_that_changes_meanwhile_ends_the_report(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ async def test_a_version_is_kept_on_its_way_into_the_lane(
     job.prune(1)
     job.publish(1, "other weights of 1")
     await registry.step()
-    assert await registry.in_lane() == LaneStep(2, None), "it has the weights of before"
+    assert await registry.in_lane() == LaneStep(2, None, replaced=1), "it has the weights of before"
     assert await registry.put_in_lane(1) == 3
     assert await registry.in_lane() == LaneStep(3, 1)
 

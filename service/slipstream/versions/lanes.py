@@ -6,8 +6,10 @@ The weights are hard links, and the marker is written last: before it, the Explo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,16 +41,33 @@ class LaneStep:
     Attributes:
         step: the number M that its /metrics says once it has.
         version: the version that it is; None where something else wrote it, or the number is another training's by now.
+        replaced: the number that is another training's by now; None where it is not.
     """
 
     step: int
     version: int | None
+    replaced: int | None = None
 
 
 def newest(lane: Path) -> LaneStep | None:
     """The step that the lane's marker names; None where nothing was put there yet."""
     step = marked(lane, VERSION_MARKER)
     return None if step is None else LaneStep(step, _version_of(step_directory(lane, step)))
+
+
+async def known(lane: Path, wanted: Callable[[int], Awaitable[float | None]]) -> LaneStep | None:
+    """The newest step, which is of no version if its weights are another training's than those known by its number.
+
+    Args:
+        wanted: tells when the weights of a version were made, as the store knows it; None where it does not.
+    """
+    there = await asyncio.to_thread(newest, lane)
+    if there is None or there.version is None:
+        return there
+    time = await wanted(there.version)
+    if time is None or time == await asyncio.to_thread(made_at, lane, there.step):
+        return there
+    return LaneStep(there.step, None, replaced=there.version)
 
 
 def made_at(lane: Path, step: int) -> float | None:

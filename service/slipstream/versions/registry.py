@@ -150,21 +150,17 @@ class VersionRegistry:
         lane = self._settings.lane
         if lane is None or lane.directory is None:
             return None
-        there = await asyncio.to_thread(lanes.newest, lane.directory)
-        if there is None or there.version is None:
-            return there
+        return await lanes.known(lane.directory, self._made_at)
+
+    async def _made_at(self, version: int) -> float | None:
         async with self._database.read() as session:
-            wanted = await versions.made_at(session, there.version)
-        if wanted is None or wanted == await asyncio.to_thread(lanes.made_at, lane.directory, there.step):
-            return there
-        return lanes.LaneStep(there.step, None)
+            return await versions.made_at(session, version)
 
     async def _kept(self, version: int) -> Path | None:
         job, folder = self._settings.checkpoints, self._settings.kept_folder
         if folder is None:
             return None
-        async with self._database.read() as session:
-            made_at = await versions.made_at(session, version)
+        made_at = await self._made_at(version)
         copy = self._settings.copy_files
         return await asyncio.to_thread(keeping.keep, job, folder, version, copy=copy, made_at=made_at)
 

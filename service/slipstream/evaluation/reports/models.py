@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -15,7 +15,7 @@ from slipstream.errors import ExplorerAway, ExplorerError, ExplorerUnavailable
 from slipstream.evaluation.completions import CompletionsAsker, ModelAway, production_asker
 from slipstream.evaluation.reports.cases import ReportCase
 from slipstream.evaluation.reports.names import Kind, ModelName, ReportError
-from slipstream.evaluation.reports.stored import is_replaced
+from slipstream.evaluation.reports.stored import is_replaced, made_at
 from slipstream.evaluation.servers import NAMES, PolicyServers, Server, VersionChanged, VersionUnsure, answer_of, serves
 from slipstream.explorer.client import ExplorerClient, case_request
 from slipstream.memory.parsing import ParseMemory
@@ -217,7 +217,9 @@ class Models:
 
     async def _in_lane(self) -> lanes.LaneStep | None:
         lane = self._settings.serving.lane
-        return None if lane is None or lane.directory is None else await asyncio.to_thread(lanes.newest, lane.directory)
+        if lane is None or lane.directory is None:
+            return None
+        return await lanes.known(lane.directory, partial(made_at, self._settings))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from sqlalchemy.engine import make_url
@@ -64,14 +66,32 @@ async def is_replaced(settings: Settings, version: int) -> bool:
     Raises:
         ConfigError, StoreAway: the store cannot be read.
     """
+    async with _snapshot(settings) as session:
+        return session is not None and await versions.replaced(session, version)
+
+
+async def made_at(settings: Settings, version: int) -> float | None:
+    """When the weights of a version were made, in Unix seconds; None where the store does not know it, or is not there.
+
+    Raises:
+        ConfigError, StoreAway: the store cannot be read.
+    """
+    async with _snapshot(settings) as session:
+        return None if session is None else await versions.made_at(session, version)
+
+
+@asynccontextmanager
+async def _snapshot(settings: Settings) -> AsyncIterator[AsyncSession | None]:
+    """The store as it is now; None where there is none yet."""
     path = sqlite_file(make_url(settings.store.url))
     if path is not None and not path.is_file():
-        return False
+        yield None
+        return
     keys = settings.store.keys
     database = Database(settings.store.url, Cipher(keys) if keys else None)
     try:
         async with database.snapshot() as connection, AsyncSession(connection) as session:
-            return await versions.replaced(session, version)
+            yield session
     finally:
         await database.close()
 
