@@ -17,7 +17,7 @@ from transformers.models.qwen3_moe import Qwen3MoeConfig
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.engines.engine import Sampling
+from slipstream.embedded.engines.engine import EngineError, Sampling
 from slipstream.embedded.engines.transformers_engine import load_transformers_engine
 from slipstream.embedded.experiences import Experience
 
@@ -129,3 +129,34 @@ def test_requests_are_answered_as_the_model_would_alone(experts: Path) -> None:
         assert len(found) == 4
         best = model(torch.tensor([[*prompt, *found]])).logits[0, len(prompt) - 1 : -1].argmax(-1)
         assert found == best.tolist()
+
+
+def test_a_version_is_served(experts: Path, tmp_path: Path) -> None:
+    """Its file has each expert apart, and the model has them together."""
+    greedy = {"model_path": str(experts), "max_model_len": 512, "temperature": 0}
+    engine = load_transformers_engine(configured(experts, mode="serve", model=greedy), experts, [])
+    torch.manual_seed(1)
+    newer = AutoModelForCausalLM.from_pretrained(experts, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in newer.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.2)
+    newer.save_pretrained(tmp_path / "1")
+    with torch.no_grad():
+        newer.model.layers[0].mlp.experts.down_proj[0, 0, 0] = float("nan")
+    newer.save_pretrained(tmp_path / "2")
+    newer = AutoModelForCausalLM.from_pretrained(tmp_path / "1", dtype=torch.float32)
+    fewer = Qwen3MoeConfig.from_pretrained(experts, num_experts=3)
+    AutoModelForCausalLM.from_config(fewer).save_pretrained(tmp_path / "3")
+
+    async def answer() -> list[int]:
+        await engine.stage(1, tmp_path / "1")
+        for refused in ("2", "3"):
+            with pytest.raises(EngineError, match=f"version {refused}: "):
+                await engine.stage(int(refused), tmp_path / refused)
+        found = [step.sampled.token_id async for step in engine.generate(PROMPT, Sampling(max_tokens=4))]
+        await asyncio.to_thread(engine.stop)
+        return found
+
+    found = asyncio.run(answer())
+    assert engine.version == 1
+    assert found == newer(torch.tensor([[*PROMPT, *found]])).logits[0, len(PROMPT) - 1 : -1].argmax(-1).tolist()
