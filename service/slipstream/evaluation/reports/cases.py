@@ -29,7 +29,7 @@ class ReportCase:
         case: what is asked, with its session.
         expected: the tool calls that are right; None if nothing is known of them.
         due: a tool is to be called; None if that is not known either.
-        task: of a held-out call, with that call alone.
+        task: of a held-out call, from that call on.
         stored: production's answer to it, as its user got it.
     """
 

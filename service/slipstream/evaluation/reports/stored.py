@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.evaluation.cases import AskedCase
 from slipstream.evaluation.reports.cases import CaseSet, ReportCase
 from slipstream.evaluation.reports.names import ReportError
-from slipstream.evaluation.scoring import message_call
+from slipstream.evaluation.scoring import from_call, message_call
 from slipstream.settings.sidecar import Settings
 from slipstream.store import heldout, read_models, versions
 from slipstream.store.cipher import Cipher
@@ -98,11 +97,11 @@ async def _snapshot(settings: Settings) -> AsyncIterator[AsyncSession | None]:
 
 async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
     place = await heldout.task_of(session, call.id)
-    task = None if place is None else (await read_models.tasks(session, [place[0]])).get(place[0])
-    calls = () if task is None or place is None else tuple(each for each in task.calls if each.position == place[1])
-    if task is None or not calls:
+    found = None if place is None else (await read_models.tasks(session, [place[0]])).get(place[0])
+    task = None if found is None or place is None else from_call(found, place[1])
+    if task is None:
         return None
+    first = task.calls[0]
     name = f"call-{call.id}"
-    asked = AskedCase(name, name, call.session, calls[0].request, task.metadata)
-    stored = message_call(calls[0].request, calls[0].answer, calls[0].latency)
-    return ReportCase(asked, task=replace(task, calls=calls), stored=stored)
+    asked = AskedCase(name, name, call.session, first.request, task.metadata)
+    return ReportCase(asked, task=task, stored=message_call(first.request, first.answer, first.latency))
