@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.evaluation.cases import AskedCase
-from slipstream.evaluation.reports.cases import CaseSet, ReportCase
+from slipstream.evaluation.reports.cases import CaseSet, ReportCase, key_of
 from slipstream.evaluation.reports.names import ReportError
 from slipstream.evaluation.scoring import from_call, message_call
 from slipstream.settings.sidecar import Settings
@@ -102,6 +102,7 @@ async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
     if task is None:
         return None
     first = task.calls[0]
-    name = f"call-{call.id}"
-    asked = AskedCase(name, name, call.session, first.request, task.metadata)
+    # The number tells equal calls of one store apart; another store has other calls by the same numbers.
+    key = key_of(call.id, first.request, task.metadata)
+    asked = AskedCase(f"call-{call.id}", key, call.session, first.request, task.metadata)
     return ReportCase(asked, task=task, stored=message_call(first.request, first.answer, first.latency))
