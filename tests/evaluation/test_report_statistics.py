@@ -82,9 +82,7 @@ def test_intervals_have_the_name_of_their_level() -> None:
         source="cases", cases_digest="d", repeat=1, parameters={}, end_to_end="reward", digest="d", range=(0, 1),
         level=0.1, margin=0.05, against=None,
     )  # fmt: skip
-    report = Report(
-        slipstream="1", made_at="now", settings=settings, models=[model], pairs=[], conditions=[], cases=[]
-    )
+    report = Report(slipstream="1", made_at="now", settings=settings, models=[model], pairs=[], conditions=[], cases=[])
     for text in (html(report), markdown(report)):
         assert "interval (90%)" in text.replace("\\", "")
         assert "95%" not in text

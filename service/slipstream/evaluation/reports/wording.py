@@ -135,12 +135,12 @@ def notes(report: Report) -> tuple[str, ...]:
     """Write notes on the numbers for their reader."""
     part = part_held(report.settings.level)
     return (
-        "± is the standard error of the mean. It counts sessions, whose cases resemble each other (arXiv:2411.00640). A "
-        "case that was asked several times counts once, with its mean.",
+        "± is the standard error of the mean. It counts sessions, whose cases resemble each other (arXiv:2411.00640). "
+        "A case that was asked several times counts once, with its mean.",
         "Two models are compared by the differences of the same cases, one for each session. The interval "
         f"({part}) is that of the normal distribution, which is too narrow for few sessions, and holds for one look.",
         "Proven is what the evidence of the sessions proves at the same level, for few sessions too, and however often "
         "one looks: better, worse, or equal within the margin. Without that word it is not proven.",
-        "A case that gives no basis for a measure is left out of it, for all models. A model that was away has no value. "
-        "An answer that a model refused to give has the lowest one.",
+        "A case that gives no basis for a measure is left out of it, for all models. A model that was away has no "
+        "value. An answer that a model refused to give has the lowest one.",
     )

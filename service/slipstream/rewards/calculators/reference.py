@@ -45,8 +45,8 @@ def _written(value: str | float) -> str:
 
 
 class _AgainstReference(PlainCalculator):
-    """Comparison after normalisation: Unicode NFKC (so that full-width forms, as in Chinese text, equal ASCII ones) with
-    numbers as they are meant, runs of white space as one space, and what the options say."""
+    """Comparison after normalisation: Unicode NFKC (so that full-width forms, as in Chinese text, equal ASCII ones),
+    with numbers as they are meant, runs of white space as one space, and what the options say."""
 
     key: Annotated[str, Field(min_length=1)] = "reference"
     ignore_case: bool = True
