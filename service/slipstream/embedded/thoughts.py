@@ -9,11 +9,11 @@ from transformers import PreTrainedTokenizerBase
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _LAST_TOKENS = 16
-"""Of a prompt: more than `<think>` and the space after it take."""
+"""Tokens at the end of a prompt that are read: more than `<think>` and the space after it take."""
 
 
 class Piece(NamedTuple):
-    """What was added to the thoughts, and to the answer."""
+    """Text that was added to the thoughts, and to the answer."""
 
     thought: str
     said: str
@@ -33,7 +33,7 @@ class Thoughts:
         self._held = ""
 
     def add(self, text: str, last: bool = False) -> Piece:
-        """What can be told of the text so far.
+        """Take the next piece; returns what is now sure to be thoughts, and to be answer.
 
         Args:
             last: the text ends here, and nothing is held back.

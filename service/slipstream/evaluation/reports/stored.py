@@ -70,7 +70,8 @@ async def is_replaced(settings: Settings, version: int) -> bool:
 
 
 async def made_at(settings: Settings, version: int) -> float | None:
-    """When the weights of a version were made, in Unix seconds; None where the store does not know it, or is not there.
+    """Time at which the weights of a version were made, in Unix seconds; None if the store does not know it, or is not
+    there.
 
     Raises:
         ConfigError, StoreAway: the store cannot be read.
