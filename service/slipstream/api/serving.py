@@ -140,7 +140,7 @@ def _step(sidecar: Sidecar, version: int, there: LaneStep | None) -> int | None:
         text = f"share: the lane has to say first which version it serves; {sidecar.serving.reason}"
         raise RequestError(text, param="share", status=409, code="lane_not_ready")
     if there is not None and there.step == lane.step:
-        text = None
+        text: str | None = None
         if there.version not in (None, version):
             text = f"version: expected {there.version}, which the lane serves as its step {there.step}; found {version}"
         elif there.replaced == version:
