@@ -68,7 +68,7 @@ class Retention:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
             erased = await erasure.go_on(session)
-            await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
+            forgotten = await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
             deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
             apart = await quarantine.delete_older(session, now - self._retention, _BATCH)
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
@@ -94,9 +94,15 @@ class Retention:
         if expired:
             _log.warning("groups_expired", groups=expired)
         kept_for_a_time = (outcomes, counted, compared, pairs, signed_in, events)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries, *kept_for_a_time)
-        if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
+        batches = (deleted, apart, marks, posts, passed, entries, *kept_for_a_time)
+        if any(batches) or forgotten or any(count for one in erased for count in one.rows.values()):
+            self._database.unscrubbed = True
+        more = _BATCH in batches
+        if more:  # what follows is done once a sweep, which may take many batches
+            return True
+        if self._deleted_tasks or self._deleted_feedback:
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0
+        if self._database.unscrubbed:
             await self._database.scrub()
-        return more
+        return False

@@ -84,10 +84,10 @@ async def standing(session: AsyncSession, since: float) -> dict[tuple[str, str],
     return {(kind, ref): at for kind, ref, at in rows}
 
 
-async def forget_older(session: AsyncSession, before: float) -> None:
-    """Forget deletions from before this time: whatever was captured before them is long stored or gone."""
-    old = delete(ErasureRow).where(ErasureRow.at < before, ~ErasureRow.pending)
-    await session.execute(old.execution_options(synchronize_session=False))
+async def forget_older(session: AsyncSession, before: float) -> int:
+    """Forget deletions from before this time: whatever was captured before them is long stored or gone. Returns how
+    many."""
+    return await _done(session, delete(ErasureRow).where(ErasureRow.at < before, ~ErasureRow.pending))
 
 
 async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
