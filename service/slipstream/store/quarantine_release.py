@@ -86,10 +86,7 @@ async def drop(session: AsyncSession, some: Sequence[Quarantined], now: float) -
     changed = 0
     for one in some:
         if one.kind == "exchange":
-            row = await session.get(QuarantinedExchangeRow, int(one.id))
-            if row is not None:
-                await session.delete(row)
-                changed += 1
+            changed += await quarantine.delete_by_id(session, int(one.id))
         elif one.kind == "task":
             changed += await _end_of_task(session, one.id, decided=True)
         else:
