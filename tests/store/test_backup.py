@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from stores import ON_BOTH_STORES, stored_rows
 from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import erasure, schema
 from slipstream.store.backup import back_up
-from slipstream.store.backup_file import BackupError, opened
+from slipstream.store.backup_file import BackupError, Manifest, opened, written
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.restore import NotEmpty, restore
@@ -285,4 +288,29 @@ async def test_a_backup_is_never_written_over_and_needs_a_store(tmp_path: Path) 
         with pytest.raises(StoreAway, match="later release"):
             await attempt
     assert not (tmp_path / "of-a-later").exists()
-    assert not (tmp_path / "of-a-later.partial").exists()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_of_two_backups_to_one_name_at_a_time_the_first_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def no_link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    path = tmp_path / "backup"
+    manifest = Manifest(slipstream="0", revision="1", made_at=datetime.now(UTC))
+    with pytest.raises(BackupError, match="never written over"), written(path) as second:  # noqa: PT012
+        with second.table("tasks", ["id"]) as tasks:
+            tasks.write([["second"]])
+        with written(path) as first:
+            with first.table("tasks", ["id"]) as tasks:
+                tasks.write([["first" * 10_000]])
+            first.end(manifest)
+        assert path.stat().st_mode & 0o777 == 0o600
+        second.end(manifest)
+    with opened(path) as backup:
+        assert list(backup.rows("tasks")) == [[["first" * 10_000]]]
+    assert list(tmp_path.iterdir()) == [path]

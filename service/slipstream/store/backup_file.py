@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -162,12 +162,13 @@ def _publish(partial: Path, path: Path) -> None:
         os.link(partial, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links; a kill between the two lines leaves an empty file there
+    except OSError:  # a file system without hard links: a kill before the rename leaves an empty file there
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         partial.rename(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        with suppress(OSError):  # not every file system can
+            os.fsync(folder)
     finally:
         os.close(folder)
 
