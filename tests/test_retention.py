@@ -153,6 +153,22 @@ async def test_every_sweep_that_deletes_empties_the_log(tmp_path: Path, what: st
     await database.close()
 
 
+async def test_a_deletion_is_remembered_as_long_as_a_restore_could_bring_anything_back(tmp_path: Path) -> None:
+    now, day = time.time(), 86400.0
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        for ref, age in (("judgements of it are kept", 89), ("nothing of it is kept", 91)):
+            await erasure.erase(session, "session_id", ref, now - age * day)
+    for retention, remembered in ((100 * day, 2), (day, 1)):
+        sweep = Retention(
+            database, Metrics(CollectorRegistry()), retention=retention, audit_retention=day, clock=lambda: now
+        )
+        await sweep.step()
+        assert await _count(database, "erasures") == remembered
+    await database.close()
+
+
 async def test_a_log_that_somebody_read_all_the_time_is_told_and_emptied_by_the_next_sweep(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,10 @@ PREFERENCES_KEPT = 90 * 86400.0
 """Seconds that what annotators chose is kept after the last judgement of a pair, as numbers; the answers that they saw
 are deleted with their task."""
 
+DELETIONS_KEPT = max(FEEDBACK_WAIT, UNITS_KEPT, PREFERENCES_KEPT)
+"""Seconds that a deletion on request is remembered at least: as long as anything that is kept apart from its task, which
+a backup of before would bring back."""
+
 _BATCH = 200
 """Tasks, posts of feedback or marks deleted in one transaction: about 10 ms, so that other writers get their turn."""
 
@@ -68,7 +72,7 @@ class Retention:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
             erased = await erasure.go_on(session)
-            forgotten = await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
+            forgotten = await erasure.forget_older(session, now - max(self._retention, DELETIONS_KEPT))
             deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
             apart = await quarantine.delete_older(session, now - self._retention, _BATCH)
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
