@@ -19,7 +19,7 @@ from slipstream.store.cipher import Sealed
 from slipstream.store.group_ends import end_groups
 from slipstream.store.states import RunState, TaskState, move
 from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
-from slipstream.store.tables.runs import RunRow
+from slipstream.store.tables.runs import GroupRow, RunRow
 
 _log = structlog.get_logger(__name__)
 
@@ -158,12 +158,21 @@ async def forgive_tasks(session: AsyncSession, task_ids: Collection[str]) -> Non
     await update_rows(session, TaskRow, ("tries",), [(0, task_id) for task_id in task_ids])
 
 
-async def count(session: AsyncSession) -> dict[str, int]:
-    """The number of rows that are set apart, by kind."""
-    runs = select(func.count()).where(RunRow.state == RunState.QUARANTINED)
+async def count(session: AsyncSession, tenant: str | None = None) -> dict[str, int]:
+    """The number of rows that are set apart, by kind.
+
+    Args:
+        tenant: whose; None for all. Exchanges, of which nothing is read, are counted for None alone.
+    """
+    runs = select(func.count()).select_from(RunRow).where(RunRow.state == RunState.QUARANTINED)
     tasks = select(func.count()).where(TaskRow.state == TaskState.QUARANTINED, TaskRow.decided.is_(False))
-    exchanges = select(func.count()).select_from(QuarantinedExchangeRow)
-    found = {"exchange": exchanges, "task": tasks, "run": runs}
+    found = {"task": tasks, "run": runs}
+    if tenant is None:
+        found["exchange"] = select(func.count()).select_from(QuarantinedExchangeRow)
+    else:
+        of_group = GroupRow.id == RunRow.group_id
+        runs = runs.join(GroupRow, of_group).join(TaskRow, TaskRow.id == GroupRow.task_id)
+        found = {"task": tasks.where(TaskRow.tenant == tenant), "run": runs.where(TaskRow.tenant == tenant)}
     return {kind: await session.scalar(query) or 0 for kind, query in found.items()}
 
 
