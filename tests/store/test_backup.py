@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +19,12 @@ from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import erasure, schema
 from slipstream.store.backup import back_up
 from slipstream.store.backup_file import BackupError, Manifest, opened, written
+from slipstream.store.bulk import insert_rows
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.restore import NotEmpty, restore
 from slipstream.store.sidecars import register
-from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.store.tables.segments import SegmentRow
@@ -289,6 +291,23 @@ async def test_a_backup_is_never_written_over_and_needs_a_store(tmp_path: Path) 
             await attempt
     assert not (tmp_path / "of-a-later").exists()
     assert not list(tmp_path.glob("*.partial"))
+
+
+async def test_a_backup_holds_a_hundred_rows_at_a_time(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/a.db")
+    await database.open()
+    async with database.write() as session:
+        rows = [(number, 1, 1, os.urandom(20_000)) for number in range(1000)]
+        await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
+        del rows
+    await database.close()
+    tracemalloc.start()
+    try:
+        await back_up(f"sqlite+aiosqlite:///{tmp_path}/a.db", tmp_path / "backup")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20_000_000, "copies of a hundred are less than all of them once"
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])

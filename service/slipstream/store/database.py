@@ -128,6 +128,8 @@ class Database:
         if not self.shared and ((path := sqlite_file(self._url)) is None or not path.is_file()):
             raise ConfigError(f"store.url: expected a store, found no file {path}")
         async with self._opening(), self._engine.connect() as connection:
+            if not self.shared and connection.sync_connection is not None:
+                sqlite.stream_by_few(connection.sync_connection)
             yield connection
 
     @asynccontextmanager
