@@ -112,6 +112,19 @@ async def test_what_a_deleted_session_says_after_the_clock_was_set_back_is_store
     await database.close()
 
 
+async def test_a_deletion_of_what_a_clock_that_was_ahead_wrote_is_of_its_own_time(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    await write(database, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW, tolerated=5)
+    async with database.write() as session:
+        assert (await erasure.erase(session, "session_id", "s", NOW + 100)).rows["tasks"] == 1
+        standing = await erasure.standing(session, 0.0)
+    assert standing == {("session_id", "gone"): NOW, ("session_id", "s"): NOW + 100}
+    await database.close()
+
+
 async def test_an_earlier_process_may_have_been_ahead(store_url: str) -> None:
     database, clocks = Database(store_url), Clocks()
     await database.open()
