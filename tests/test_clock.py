@@ -41,7 +41,7 @@ class Clocks:
 
 
 async def write(database: Database, at: float) -> None:
-    """A task that waits for its idle time, runs that wait for theirs, a group of the facade, a feedback, and a deletion."""
+    """A task that waits for its idle time, runs that wait for theirs, a group of the facade, feedback, a deletion."""
     run: dict[str, Any] = {"group_id": "g", "updated_at": at}
     async with database.write() as session:
         await session.execute(
@@ -53,7 +53,8 @@ async def write(database: Database, at: float) -> None:
         await session.execute(insert(RunRow).values(**run, run_id=2, state="scored", due_at=at))
         await session.execute(insert(FacadeGroupRow).values(id="f", updated_at=at))
         await session.execute(insert(FeedbackRow).values(id="said", created_at=at))
-        await session.execute(insert(ErasureRow).values(kind="session_id", ref="gone", at=at, pending=False, told={}))
+        deletion: dict[str, Any] = {"kind": "session_id", "ref": "gone", "pending": False, "told": {}}
+        await session.execute(insert(ErasureRow).values(**deletion, at=at))
 
 
 async def times(store_url: str) -> list[float]:

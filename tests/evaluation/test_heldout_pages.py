@@ -23,7 +23,19 @@ LEFT = Decision(False, "not_sampled")
 def call(number: int) -> NewCall:
     """The first call of a task; three tasks are of one session."""
     return NewCall(
-        f"s{number // 3}", f"t{number}", whole(b"{}"), pack({}), None, 1.0, NOW, True, False, frozenset(), {}, True, LEFT
+        f"s{number // 3}",
+        f"t{number}",
+        whole(b"{}"),
+        pack({}),
+        None,
+        1.0,
+        NOW,
+        True,
+        False,
+        frozenset(),
+        {},
+        True,
+        LEFT,
     )
 
 
@@ -39,7 +51,9 @@ async def test_pages_give_what_one_look_gives(tmp_path: Path, monkeypatch: pytes
             found[page] = [one.task_id for one in await heldout.newest(session, "suite", 3)]
         assert found[500] == [f"t{number}" for number in range(14, 5, -1)]
         assert found[3] == found[500]
-        assert found[1] == [f"t{number}" for number in (14, 13, 12, 11, 10, 9, 8)], "its look ends with the last session"
+        assert found[1] == [f"t{number}" for number in (14, 13, 12, 11, 10, 9, 8)], (
+            "its look ends with the last session"
+        )
         evaluation = {"id": 1, "version": 1, "suite": "suite", "trigger": "hand", "begun_at": NOW, "opened_at": NOW}
         await session.execute(insert(EvaluationRow).values(**evaluation))
         for number, pk in enumerate(before):

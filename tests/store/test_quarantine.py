@@ -17,8 +17,8 @@ from slipstream.store.segments import whole
 from slipstream.store.states import GroupState, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
-from slipstream.tenants import qualified
 from slipstream.store.webhook import ClaimedReplay
+from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
 

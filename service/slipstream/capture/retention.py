@@ -38,8 +38,8 @@ PREFERENCES_KEPT = 90 * 86400.0
 are deleted with their task."""
 
 DELETIONS_KEPT = max(FEEDBACK_WAIT, UNITS_KEPT, PREFERENCES_KEPT)
-"""Seconds that a deletion on request is remembered at least: as long as anything that is kept apart from its task, which
-a backup of before would bring back."""
+"""Seconds that a deletion on request is remembered at least: as long as anything is kept that outlives its task, and
+that a backup of before would bring back."""
 
 _BATCH = 200
 """Tasks, posts of feedback or marks deleted in one transaction: about 10 ms, so that other writers get their turn."""

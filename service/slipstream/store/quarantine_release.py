@@ -59,11 +59,13 @@ async def listed(
         for task_id, since in await session.execute(tasks.order_by(TaskRow.updated_at).limit(limit)):
             found.append(Quarantined("task", task_id, task_id, quarantine.REASON, since))
     if kind in (None, "run"):
-        runs = select(RunRow.id, GroupRow.task_id, RunRow.reason, RunRow.updated_at).where(*whose, *_is(RunRow.id, name))
+        runs = select(RunRow.id, GroupRow.task_id, RunRow.reason, RunRow.updated_at).where(
+            *whose, *_is(RunRow.id, name)
+        )
         runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id).join(TaskRow, TaskRow.id == GroupRow.task_id)
         runs = runs.where(RunRow.state == RunState.QUARANTINED).order_by(RunRow.updated_at)
-        for pk, task_id, reason, since in await session.execute(runs.limit(limit)):
-            found.append(Quarantined("run", str(pk), task_id, reason or quarantine.REASON, since))
+        for pk, of_task, why, since in await session.execute(runs.limit(limit)):
+            found.append(Quarantined("run", str(pk), of_task, why or quarantine.REASON, since))
     return found
 
 
