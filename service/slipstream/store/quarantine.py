@@ -166,12 +166,9 @@ async def count(session: AsyncSession, tenant: str | None = None) -> dict[str, i
     """
     runs = select(func.count()).select_from(RunRow).where(RunRow.state == RunState.QUARANTINED)
     tasks = select(func.count()).where(TaskRow.state == TaskState.QUARANTINED, TaskRow.decided.is_(False))
-    found = {"task": tasks, "run": runs}
-    if tenant is None:
-        found["exchange"] = select(func.count()).select_from(QuarantinedExchangeRow)
-    else:
-        of_group = GroupRow.id == RunRow.group_id
-        runs = runs.join(GroupRow, of_group).join(TaskRow, TaskRow.id == GroupRow.task_id)
+    found = {"exchange": select(func.count()).select_from(QuarantinedExchangeRow), "task": tasks, "run": runs}
+    if tenant is not None:
+        runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id).join(TaskRow, TaskRow.id == GroupRow.task_id)
         found = {"task": tasks.where(TaskRow.tenant == tenant), "run": runs.where(TaskRow.tenant == tenant)}
     return {kind: await session.scalar(query) or 0 for kind, query in found.items()}
 
