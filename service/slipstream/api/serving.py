@@ -145,8 +145,8 @@ def _step(sidecar: Sidecar, version: int, there: LaneStep | None) -> int | None:
             other = f"expected {there.version}, which the lane serves as its step {there.step}; found {version}"
         elif there.replaced == version:
             other = (
-                f"expected one that the lane serves; found {version}, and step {there.step} of the lane has the weights "
-                "that another training gave this number"
+                f"expected one that the lane serves; found {version}, and step {there.step} of the lane has the "
+                "weights that another training gave this number"
             )
     if other is not None:
         raise RequestError(f"version: {other}", param="version", status=409, code="other_version")
