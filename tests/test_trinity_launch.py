@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from slipstream.errors import SlipstreamError
 from slipstream.trinity.document import load_document
+from slipstream.trinity.launch import launch
 
 ROOT = Path(__file__).parents[1]
 FOUR_FREE = "Resources\n Total Usage:\n 0.0/8.0 CPU\n 0.0/4.0 GPU\n"
@@ -258,6 +260,19 @@ def test_what_is_printed_is_what_was_read(monkeypatch: pytest.MonkeyPatch, run: 
     monkeypatch.setenv("CHECKPOINT_ROOT_DIR", str(tmp_path / "checkpoints"))
     _, said = result(run("trainer.yaml", "--print"))
     assert yaml.safe_load(said) == load_document(ROOT / "trainer.yaml")
+
+
+@pytest.mark.parametrize("mode", ["serve", "train"])
+def test_an_explorer_that_would_answer_without_its_adapters_is_refused(
+    mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever trains adapters for something else may."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    document = {"mode": mode, "model": {"lora_configs": [{"lora_rank": 8}]}, "checkpoint_root_dir": str(tmp_path)}
+    expected = "model.lora_configs: expected none" if mode == "serve" else "no `trinity` on PATH"
+    with pytest.raises(SlipstreamError, match=expected):
+        launch(document, {})
 
 
 @pytest.mark.slow

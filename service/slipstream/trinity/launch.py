@@ -45,13 +45,19 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str], output: 
         The exit code: 0 when it was told to stop or reached `trainer.total_steps`, FAILED or UNFINISHED.
 
     Raises:
-        ConfigError: the document is not that of an Explorer or a Trainer, or asks for a cluster that is not there.
+        ConfigError: the document is not that of an Explorer or a Trainer, an Explorer's has adapters, or it asks for a
+            cluster that is not there.
         TrainerRuns: another Trainer runs on this job.
         SlipstreamError: Trinity or Ray is not installed, or Ray cannot be had.
     """
     mode = document.get("mode")
     if mode not in ("serve", "train"):
         raise ConfigError(f"mode: expected serve (an Explorer) or train (a Trainer), found {mode!r}")
+    if mode == "serve" and (document.get("model") or {}).get("lora_configs") is not None:
+        raise ConfigError(
+            "model.lora_configs: expected none in an Explorer's file: Trinity-RFT would answer with the first model, "
+            "whatever version it names"
+        )
     trinity = find_program("trinity")
     held = trainer_lock(job_directory(document)) if mode == "train" else contextlib.nullcontext()
     with (
