@@ -25,7 +25,7 @@ from slipstream.datasets.trained_dataset import Outcome, TrainedDataset
 from slipstream.datasets.trinity_training import TrainerFiles, train_rows
 from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.trinity import side_version
-from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place
+from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place, replace_text
 from slipstream.trinity.job import TrainerRuns, trainer_lock
 from slipstream.trinity.noted_run import RunError
 
@@ -286,6 +286,26 @@ def test_a_run_that_another_version_overtook_is_not_published(policy: Policy) ->
     policy.publish(1)
     with pytest.raises(RunError, match="version 1 was published since the half-done run for version 1 began"):
         policy.train(resume=True)
+
+
+def test_a_version_is_above_the_one_that_the_explorer_serves_after_a_restart_of_the_trainer(policy: Policy) -> None:
+    """The Trainer went on from step 3 when the Explorer served 9, and takes only higher numbers: nobody saw 5."""
+    for version in (3, 9):
+        policy.publish(version)
+    put_in_place(policy.job, policy.folder / "made", 4, resumable=False)  # no folder: its marker alone
+    policy.plan(["to 1", "exit 1"], ["to 3"], ["to 3"])
+
+    with pytest.raises(RunError):
+        policy.train(start=3)
+    assert policy.markers()[1] == 4
+    replace_text(policy.job / VERSION_MARKER, "5")
+    with pytest.raises(RunError, match="version 5 was published since the half-done run for version 10 began"):
+        policy.train(start=3, resume=True)
+    replace_text(policy.job / VERSION_MARKER, "4")
+    done = policy.train(start=3, resume=True)
+
+    assert (done.version, done.parent) == (10, 3)
+    assert policy.markers() == (10, 10)
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_starts(policy: Policy) -> None:

@@ -41,11 +41,19 @@ class SideRun(NotedRun):
 
     Attributes:
         rows: of a step.
+        newest: version of the policy when it began, which may be far below that of the run; None in one of an earlier
+            release, whose version is the next one.
     """
 
     FOLDER: ClassVar[str] = "trinity_run"
 
     rows: int
+    newest: int | None = None
+
+    @property
+    def newest_before(self) -> int:
+        """The policy's newest version when the run began."""
+        return super().newest_before if self.newest is None else self.newest
 
     @property
     def cache(self) -> Path:
