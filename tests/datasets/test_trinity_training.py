@@ -326,6 +326,24 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(policy: Policy
     assert not list(policy.folder.glob("config-*"))
 
 
+def test_what_the_policys_own_trainer_could_not_resume_from_is_refused(policy: Policy) -> None:
+    """It would end at each start, and the Explorer serve the version for ever."""
+    policy.document["algorithm"] = {}  # Trinity's default is ppo
+    policy.document["trainer"] = {"trainer_strategy": "fsdp"}
+    policy.document["cluster"] = {"node_num": 2, "gpu_per_node": 4}
+    training = {**policy.files.training, "trainer": {}, "cluster": {"node_num": 1, "gpu_per_node": 2}}
+    policy.files = replace(policy.files, training=training)
+    with pytest.raises(ConfigError) as raised:
+        policy.train()
+    assert [problem.split(", as ")[0].split(": it")[0] for problem in raised.value.problems] == [
+        "algorithm.algorithm_type: expected one without a critic in the policy's own Trainer, found ppo",
+        "cluster.node_num: expected 2",
+        "cluster.gpu_per_node: expected 4",
+        "trainer.trainer_strategy: expected 'fsdp'",
+    ]
+    assert not policy.job.exists()
+
+
 def test_an_optimizer_that_cannot_be_reset_publishes_nothing(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     policy.plan(["to 3"])
     monkeypatch.setenv("FAILS", "1")

@@ -79,7 +79,8 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
         resume: go on with the run that was begun and not ended.
 
     Raises:
-        ConfigError: a key is wrong, or the kind has no algorithm of Trinity's.
+        ConfigError: a key is wrong, the kind has no algorithm of Trinity's, or the policy's Trainer could not resume
+            from the result.
         RunError: a run is half done and `resume` is not given, or the other way round; or training failed, with
             the last lines that Trinity wrote.
         TrainerRuns: a Trainer runs on this job.
@@ -89,6 +90,7 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
     if algorithm is None:
         raise ConfigError(f"dataset.kind: expected sft or preference with train.engine trinity, found {dataset.kind}")
     side_job.check(files.training, algorithm)
+    side_job.check_resumable(files.policy, files.training)
     for program in ("trinity", "ray"):
         find_program(program)
     job_dir = job_directory(files.policy)
