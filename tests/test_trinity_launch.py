@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 import yaml
 
 from slipstream.errors import SlipstreamError
+from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, steps
 from slipstream.trinity.document import load_document
+from slipstream.trinity.job import trainer_lock
 from slipstream.trinity.launch import launch
 
 ROOT = Path(__file__).parents[1]
@@ -236,6 +239,23 @@ def test_the_exit_code_tells_a_finished_training_from_a_quiet_night(
         meta.write_text(f'{{"latest_iteration": {steps}}}')
     found, said = result(run("trainer.yaml", "--overlay", str(overlay)))
     assert (found, message in said) == (code, True), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", [False, True])
+def test_full_checkpoints_of_before_a_restart_are_deleted_while_the_job_is_held(
+    run: Run, tmp_path: Path, held: bool
+) -> None:
+    job = tmp_path / "checkpoints" / "slipstream" / "policy"
+    for step in range(16, 16 * 8, 16):
+        (job / f"global_step_{step}").mkdir(parents=True)
+        (job / f"global_step_{step}" / ".full_checkpoint").touch()
+    for marker in (RESUME_MARKER, VERSION_MARKER):
+        (job / marker).write_text("112")
+    with trainer_lock(job) if held else contextlib.nullcontext():
+        said = result(run("trainer.yaml"))[1]
+    assert sorted(steps(job)) == ([16, 32, 48, 64, 80, 96, 112] if held else [48, 64, 80, 96, 112])
+    assert ("old full checkpoints deleted" in said) is not held
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import yaml
 
 from slipstream.errors import ConfigError
 from slipstream.trinity.job import job_directory, trained_steps, trainer_lock
+from slipstream.trinity.old_checkpoints import OldCheckpoints
 from slipstream.trinity.process import Program
 from slipstream.trinity.ray import cluster, find_program
 
@@ -68,11 +69,14 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str], output: 
     ):
         if stop.is_set():
             return 0
+        old = OldCheckpoints(document)
+        old.delete()
         # SIGINT: Python ends it as an exception, so that Trinity shuts its actors down; SIGTERM would skip that.
         command = [trinity, "run", "--config", path]
         with Program(command, surroundings, _STOP_GRACE, ask=signal.SIGINT, output=output) as program:
             while (code := program.ended()) is None and not stop.is_set():
                 stop.wait(_POLL)
+                old.delete()
     return 0 if code is None else _verdict(document, code)
 
 

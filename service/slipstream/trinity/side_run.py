@@ -22,6 +22,7 @@ from slipstream.trinity.checkpoint_files import (
     META,
     RESUME_MARKER,
     VERSION_MARKER,
+    is_full,
     marked,
     replace_text,
     step_directory,
@@ -104,7 +105,7 @@ class SideRun(NotedRun):
     def forget_last(self) -> None:
         """Have the side job go on from the full step before its last one, or from the start."""
         last = self.done()
-        before = [step for step in steps(self.job) if step < last and _is_full(step_directory(self.job, step))]
+        before = [step for step in steps(self.job) if step < last and is_full(step_directory(self.job, step))]
         if before:
             for marker in (RESUME_MARKER, VERSION_MARKER):
                 replace_text(self.job / marker, str(max(before)))
@@ -125,10 +126,6 @@ def model_directory(step: Path) -> Path | None:
     """Return the Hugging Face directory of a step; None if its weights were not exported."""
     path = step / "actor" / "huggingface"
     return path if any(path.glob("*.safetensors")) else None
-
-
-def _is_full(step: Path) -> bool:
-    return (step / ".full_checkpoint").exists()
 
 
 def _lines_with(path: Path, text: bytes) -> int:
