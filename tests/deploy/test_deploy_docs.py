@@ -157,13 +157,14 @@ LEFT = {"exp_buffer": [2, 3, 4], "proxy_history": [3, 4]}
 
 
 def tables_of_trinity(timestamp: str) -> str:
-    """Statements that make Trinity's two tables (`buffer/schema/sql_schema.py` of 0.6.0), with old rows and new ones."""
+    """Statements that make Trinity's tables (`buffer/schema/sql_schema.py` of 0.6.0), with old rows and new ones."""
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     rows = ROWS.format(old=now - timedelta(days=7, minutes=1), new=now - timedelta(days=6, hours=23))
     return "".join(
         f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, consumed INTEGER, timestamp {timestamp});"
         f"CREATE TABLE {name}_blob (id INTEGER PRIMARY KEY);"
-        f"INSERT INTO {name} (id, consumed, timestamp) VALUES {rows}; INSERT INTO {name}_blob VALUES (1), (2), (3), (4);"
+        f"INSERT INTO {name} (id, consumed, timestamp) VALUES {rows};"
+        f"INSERT INTO {name}_blob VALUES (1), (2), (3), (4);"
         for name in LEFT
     )
 

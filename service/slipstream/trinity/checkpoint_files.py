@@ -37,7 +37,7 @@ def steps(job_dir: Path) -> list[int]:
 
 
 def is_full(step: Path) -> bool:
-    """Whether a step was saved with its training state. Trinity-RFT says so before it has written that."""
+    """Return whether a step was saved with its training state. Trinity-RFT says so before it has written that."""
     return (step / ".full_checkpoint").exists()
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -49,9 +48,10 @@ class OldCheckpoints:
         keep = trainer.get("max_checkpoints_to_keep")
         elsewhere = document.get("continue_from_checkpoint") is False or document.get("stages")
         known = document.get("mode") == "train" and trainer.get("trainer_type") in (None, "verl")
-        counted = isinstance(keep, int) and not isinstance(keep, bool)
         self._job = job_directory(document)
-        self._keep = max(0, keep) if known and counted and not elsewhere else 0
+        self._keep = 0
+        if known and not elsewhere and isinstance(keep, int) and not isinstance(keep, bool):
+            self._keep = keep
         self._newest: int | None = None
 
     def delete(self) -> None:
@@ -59,7 +59,7 @@ class OldCheckpoints:
 
         It never raises: no Trainer is to end because a file cannot be read or deleted.
         """
-        if not self._keep:
+        if self._keep <= 0:
             return
         try:
             newest, served = marked(self._job, RESUME_MARKER), marked(self._job, VERSION_MARKER)
