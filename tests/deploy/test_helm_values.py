@@ -136,7 +136,9 @@ def test_data_sets_lie_where_the_training_side_can_write() -> None:
         assert given["datasets"] == {"directory": directory}
         pod = of_kind(manifests, "Deployment")["demo-slipstream"]["spec"]["template"]["spec"]
         [training], [proxy] = pod["initContainers"], pod["containers"]
-        names = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v}
+        names = {
+            v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v
+        }
         mounted = {m["mountPath"]: names[m["name"]] for m in training["volumeMounts"] if m["name"] in names}
         assert mounted == claims
         assert not [mount for mount in proxy["volumeMounts"] if mount["name"] in names]

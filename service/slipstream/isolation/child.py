@@ -150,7 +150,6 @@ class Child:
             if not waiting.done():
                 waiting.set_exception(Ended(self._how))
 
-
     def _kill_group(self) -> None:
         """Kill it, and what it has started. Until it is waited for, no other process has its number."""
         if not self._waited_for:

@@ -109,7 +109,8 @@ def _end_what_it_starts(connection: int) -> None:
         os.close(connection)  # its end says that the other process has ended
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        Path("/proc/self/comm").write_text("slip-isol-end")
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text("slip-isol-end")
         while os.getppid() == leader:
             signal.sigwait({signal.SIGTERM})
         os.killpg(leader, signal.SIGKILL)
