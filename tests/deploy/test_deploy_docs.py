@@ -1,4 +1,4 @@
-"""docs/deploy.md: its variables, its commands, and the copy of the store that it teaches."""
+"""docs/deploy.md and the README of the rewards: variables, commands, and the copy of the store that is taught."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from scripted import ScriptedExplorer
 from serving import until
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+BESIDE = (ROOT / "deploy" / "compose" / "rewards" / "README.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"^ *```sh\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
 STORE = "/var/lib/slipstream"
 
 
 def commands() -> list[list[str]]:
-    """Each `docker compose` command of the page's shell blocks and sentences, as words."""
+    """Each `docker compose` command of the shell blocks and sentences, as words."""
     lines = [line.strip() for block in SHELL for line in block.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"`(docker compose [^`]+)`", PAGE.replace("\n", " "))
+    lines += re.findall(r"`(docker compose [^`]+)`", f"{PAGE} {BESIDE}".replace("\n", " "))
     return [shlex.split(line, comments=True) for line in lines if line.startswith("docker compose")]
 
 
