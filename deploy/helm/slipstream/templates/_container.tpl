@@ -19,7 +19,7 @@ limits, a log and restarts of its own, and they share nothing but a folder in me
 
 {{/* Where data sets lie; empty if nowhere: without the claim of SQLite's store that takes one of its own. */}}
 {{- define "slipstream.datasets" -}}
-{{- if or .Values.sidecar.datasets.existingClaim (hasPrefix "sqlite" (include "slipstream.store" .)) -}}
+{{- if or (.Values.sidecar.datasets).existingClaim (hasPrefix "sqlite" (include "slipstream.store" .)) -}}
 /var/lib/slipstream/datasets
 {{- end -}}
 {{- end }}
@@ -121,7 +121,7 @@ volumeMounts:
   {{- if and (not $proxy) (hasPrefix "sqlite" (include "slipstream.store" .context)) }}
   - {name: slipstream-store, mountPath: /var/lib/slipstream}
   {{- end }}
-  {{- if and (not $proxy) $sidecar.datasets.existingClaim }}
+  {{- if and (not $proxy) ($sidecar.datasets).existingClaim }}
   - {name: slipstream-datasets, mountPath: {{ include "slipstream.datasets" .context }}}
   {{- end }}
   - {name: slipstream-{{ .half }}-tmp, mountPath: /tmp}
@@ -143,7 +143,7 @@ while the page is written back; and a pod whose emptyDir on a disk grows over it
 - name: slipstream-store
   persistentVolumeClaim: {claimName: {{ include "slipstream.storeClaim" . }}}
 {{- end }}
-{{- with .Values.sidecar.datasets.existingClaim }}
+{{- with (.Values.sidecar.datasets).existingClaim }}
 - name: slipstream-datasets
   persistentVolumeClaim: {claimName: {{ . }}}
 {{- end }}
