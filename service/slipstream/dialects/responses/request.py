@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.dialects.form import Held, Unsayable
 from slipstream.dialects.responses.messages import messages_of
 from slipstream.dialects.responses.tools import chat_tool_choice, chat_tools
@@ -108,6 +109,10 @@ def _tools(request: Mapping[str, Any], problems: list[Unsayable]) -> dict[str, A
     asked: dict[str, Any] = {"tools": tools} if tools else {}
     if choice is not None and (tools or choice not in ("auto", "none")):
         asked["tool_choice"] = chat_tool_choice(choice, problems)
+    if is_among_some(asked.get("tool_choice")):
+        if (few := narrowed(asked)) is not None:
+            return few
+        problems.append(Unsayable("unsayable", "tool_choice"))
     return asked
 
 
