@@ -9,7 +9,7 @@ from slipstream.dialects.form import Problem, Unsayable
 from slipstream.dialects.responses.vocabulary import kind_of, problem_of_tool
 
 CUSTOM = "custom"
-"""The type of tools whose input is free text. The chat form has a word for them, which no engine of the policy knows."""
+"""The type of tools whose input is free text. The chat form has a word for them, but no engine of the policy does."""
 
 _FIELDS: Mapping[str, Sequence[str]] = {
     "function": ("name", "description", "parameters", "strict"),
