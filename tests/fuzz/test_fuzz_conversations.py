@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
 from slipstream.dialects.body import NotCaptured
@@ -44,7 +44,7 @@ def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int =
     )
     kept = REDACTOR.redact(exchange)
     assert not isinstance(kept, NotCaptured), kept
-    captured = read_call(kept, Histories(Items()))
+    captured = read_call(kept, Histories(Items(), Newest(1)))
     assert not isinstance(captured, NotCaptured), captured
     return captured
 

@@ -37,13 +37,16 @@ def is_request(request: Mapping[str, Any]) -> bool:
 
 def history(request: Mapping[str, Any]) -> str | None:
     """The id of the response, else of the conversation, that the request goes on from."""
+    before = request.get("previous_response_id")
+    return before if isinstance(before, str) and before else conversation_of(request)
+
+
+def conversation_of(request: Mapping[str, Any]) -> str | None:
+    """The id of the conversation, held by the provider, to which the request and its answer are added."""
     conversation = request.get("conversation")
     if isinstance(conversation, Mapping):
         conversation = conversation.get("id")
-    for name in (request.get("previous_response_id"), conversation):
-        if isinstance(name, str) and name:
-            return name
-    return None
+    return conversation if isinstance(conversation, str) and conversation else None
 
 
 def wants_logprobs(request: Mapping[str, Any]) -> bool:
