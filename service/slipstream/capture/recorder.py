@@ -224,14 +224,13 @@ class Recorder:
         return None
 
     def _placed(self, call: CapturedCall, *, held: bool) -> NewCall | None:
-        if self._retries.seen(call):
-            self._metrics.not_captured.labels("retry").inc()
-            return None
         earlier = None if call.history is None else self._histories.earlier(call.history)
         if held and earlier is None:  # so its session was left out
             self._metrics.not_captured.labels("rate").inc()
             return None
-        place = self._conversations.place(call, earlier)
+        tried = self._retries.earlier(call)
+        place = self._conversations.place(call, earlier) if tried is None else self._conversations.again(call, tried)
+        self._retries.add(call, place)
         self._histories.add(call, place)
         return self._ready(call, place)
 
