@@ -267,6 +267,7 @@ def test_content_that_comes_as_parts() -> None:
         {"type": "text", "text": "42!"},
     ]
     assert said("It is ", [dict(text)], [dict(text)], "!") == "It is 44!"
+    assert said([{"type": "thinking"}], thought("2")) == [{"type": "thinking"}, *thought("2")["content"]]
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert said([text, picture, dict(text)], "2") == [text, picture, {"type": "text", "text": "42"}]
 

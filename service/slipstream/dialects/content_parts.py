@@ -62,10 +62,10 @@ class ContentParts:
             else:
                 last["text"].append(part["text"])
         elif kind == "thinking" and isinstance(thought, list):
-            within = last["thinking"] if last is not None else None
-            if not isinstance(within, ContentParts):
-                self._parts.append(last := {})
-                within = ContentParts()
+            within = None if last is None else last.get("thinking")
+            if last is None or not isinstance(within, ContentParts):
+                last, within = {}, ContentParts()
+                self._parts.append(last)
             within.add(thought)
             last.update(part | {"thinking": within})
         else:

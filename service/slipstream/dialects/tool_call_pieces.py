@@ -52,17 +52,17 @@ class ToolCalls:
 
     def _place(self, piece: _Piece) -> int:
         """The place of the call that a piece is of, which may be a new one."""
-        index, call_id = piece.get("index"), piece.get("id")
-        numbered = type(index) is int
-        at = self._moved.get(index, index) if numbered else max(self._last, 0)
+        given, call_id = piece.get("index"), piece.get("id")
+        index: int | None = given if type(given) is int else None
+        at = max(self._last, 0) if index is None else self._moved.get(index, index)
         call = self._calls.get(at, {})
-        if not call_id or call_id == call.get("id") or (numbered and not call.get("id")):
+        if not call_id or call_id == call.get("id") or (index is not None and not call.get("id")):
             return at
         known = self._of_id.get(call_id) if isinstance(call_id, str) else None
-        if known is None and numbered and not _is_another(call, piece):
+        if known is None and index is not None and not _is_another(call, piece):
             return at
         at = self._last + 1 if known is None else known
-        if numbered:
+        if index is not None:
             self._moved[index] = at
         return at
 

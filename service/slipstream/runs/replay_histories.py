@@ -14,7 +14,7 @@ from slipstream.store.bodies import unpacked_text
 from slipstream.store.database import Database
 
 _MARK = b"[redacted:"
-"""What stands in the place of a text that a rule has found."""
+"""The begin of the mark that stands in the place of a text which a rule has found."""
 
 
 _ROOM = 500
@@ -49,7 +49,7 @@ class _Entry(NamedTuple):
 
 
 class ReplayHistories:
-    """What was said in open runs, by the ids of the policy's answers.
+    """The conversations of open runs, by the ids of the policy's answers.
 
     What is stored is redacted. Where the policy is asked what agents say as it is, such a call is therefore kept in
     memory as well, and never read from the store: the policy would be asked another conversation than its agent has.
