@@ -359,6 +359,8 @@ def test_a_thread_whose_tools_the_provider_alone_holds_is_not_asked() -> None:
     assert MESSAGES.chat_request(asked, Held(earlier, [tool]))["tools"] == [tool]
     own = MESSAGES.chat_request(asked | {"tools": [ADD | {"defer_loading": True}]}, Held(earlier))
     assert own["tools"] == [tool]
+    odd = MESSAGES.chat_form(asked | {"tools": [{"type": "function", "name": "add"}, 1]}, message(), Held(earlier))
+    assert odd.problem == "unsayable"
 
 
 @pytest.mark.parametrize(

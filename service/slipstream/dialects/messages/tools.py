@@ -28,7 +28,8 @@ def chat_tools(tools: Sequence[Any], messages: Sequence[Mapping[str, Any]], foun
 
 def unknown_reference(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str | None:
     """The place of the first reference to a tool that is none of these, in the chat form; None if there is none."""
-    names = [tool["function"].get("name") for tool in tools if kind_of(tool) == "function"]
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
     return next((at for at, name in _references(messages) if name not in names), None)
 
 
