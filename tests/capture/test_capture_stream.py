@@ -204,6 +204,86 @@ def test_tool_calls_with_no_index_or_one_that_begins_at_1() -> None:
         assert answer(stream)["choices"][0]["message"]["tool_calls"] == whole
 
 
+def called(number: int, arguments: str = "", index: int | None = 0, **fields: Any) -> dict[str, Any]:
+    """A piece of a tool call that names it."""
+    function = {"name": f"f{number}", "arguments": arguments}
+    return {"index": index, "id": f"t{number}", "type": "function", "function": function | fields}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        pytest.param([called(1, "{}"), called(2, '{"q":2}')], ["{}", '{"q":2}'], id="Gemini's, whole"),
+        pytest.param(
+            [called(1, '{"q":'), piece(0, "1}")["tool_calls"][0], called(2), piece(0, '{"q":2}')["tool_calls"][0]],
+            ['{"q":1}', '{"q":2}'],
+            id="in pieces",
+        ),
+        pytest.param(
+            [called(1, "{"), called(2, "["), *(piece(0, "]}"[-n], id=f"t{n}")["tool_calls"][0] for n in (1, 2))],
+            ["{}", "[]"],
+            id="in turns",
+        ),
+        pytest.param([called(1), called(2, "{}")], ["", "{}"], id="without arguments"),
+        pytest.param(
+            [called(1, "{}"), called(2, "{}") | {"function": {"name": "f1", "arguments": "{}"}}],
+            ["{}", "{}"],
+            id="the same function",
+        ),
+        pytest.param(
+            [called(1, "{}"), called(2, "{}"), called(3, '{"q":3}', index=1)],
+            ["{}", "{}", '{"q":3}'],
+            id="a number that was given away",
+        ),
+    ],
+)
+def test_parallel_tool_calls_that_share_a_number_stay_apart(pieces: list[Any], expected: list[str]) -> None:
+    stream = event_stream(*(chunk({"tool_calls": [part]}) for part in pieces), chunk({}, "tool_calls"))
+    calls = answer(stream)["choices"][0]["message"]["tool_calls"]
+    found = [(call["id"], call["function"]["arguments"]) for call in calls]
+    assert found == [(f"t{number}", passed) for number, passed in enumerate(expected, 1)]
+
+
+def test_one_tool_call_each_piece_of_which_has_an_id_of_its_own_is_one() -> None:
+    pieces = [called(1, passed) | {"id": f"t{place}"} for place, passed in enumerate(["", '{"q"', ":1}", ""])]
+    stream = event_stream(*(chunk({"tool_calls": [part]}) for part in pieces), chunk({}, "stop"))
+    [call] = answer(stream)["choices"][0]["message"]["tool_calls"]
+    assert call["function"] == {"name": "f1", "arguments": '{"q":1}'}
+
+
+def test_content_that_comes_as_parts() -> None:
+    def thought(text: str, **fields: Any) -> dict[str, Any]:
+        return {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}], **fields}]}
+
+    def said(*contents: Any) -> Any:
+        deltas = [content if isinstance(content, dict) else {"content": content} for content in contents]
+        return answer(event_stream(*map(chunk, deltas), chunk({"content": ""}, "stop")))["choices"][0]["message"][
+            "content"
+        ]
+
+    text = {"type": "text", "text": "4"}
+    assert said("", thought("2 and "), thought("2", closed=True), "4", "2", "!") == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2"}], "closed": True},
+        {"type": "text", "text": "42!"},
+    ]
+    assert said("It is ", [dict(text)], [dict(text)], "!") == "It is 44!"
+    assert said([{"type": "thinking"}], thought("2")) == [{"type": "thinking"}, *thought("2")["content"]]
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    assert said([text, picture, dict(text)], "2") == [text, picture, {"type": "text", "text": "42"}]
+
+
+def test_spoken_answers() -> None:
+    sounds = [{"id": "audio_1", "transcript": "Hel"}, {"data": "AAAA", "transcript": "lo"}, {"data": "BBBB"}]
+    stream = event_stream(
+        chunk({"role": "assistant", "content": None, "audio": sounds[0]}),
+        *(chunk({"audio": sound}) for sound in sounds[1:]),
+        chunk({"audio": {"expires_at": 1}}),
+        chunk({}, "stop"),
+    )
+    spoken = {"id": "audio_1", "transcript": "Hello", "data": "AAAABBBB", "expires_at": 1}
+    assert answer(stream)["choices"][0]["message"]["audio"] == spoken
+
+
 def test_a_custom_tool_call() -> None:
     parts = [
         {"index": 0, "id": "t", "type": "custom", "custom": {"name": "shell", "input": "ls "}},
@@ -314,6 +394,10 @@ def test_a_stream_whose_choices_did_not_all_finish_is_no_call() -> None:
         (b"event: error\ndata: it broke\n\n" + OPENAI_TEXT, "error_in_stream"),
         (event_stream(chunk(usage=USAGE)), "no_answer"),
         (event_stream(chunk({"content": ["a"]}, "stop")), "no_answer"),
+        (event_stream(chunk({"content": [{"type": "text"}]}, "stop")), "no_answer"),
+        (event_stream(chunk({"content": [{"type": "thinking", "thinking": [1]}]}, "stop")), "no_answer"),
+        (event_stream(chunk({"tool_calls": [{"index": 0, "function": "f"}]}, "stop")), "no_answer"),
+        (event_stream(chunk({"audio": {"data": 1}}, "stop")), "no_answer"),
         (event_stream([1]), "no_answer"),
         (event_stream("{"), "not_json"),
         (b"", "truncated_stream"),

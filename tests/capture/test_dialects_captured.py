@@ -173,6 +173,27 @@ async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: R
 
 
 @pytest.mark.slow
+async def test_a_conversation_with_an_id_is_one_session_and_is_not_run(run_dialects: RunDialects) -> None:
+    """Nobody can tell here what was in it before."""
+    told: Json = {"model": "prod", "conversation": "conv_1"}
+    tools: Any = [{"type": "function", "name": "look_up", "parameters": LOOK_UP}]
+    async with run_dialects() as (loop, _), openai.AsyncOpenAI(base_url=f"{loop.url}/v1", api_key="k") as client:
+        first = await client.responses.create(input="use the tool", tools=tools, **told)
+        await of_task(loop, [first.id])
+        result: Any = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "42"}
+        second = await client.responses.create(input=[result], tools=tools, **told)
+        third = await client.responses.create(input="and now?", **told | {"conversation": {"id": "conv_1"}})
+        calls = await of_task(loop, [first.id, second.id, third.id])
+        assert {call["session_id"] for call in calls} == {"conv_1"}
+        tasks = [call["task_id"] for call in calls]
+        assert tasks[0] == tasks[1] != tasks[2]
+        assert {call["problem"] for call in calls} == {"history_unseen"}
+        roles = [message["role"] for message in calls[2]["request"]["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+        assert loop.explorer.chats == []
+
+
+@pytest.mark.slow
 async def test_a_history_that_the_provider_holds_is_found_again_after_a_restart(run_dialects: RunDialects) -> None:
     async with (
         run_dialects() as (loop, production),

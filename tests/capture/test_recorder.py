@@ -186,6 +186,21 @@ async def test_a_task_of_one_call_is_decided_where_it_is_recorded(recording: Rec
     assert (task.task_id, task.session_id) in {(row.id, row.session_id) for row in await recording.tasks()}
 
 
+async def test_a_retry_is_stored_in_the_task_of_the_attempt_before(recording: Recording) -> None:
+    for retry in range(3):
+        await recording.record(
+            exchange(
+                asks("hi"),
+                completion(assistant(f"answer {retry}"), id=f"a{retry}"),
+                request_headers=[(b"x-stainless-retry-count", b"%d" % retry)],
+                started_at=1000.0 + retry,
+            )
+        )
+    [task] = await recording.tasks()
+    assert [call.msg_id for call in await recording.calls()] == ["a0", "a1", "a2"]
+    assert not task.decided, "with what came since"
+
+
 async def test_a_task_that_is_not_complete_or_not_of_its_making_waits_for_the_planner(recording: Recording) -> None:
     called = assistant(None, tool_call("a", "look"))
     named = [(b"x-slipstream-task-id", b"theirs")]

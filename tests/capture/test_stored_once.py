@@ -21,7 +21,7 @@ from stores import ON_BOTH_STORES, deaf
 from test_recorder import Recording
 
 from slipstream.capture.completion import read_call
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
@@ -284,7 +284,7 @@ async def _whatever_is_sent(database: Database, steps: list[Any], styles: list[A
         names = {"session_id": f"s{run}-{who}", "task_id": f"t{run}-{number}"} if named else {}
         msg_id, went_by = asked(odd(encoded) if odd else encoded, **names)
         kept = REDACTOR.redact(went_by)
-        call = kept if isinstance(kept, NotCaptured) else read_call(kept, Histories(Items()))
+        call = kept if isinstance(kept, NotCaptured) else read_call(kept, Histories(Items(), Newest(1)))
         if not isinstance(call, NotCaptured):
             sent[msg_id] = call.request_text
             where[msg_id] = names.get("task_id", "")

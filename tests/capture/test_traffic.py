@@ -32,7 +32,7 @@ async def test_the_figures_are_those_of_the_last_minute() -> None:
         worker.connections(3)
     workers[0].serving.ended("control", failed=False, waited=0.3)
     metrics.captured.inc(150)
-    metrics.not_captured.labels("retry").inc(2)
+    metrics.not_captured.labels("status").inc(2)
     workers[1].dropped(at=1.0)
     now[0] += 10.0
     await window.step()

@@ -12,7 +12,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from slipstream.dialects.chat import ChatTranslator
 from slipstream.dialects.events import events
 from slipstream.dialects.form import Translator, Unsayable
+from slipstream.explorer.client import agent_request, shadow_request
 from slipstream.jsontext import from_json
+from slipstream.store.bodies import unpack
+from slipstream.store.shadow_requests import completed, packed
 
 CHAT: Translator = ChatTranslator()
 REQUEST = {"model": "gpt-4o", "messages": [user("hi")]}
@@ -30,6 +33,19 @@ ANSWERS = {
         ],
     ),
 }
+
+
+ADD, MUL = ({"type": "function", "function": {"name": name, "parameters": {}}} for name in ("add", "mul"))
+
+
+def allowed(mode: str, *tools: dict[str, Any]) -> dict[str, Any]:
+    """A choice among some tools, which are only named."""
+    names = [{"type": tool["type"], tool["type"]: {"name": tool[tool["type"]].get("name")}} for tool in tools]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": names}}
+
+
+def after_hi(message: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [user("hi"), message]}
 
 
 def without_empty(value: Any) -> Any:
@@ -82,7 +98,23 @@ def test_a_call_is_its_own_chat_form() -> None:
         ({"messages": [user([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])]}, "media"),
         ({"messages": [user([{"type": "text", "text": "a"}, {"type": "file", "file": {}}])]}, "media"),
         ({"messages": [assistant() | {"audio": {"id": "audio_1"}}, user("hi")]}, "media"),
-        ({"tools": [{"type": "function", "function": {"name": "add"}}, {"type": "custom", "custom": {}}]}, None),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "alloy"}}, "media"),
+        ({"modalities": ["image", "text"]}, "media"),
+        ({"modalities": ["text"], "audio": None}, None),
+        ({"functions": [{"name": "add"}], "function_call": "auto"}, "unsayable"),
+        ({"functions": None, "function_call": None}, None),
+        ({"messages": [user("2?"), assistant() | {"function_call": {"name": "f", "arguments": ""}}]}, "unsayable"),
+        ({"messages": [user("2?"), assistant("4") | {"function_call": None}, user("3?")]}, None),
+        ({"messages": [user("2?"), {"role": "function", "name": "add", "content": "4"}]}, "unsayable"),
+        ({"tools": [ADD, {"type": "custom", "custom": {"name": "sql"}}]}, "unsayable"),
+        ({"tools": [ADD], "tool_choice": {"type": "custom", "custom": {"name": "sql"}}}, "unsayable"),
+        ({"messages": [user("2?"), assistant(None, {"id": "c", "type": "custom", "custom": {}})]}, "unsayable"),
+        ({"tools": [ADD, MUL], "tool_choice": allowed("auto", MUL)}, None),
+        ({"tools": [ADD], "tool_choice": allowed("auto", ADD, MUL)}, "unsayable"),
+        ({"tools": [ADD], "tool_choice": allowed("auto", {"type": "custom", "custom": {}})}, "unsayable"),
+        ({"tools": [ADD], "tool_choice": allowed("some", ADD)}, "unsayable"),
+        ({"tools": [ADD], "tool_choice": allowed("auto")}, "unsayable"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "unsayable"),
         ({"tools": [{"function": {"name": "add"}}]}, None),
         ({"tools": [{"type": "web_search"}]}, "provider_tool"),
         ({"tools": [{"googleSearch": {}}]}, "provider_tool"),
@@ -95,17 +127,40 @@ def test_what_the_policy_cannot_be_asked_is_a_problem(fields: dict[str, Any], pr
 
 
 @pytest.mark.parametrize(
-    ("message", "at"),
+    ("fields", "problem", "at"),
     [
-        (user([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]), "messages[1].content[1]"),
-        (tool("call_a", "4") | {"content": [{"type": "video_url"}]}, "messages[1].content[0]"),
-        (assistant() | {"audio": {"id": "audio_1"}}, "messages[1].audio"),
+        (after_hi(user([{"type": "text", "text": "a"}, {"type": "image_url"}])), "media", "messages[1].content[1]"),
+        (after_hi(tool("call_a", "4") | {"content": [{"type": "video_url"}]}), "media", "messages[1].content[0]"),
+        (after_hi(assistant() | {"audio": {"id": "audio_1"}}), "media", "messages[1].audio"),
+        (after_hi(assistant("", {"type": "custom"})), "unsayable", "messages[1].tool_calls[0]"),
+        (after_hi(assistant() | {"function_call": {"name": "f"}}), "unsayable", "messages[1].function_call"),
+        (after_hi({"role": "function", "content": "4"}), "unsayable", "messages[1].role"),
+        ({"modalities": ["text", "audio"]}, "media", "modalities"),
+        ({"audio": {"voice": "alloy"}}, "media", "audio"),
+        ({"functions": [{"name": "f"}]}, "unsayable", "functions"),
+        ({"function_call": "auto"}, "unsayable", "function_call"),
+        ({"tools": [ADD, {"type": "custom"}]}, "unsayable", "tools[1]"),
+        ({"tools": [{"type": "web_search"}]}, "provider_tool", "tools[0]"),
+        ({"plugins": [{"id": "web"}]}, "provider_tool", "plugins"),
+        ({"tools": [ADD], "tool_choice": allowed("auto", MUL)}, "unsayable", "tool_choice"),
     ],
 )
-def test_the_policy_is_not_asked_with_media_and_their_place_is_told(message: dict[str, Any], at: str) -> None:
+def test_the_policy_is_not_asked_what_it_cannot_be_and_the_place_is_told(
+    fields: dict[str, Any], problem: str, at: str
+) -> None:
     with pytest.raises(Unsayable) as refused:
-        CHAT.chat_request(REQUEST | {"messages": [user("hi"), message]})
-    assert (refused.value.problem, refused.value.at) == ("media", at)
+        CHAT.chat_request(REQUEST | fields)
+    assert (refused.value.problem, refused.value.at) == (problem, at)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_the_policy_is_shown_the_allowed_tools_alone(mode: str) -> None:
+    asked = REQUEST | {"tools": [ADD, MUL], "tool_choice": allowed(mode, MUL), "n": 2, "stream": True}
+    of_agent = agent_request(asked)
+    assert of_agent == {"messages": [user("hi")], "tools": [MUL], "tool_choice": mode, "n": 2, "stream": True}
+    repeated = shadow_request(asked, "policy")
+    assert (repeated["tools"], repeated["tool_choice"]) == ([MUL], mode)
+    assert completed(unpack(packed(repeated, asked)), asked) == repeated
 
 
 @pytest.mark.parametrize(

@@ -339,6 +339,30 @@ def test_a_thread_has_the_tools_that_it_was_created_with() -> None:
     assert (form["tool_choice"], form["parallel_tool_calls"]) == ("required", False)
 
 
+def test_a_thread_that_goes_on_with_no_word_is_read_and_not_asked() -> None:
+    asked = request(thread={"type": "continue", "previous_message_id": "msg_0"}) | {"messages": []}
+    earlier = [{"role": "user", "content": "news?"}, {"role": "assistant", "content": "I look"}]
+    form = MESSAGES.chat_form(asked, message(), Held(earlier))
+    assert (form.request["messages"], form.problem) == (earlier, "unsayable")
+    unseen = MESSAGES.chat_form(asked, message())
+    assert (unseen.request["messages"], unseen.problem) == ([{"role": "user", "content": ""}], "history_unseen")
+
+
+def test_a_thread_whose_tools_the_provider_alone_holds_is_not_asked() -> None:
+    found = tool_result("t", [{"type": "tool_reference", "tool_name": "add"}])
+    asked = request(user(found, text("go on")), thread={"type": "continue", "previous_message_id": "msg_0"})
+    earlier = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": None}]
+    with pytest.raises(Unsayable) as refused:
+        MESSAGES.chat_request(asked, Held(earlier))
+    assert (refused.value.problem, refused.value.at) == ("history_unseen", "messages[0].content[0].content[0]")
+    [tool] = chat(request(tools=[ADD]))["tools"]
+    assert MESSAGES.chat_request(asked, Held(earlier, [tool]))["tools"] == [tool]
+    own = MESSAGES.chat_request(asked | {"tools": [ADD | {"defer_loading": True}]}, Held(earlier))
+    assert own["tools"] == [tool]
+    odd = MESSAGES.chat_form(asked | {"tools": [{"type": "function", "name": "add"}, 1]}, message(), Held(earlier))
+    assert odd.problem == "unsayable"
+
+
 @pytest.mark.parametrize(
     ("asked", "is_request"),
     [
@@ -346,6 +370,9 @@ def test_a_thread_has_the_tools_that_it_was_created_with() -> None:
         ({"model": "claude", "messages": [user("hi")]}, True),
         (request(max_tokens=0), False),
         ({"messages": []}, False),
+        ({"messages": [], "thread": {"type": "create"}}, False),
+        ({"messages": [], "thread": {"type": "continue", "previous_message_id": "msg_0"}}, True),
+        ({"messages": None, "thread": {"type": "continue", "previous_message_id": "msg_0"}}, False),
         ({"messages": ["hi"]}, False),
         ({"prompt": "hi"}, False),
     ],

@@ -140,13 +140,14 @@ def test_a_result_in_parts() -> None:
     assert messages(call("a"), result(parts * 2))[1]["content"] == [{"type": "text", "text": "1"}] * 2
 
 
-def test_custom_tools() -> None:
-    form = asked(
-        [
+def test_custom_tools_are_in_the_chat_form_to_be_read() -> None:
+    request = {
+        "model": "gpt-5",
+        "input": [
             {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "sql", "input": "SELECT 1"},
             {"type": "custom_tool_call_output", "call_id": "call_1", "output": "1"},
         ],
-        tools=[
+        "tools": [
             {
                 "type": "custom",
                 "name": "sql",
@@ -154,7 +155,9 @@ def test_custom_tools() -> None:
                 "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
             }
         ],
-    )
+    }
+    form, _, problem = RESPONSES.chat_form(request, {"output": [said("Done.")]})
+    assert problem == "unsayable"
     assert form["messages"] == [
         {
             "role": "assistant",
@@ -196,21 +199,17 @@ def test_functions_have_the_fields_that_were_given_and_no_null() -> None:
         ("none", "none"),
         ("required", "required"),
         ({"type": "function", "name": "add"}, {"type": "function", "function": {"name": "add"}}),
-        ({"type": "custom", "name": "sql"}, {"type": "custom", "custom": {"name": "sql"}}),
-        (
-            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]},
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "required",
-                    "tools": [{"type": "function", "function": {"name": "add"}}],
-                },
-            },
-        ),
     ],
 )
 def test_tool_choices(choice: Any, expected: Any) -> None:
     assert asked(tools=[FUNCTION], tool_choice=choice)["tool_choice"] == expected
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_are_shown(mode: str) -> None:
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "add"}]}
+    form = asked(tools=[FUNCTION | {"name": "mul"}, FUNCTION], tool_choice=choice)
+    assert (form["tools"], form["tool_choice"]) == ([NESTED], mode)
 
 
 def test_without_a_tool_nothing_is_said_of_tools() -> None:
@@ -305,6 +304,31 @@ FILE = {"type": "input_file", "file_id": "file-1"}
         ({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": []}]}, "unsayable", "tools[0]"),
         ({"input": "x", "tools": [FUNCTION | {"defer_loading": True}]}, "provider_tool", "tools[0]"),
         ({"input": "x", "tools": [FUNCTION], "tool_choice": {"type": "mcp"}}, "provider_tool", "tool_choice"),
+        ({"input": "x", "tools": [FUNCTION, {"type": "custom", "name": "sql"}]}, "unsayable", "tools[1]"),
+        (
+            {"input": [{"type": "custom_tool_call", "call_id": "c", "name": "sql", "input": ""}]},
+            "unsayable",
+            "input[0]",
+        ),
+        (
+            {"input": "x", "tools": [FUNCTION], "tool_choice": {"type": "custom", "name": "sql"}},
+            "unsayable",
+            "tool_choice",
+        ),
+        (
+            {"input": "x", "tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+            "unsayable",
+            "tool_choice",
+        ),
+        (
+            {
+                "input": "x",
+                "tools": [FUNCTION],
+                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "sql"}]},
+            },
+            "unsayable",
+            "tool_choice.tools[0]",
+        ),
         ({"input": "x", "prompt": {"id": "pmpt_1"}}, "history_unseen", "prompt"),
         ({"prompt": {"id": "pmpt_1"}}, "history_unseen", "prompt"),
         ({"input": "x", "previous_response_id": "resp_1"}, "history_unseen", "previous_response_id"),

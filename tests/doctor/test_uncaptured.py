@@ -58,7 +58,7 @@ def test_a_reason_is_measured_by_the_calls_that_the_rate_takes() -> None:
         Outcomes(captured=95, reasons={"incomplete": 5}),
         Outcomes(captured=1, reasons={"incomplete": 2}),
         Outcomes(captured=1000, routes={"threads": 20}),
-        Outcomes(reasons={"rate": 50, "opted_out": 50, "retry": 50, "capture_queue_full": 50, "store_full": 50}),
+        Outcomes(reasons={"rate": 50, "opted_out": 50, "capture_queue_full": 50, "store_full": 50}),
         Outcomes(routes={"embeddings": 50, "audio": 50, "other": 50}),
     ],
     ids=["no calls", "a twentieth", "two", "few", "by wish", "no conversations"],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, Place
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.capture.retries import Retries
 from slipstream.dialects.body import NotCaptured
@@ -44,7 +44,7 @@ def call(messages: list[Any], answer: dict[str, Any], *, user: str, retry: int =
     )
     kept = REDACTOR.redact(exchange)
     assert not isinstance(kept, NotCaptured), kept
-    captured = read_call(kept, Histories(Items()))
+    captured = read_call(kept, Histories(Items(), Newest(1)))
     assert not isinstance(captured, NotCaptured), captured
     return captured
 
@@ -165,15 +165,19 @@ def test_two_users_never_share_a_session(
 
 
 @given(interleaved(), st.data())
-def test_a_retry_is_known_wherever_it_comes(row: list[tuple[int, int, CapturedCall]], data: st.DataObject) -> None:
-    retries = Retries(1000, clock=lambda: 0.0)
-    calls = [item for _, _, item in row]
-    seen = {item.digest for item in calls}
-    for item in calls:
-        assert not retries.seen(item), "a first attempt is a call of its own, whatever was asked before"
-    again = data.draw(st.sampled_from(calls))
-    assert again.digest in seen
-    assert retries.seen(again._replace(retry=1))
+def test_a_retry_is_where_an_attempt_with_the_same_words_is(
+    row: list[tuple[int, int, CapturedCall]], data: st.DataObject
+) -> None:
+    retries, conversations = Retries(1000, clock=lambda: 0.0), Conversations(1000)
+    newest: dict[str, tuple[CapturedCall, Place]] = {}
+    for _, _, item in row:
+        assert retries.earlier(item) is None, "a first attempt is a call of its own, whatever was asked before"
+        place = conversations.place(item)
+        retries.add(item, place)
+        newest[place.session_id] = item, place
+    again, _ = data.draw(st.sampled_from([*newest.values()]))
+    found = retries.earlier(again._replace(retry=1, started_at=again.started_at + 60.0))
+    assert found in [place for item, place in newest.values() if item.digest == again.digest]
 
 
 @given(interleaved(), st.integers(1, 5))

@@ -82,7 +82,11 @@ def as_items(message: Message, *, easy: bool) -> list[Message]:
 def test_a_chat_that_is_written_as_items_is_the_same_chat(messages: list[Message], easy: bool) -> None:
     items = [item for message in messages for item in as_items(message, easy=easy)]
     assert RESPONSES.is_request({"input": items})
-    assert RESPONSES.chat_request({"input": items})["messages"] == messages
+    output: list[Message] = [{"type": "message", "role": "assistant", "content": "so?"}]
+    form = RESPONSES.chat_form({"input": items}, {"output": output})
+    assert form.request["messages"] == messages
+    custom = any(call["type"] == "custom" for message in messages for call in message.get("tool_calls", []))
+    assert form.problem == ("unsayable" if custom else None)
 
 
 COMPLETIONS = st.fixed_dictionaries(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.capture.completion import read_call
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.dialects.body import NotCaptured, Unreadable
 from slipstream.dialects.chat_stream import assemble
@@ -143,7 +143,7 @@ def test_any_exchange_is_a_call_or_the_reason_why_not(
     )
     kept = ExchangeRedactor(Redactor([RedactRule(name="email")]), 2**20, parse_memory()).redact(exchange)
     if not isinstance(kept, NotCaptured):
-        read_call(kept, Histories(Items()))
+        read_call(kept, Histories(Items(), Newest(1)))
 
 
 class Alike:

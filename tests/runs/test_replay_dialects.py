@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+from careful_hook import REDACT
 from dialect_agents import LOOK_UP, messages_agent, responses_agent
 from loops import Loop, RunLoop
+from on_disk import holds
 from replaying import CallsTools, finish, open_runs, replay
+from scripted import completion, tool_call
 from serving import until
+
+from slipstream.runs.replay_histories import ReplayHistories
 
 
 def messages_client(loop: Loop, run: dict[str, Any]) -> anthropic.AsyncAnthropic:
@@ -141,6 +148,74 @@ async def test_a_thread_that_nobody_holds_is_sent_whole(run_loop: RunLoop) -> No
         assert [answer.stop_reason for answer in answers] == ["tool_use", "end_turn"]
         roles = [[message["role"] for message in chat["messages"]] for chat in loop.explorer.chats]
         assert roles == [["system", "user"], ["system", "user", "assistant", "tool"]]
+
+
+SECRET = f"sk-{'a1B2' * 10}"
+
+
+class Repeats(CallsTools):
+    """A policy that says what its agent said, the first time with a call of a tool."""
+
+    def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        said = body["messages"][-1]["content"]
+        calls = [tool_call("look_up", {"q": said}, f"call-{msg_id}")] if said.startswith("my key") else []
+        return completion(msg_id, f"you said: {said}", calls)
+
+
+async def go_on(client: openai.AsyncOpenAI, how: str) -> None:
+    """Two calls of an agent, the second of which goes on from the answer to the first."""
+    asked: dict[str, Any] = {"model": "prod"}
+    first = await client.responses.create(input=f"my key is {SECRET}", **asked)
+    [call] = [item for item in first.output if item.type == "function_call"]
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "ok"}
+    if how == "held":
+        await client.responses.create(input=[result], previous_response_id=first.id, **asked)
+    else:
+        items: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
+        items = [{"role": "user", "content": f"my key is {SECRET}"}, *items, result]
+        await client.responses.create(input=items, **asked)
+
+
+@pytest.mark.parametrize("redact", [True, False])
+@pytest.mark.parametrize("how", ["held", "referred"])
+async def test_a_history_that_is_held_is_redacted_where_what_is_asked_is(
+    run_loop: RunLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, redact: bool
+) -> None:
+    over: list[tuple[ReplayHistories, int]] = []
+    forget = ReplayHistories.forget
+    monkeypatch.setattr(ReplayHistories, "forget", lambda own, pk: (over.append((own, pk)), forget(own, pk)))
+    async with run_loop(Repeats(), explorer={"redact": redact}) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            await go_on(client, how)
+        seen = "[redacted:api_key]" if redact else SECRET
+        said = loop.explorer.chats[1]["messages"]
+        assert (said[0]["content"], said[1]["content"]) == (f"my key is {seen}", f"you said: my key is {seen}")
+        assert json.loads(said[1]["tool_calls"][0]["function"]["arguments"]) == {"q": f"my key is {seen}"}
+        await finish(loop, reward=1.0)
+        [(histories, _)] = over
+        assert histories._calls == {}
+        assert not holds(tmp_path, SECRET), "what is stored is redacted either way"
+
+
+async def test_a_history_of_which_only_the_redacted_form_is_left_is_not_asked(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart, or behind another sidecar."""
+    monkeypatch.setattr(ReplayHistories, "add", lambda *_: None)
+    async with run_loop(Repeats(), explorer={"redact": False}) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            with pytest.raises(openai.UnprocessableEntityError, match="history_unseen"):
+                await go_on(client, "held")
+
+
+async def test_a_history_that_a_hook_changed_nothing_of_is_asked(run_loop: RunLoop) -> None:
+    async with run_loop(Repeats(), explorer={"redact": False}, capture=REDACT) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            await go_on(client, "held")
+        assert loop.explorer.chats[1]["messages"][0]["content"] == f"my key is {SECRET}"
 
 
 async def test_an_answer_of_another_run_is_no_history(run_loop: RunLoop) -> None:

@@ -9,7 +9,7 @@ from contexts import parse_memory
 
 from slipstream.capture import completion as reading
 from slipstream.capture.completion import CapturedCall
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.redacted import ExchangeRedactor
 from slipstream.dialects.body import NotCaptured
 from slipstream.proxy.tap import Exchange
@@ -82,7 +82,7 @@ def exchange(request: Any = None, answer: Any = None, **fields: Any) -> Exchange
 def read_call(went_by: Exchange, max_body: int = MAX_BODY) -> CapturedCall | NotCaptured:
     """What is read of what is kept of it; nothing is redacted."""
     kept = ExchangeRedactor(Redactor([]), max_body, parse_memory()).redact(went_by)
-    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept, Histories(Items()))
+    return kept if isinstance(kept, NotCaptured) else reading.read_call(kept, Histories(Items(), Newest(1)))
 
 
 def call(messages: list[Message], answer: Message | bytes, *, key: str = "sk-a", **headers: str) -> CapturedCall:

@@ -47,7 +47,19 @@ def test_figures_are_found_in_any_dialect_and_what_is_odd_counts_as_missing() ->
             True,
             ("m-1", "a-1", ("end_turn",), 7, 2, None),
         ),
-        (b'{"id": 7, "model": "m-1"}', False, (None, None, (), None, None, None)),
+        (b'{"id": 7, "model": "m-1"}', False, ("m-1", None, (), None, None, None)),
+        (
+            b'{"id": "c", "model": [], "choices": [1, {"finish_reason": 2}, {"finish_reason": "stop"}], "usage": '
+            b'{"prompt_tokens": 7, "completion_tokens": "2", "prompt_tokens_details": {"cached_tokens": "5"}}}',
+            False,
+            (None, "c", ("stop",), 7, None, None),
+        ),
+        (
+            stream(chunk(id=None, usage="?"), {"choices": [], "delta": [], "usage": {"prompt_tokens": 7}}, done=False),
+            True,
+            ("m-1", None, (), 7, None, None),
+        ),
+        (b'{"id": "c", "usage": [' + b"[" * 100_000, False, (None, None, (), None, None, None)),
         (b'"text"', False, (None, None, (), None, None, None)),
         (b"[" * 100_000, False, (None, None, (), None, None, None)),
         (b"\xff", True, (None, None, (), None, None, None)),

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import xxhash
 
+from slipstream.capture.headers import MAX_NAME
 from slipstream.capture.place import Earlier
 from slipstream.capture.prefixes import Messages, messages_of
 from slipstream.capture.redacted import RedactedExchange, identity_of
 from slipstream.dialects.body import NotCaptured, Unreadable, read_json
 from slipstream.dialects.form import Dialect, Problem
+from slipstream.dialects.responses.request import conversation_of
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
 from slipstream.serving.served import Served
@@ -36,7 +38,8 @@ class CapturedCall(NamedTuple):
         request_text, answer_text: their JSON in UTF-8.
         msg_id: the answer's id.
         tenant: whose call it is.
-        session_id, task_id: as the headers name them, qualified by the tenant.
+        session_id, task_id: as the headers name them, qualified by the tenant; a session that none names has the id of
+            the conversation that the provider holds.
         principal: a hash of the caller's credentials and user field. It keeps users apart in memory.
         digest: a hash of the principal, the route, the session and task headers and the request body: equal for a
             call and its retries.
@@ -46,8 +49,8 @@ class CapturedCall(NamedTuple):
         dialect: in which the agent asked.
         original: the texts of the request and the answer as they came; None where they are those above.
         problem: the reason why the policy cannot be asked this.
-        history: the id in the store of the answer that this call goes on from, where the provider holds what was said
-            before.
+        history: the id in the store of the answer, or of the conversation, that this call goes on from, where the
+            provider holds what was said before.
         messages: the text of the request's messages, one by one.
         original_messages: that of the original request's.
         served: who answered it; None where no share was set.
@@ -85,8 +88,9 @@ class CapturedCall(NamedTuple):
 class Seen(Protocol):
     """The parts of conversations that the provider holds, as they passed here."""
 
-    def earlier(self, msg_id: str) -> Earlier | None:
-        """The conversation that ends with this answer, by its id in the store; None where it was not seen."""
+    def earlier(self, name: str) -> Earlier | None:
+        """The conversation of this id, or that ends with the answer of this id, as they are in the store; None where it
+        was not seen."""
         ...
 
     def whole(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -127,6 +131,9 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
     before = None if ref is None else seen.earlier(ref)
     asked = seen.whole(kept.tenant, request) if kept.dialect is Dialect.RESPONSES else request
     form = translator.chat_form(asked, answer, None if before is None else before.held)
+    session = kept.session_id
+    if session is None and kept.dialect is Dialect.RESPONSES:
+        session = _text_or_none(conversation_of(request), MAX_NAME)
     owner = kept.credentials + (kept.session_id or "").encode("utf-8", "surrogatepass")
     original = original_messages = None
     if kept.dialect is not Dialect.CHAT:
@@ -143,7 +150,7 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
         answer_text=answer_text,
         msg_id=msg_id_of(answer),
         tenant=kept.tenant,
-        session_id=None if kept.session_id is None else qualified(kept.tenant, kept.session_id),
+        session_id=None if session is None else qualified(kept.tenant, session),
         task_id=None if kept.task_id is None else qualified(kept.tenant, kept.task_id),
         mark=frozenset(kept.mark) if kept.mark else _NO_LABELS,
         metadata=from_json(kept.metadata)[0] if kept.metadata else {},

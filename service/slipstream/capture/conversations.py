@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from uuid_utils import uuid7
 from xxhash import xxh3_128_digest
@@ -94,7 +94,7 @@ class Conversations:
         """
         messages: Sequence[Message] = call.request["messages"]
         session_id, task_id = call.session_id, call.task_id
-        states = _states(_start(call.principal, session_id), [*messages, answer_message(call.answer)])
+        states = _states_of(call)
 
         found, rest = self._claim(states, messages)
         if found is None and earlier is not None:  # it was forgotten, or another sidecar captured it
@@ -117,6 +117,12 @@ class Conversations:
 
         place = Place(session_id, task_id, new_task)
         self._remember(_End(states[-1], place))
+        return place
+
+    def again(self, call: CapturedCall, before: Place) -> Place:
+        """Put a call where an earlier attempt of it is, and remember where it ended."""
+        place = replace(before, new_task=False)
+        self._remember(_End(_states_of(call)[-1], place))
         return place
 
     def _claim(self, states: Sequence[_Names], messages: Sequence[Message]) -> tuple[Place | None, Sequence[Message]]:
@@ -174,6 +180,10 @@ def completes(call: CapturedCall) -> bool:
 _SEED = secrets.randbits(64)
 """Seed of hashes that live as long as this process; it is secret, so that nobody can construct two messages with equal
 hashes."""
+
+
+def _states_of(call: CapturedCall) -> list[_Names]:
+    return _states(_start(call.principal, call.session_id), [*call.request["messages"], answer_message(call.answer)])
 
 
 def _start(principal: bytes, session_id: str | None) -> bytes:

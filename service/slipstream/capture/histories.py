@@ -1,9 +1,9 @@
 """Conversations of which the provider holds a part: what that is, as it was captured.
 
-A request of the Responses API may name the answer that it goes on from, or single items of earlier answers, and leave
-out what they say; one of the Messages API may go on in a thread, and leave out the instructions and the tools too. The
-policy cannot be asked that way, so the conversation is put together again: from the calls that are in the store, and
-from the newest items, which are in memory.
+A request of the Responses API may name the answer or the conversation that it goes on from, or single items of earlier
+answers, and leave out what they say; one of the Messages API may go on in a thread, and leave out the instructions and
+the tools too. The policy cannot be asked that way, so the conversation is put together again: from the calls that are
+in the store, and from the newest items, which are in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from slipstream.capture.redacted import RedactedExchange
 from slipstream.dialects.body import Unreadable, read_json
 from slipstream.dialects.form import Dialect, Held, messages_up_to
 from slipstream.dialects.responses.references import references, resolved
+from slipstream.dialects.responses.request import conversation_of
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.jsontext import from_json, to_json
 from slipstream.store.bodies import unpack
@@ -65,21 +66,46 @@ class Items:
         return resolved(request, {name: known[0] for name, known in found.items() if known is not None})
 
 
+class Newest:
+    """The newest answer of each conversation that has an id of its own, all by their ids in the store.
+
+    Args:
+        limit: conversations; those that nothing was heard of for longest go first.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._answers: OrderedDict[str, str] = OrderedDict()
+
+    def add(self, conversation: str, answer: str) -> None:
+        """An answer was given in a conversation."""
+        self._answers[conversation] = answer
+        self._answers.move_to_end(conversation)
+        if len(self._answers) > self._limit:
+            self._answers.popitem(last=False)
+
+    def answer(self, name: str) -> str:
+        """The newest answer of a conversation; the name itself where it is that of an answer, or nothing is known."""
+        return self._answers.get(name, name)
+
+
 class Histories:
-    """Earlier conversations, by the ids in the store of the answers that they end with.
+    """Earlier conversations, by the ids in the store of the answers that they end with, or by their own.
 
     Args:
         items: of earlier answers.
+        newest: answers of conversations.
         stored: calls that a batch of exchanges goes on from.
     """
 
-    def __init__(self, items: Items, stored: Iterable[StoredCall] = ()) -> None:
+    def __init__(self, items: Items, newest: Newest, stored: Iterable[StoredCall] = ()) -> None:
         self._items = items
+        self._newest = newest
         self._known = {call.msg_id: _of_stored(call) for call in stored}
 
-    def earlier(self, msg_id: str) -> Earlier | None:
-        """The conversation that ends with this answer; None where it was not seen."""
-        return self._known.get(msg_id)
+    def earlier(self, name: str) -> Earlier | None:
+        """The conversation of this id, or that ends with the answer of this id; None where it was not seen."""
+        return self._known.get(self._newest.answer(name))
 
     def whole(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
         """The request with the items of earlier answers to which it only refers."""
@@ -95,8 +121,10 @@ class Histories:
         elif _THREAD not in asked:
             return
         if call.msg_id is not None:
-            held = _held(call.request, call.answer, from_json(asked)[0])
-            self._known[qualified(call.tenant, call.msg_id)] = Earlier(held, call.problem, place)
+            request, ref = from_json(asked)[0], qualified(call.tenant, call.msg_id)
+            self._known[ref] = Earlier(_held(call.request, call.answer, request), call.problem, place)
+            if call.dialect is Dialect.RESPONSES and (conversation := conversation_of(request)) is not None:
+                self._newest.add(qualified(call.tenant, conversation), ref)
 
 
 def named_in(packed: bytes) -> bool:
@@ -105,7 +133,7 @@ def named_in(packed: bytes) -> bool:
 
 
 def names_of(exchanges: Iterable[RedactedExchange]) -> set[str]:
-    """The ids in the store of the answers that these exchanges go on from."""
+    """The ids in the store of the answers, and of the conversations, that these exchanges go on from."""
     found = set()
     for kept in exchanges:
         if kept.dialect is Dialect.CHAT or not named_in(kept.request):

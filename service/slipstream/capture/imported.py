@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import completes
-from slipstream.capture.histories import Histories, Items
+from slipstream.capture.histories import Histories, Items, Newest
 from slipstream.capture.prefixes import Prefixes
 from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange
 from slipstream.dialects.body import NotCaptured, Reason
@@ -120,7 +120,7 @@ class Importer:
         """
         kept = self._redacted(origin, tasks, now)
         name = origin.name or _digest(one for task in kept for one in task)
-        prefixes, histories = Prefixes(self._chains), Histories(Items())
+        prefixes, histories = Prefixes(self._chains), Histories(Items(), Newest(1))
         read = []
         for place, (task, exchanges) in enumerate(zip(tasks, kept, strict=True)):
             calls = []

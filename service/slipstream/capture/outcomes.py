@@ -30,7 +30,7 @@ class Outcomes:
 
     Attributes:
         captured: chat completions that were stored.
-        reasons: chat completions that were not, by reason: `dialects.body.Reason`, `rate`, `retry`, `lease_lost` and
+        reasons: chat completions that were not, by reason: `dialects.body.Reason`, `rate`, `lease_lost` and
             `capture_queue_full`.
         routes: calls of other routes, by `proxy.uncaptured.UncapturedRoute`.
     """

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, completes
-from slipstream.capture.histories import Histories, Items, named_in, names_of
+from slipstream.capture.histories import Histories, Items, Newest, named_in, names_of
 from slipstream.capture.place import Place
 from slipstream.capture.prefixes import Prefixes
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
@@ -105,10 +105,10 @@ class Recorder:
         self._retries = retries
         self._decide = decide
         self._unwritten: _Unwritten | None = None
-        self._items = Items()
-        self._histories = Histories(self._items)
-        """For the batch that is read."""
         self._remembered = context.settings.capture.chains
+        self._items, self._newest = Items(), Newest(self._remembered)
+        self._histories = Histories(self._items, self._newest)
+        """For the batch that is read."""
         self._prefixes = Prefixes(self._remembered)
 
     def registered(self) -> None:
@@ -170,11 +170,11 @@ class Recorder:
         """The conversations that these exchanges go on from, where the provider holds them."""
         suspects = [batch.packed for batch in batches if named_in(batch.packed)]
         if not suspects:
-            return Histories(self._items)
-        names = await asyncio.to_thread(_names, suspects)
+            return Histories(self._items, self._newest)
+        names = set(map(self._newest.answer, await asyncio.to_thread(_names, suspects)))
         async with self._database.read() as session:
             stored = await histories.stored_calls(session, names)
-        return await asyncio.to_thread(Histories, self._items, stored)
+        return await asyncio.to_thread(Histories, self._items, self._newest, stored)
 
     def _read(self, owner: int, batches: list[CaptureBatch]) -> _Unwritten:
         if not batches[0].tries:
@@ -224,14 +224,13 @@ class Recorder:
         return None
 
     def _placed(self, call: CapturedCall, *, held: bool) -> NewCall | None:
-        if self._retries.seen(call):
-            self._metrics.not_captured.labels("retry").inc()
-            return None
         earlier = None if call.history is None else self._histories.earlier(call.history)
         if held and earlier is None:  # so its session was left out
             self._metrics.not_captured.labels("rate").inc()
             return None
-        place = self._conversations.place(call, earlier)
+        tried = self._retries.earlier(call)
+        place = self._conversations.place(call, earlier) if tried is None else self._conversations.again(call, tried)
+        self._retries.add(call, place)
         self._histories.add(call, place)
         return self._ready(call, place)
 
@@ -282,8 +281,8 @@ def _outcomes(kept: Sequence[RedactedExchange]) -> list[Outcome]:
 
 
 def _names(packed: Sequence[bytes]) -> set[str]:
-    """The answers that these exchanges go on from. Exchanges that cannot be unpacked are skipped here, and logged when
-    they are read."""
+    """The answers and conversations that these exchanges go on from. Exchanges that cannot be unpacked are skipped, and
+    logged when they are read."""
     names: set[str] = set()
     for batch in packed:
         with suppress(msgspec.MsgspecError):

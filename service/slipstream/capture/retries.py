@@ -5,22 +5,43 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from slipstream.capture.completion import CapturedCall
+from slipstream.capture.place import Place
 
 WINDOW = 900.0
 """Seconds. The openai SDK gives up on an attempt after 600 s and waits at most 60 s (`retry-after`) before the next."""
 
 
-class Retries:
-    """The digests of recently captured calls.
+class _Attempt(NamedTuple):
+    """A captured call that may be tried again.
 
-    A client sends a call again when it did not get the answer, although the proxy may have passed on all of it. Only
-    what says that it is a retry is compared: two users who ask the same thing are two calls.
+    Attributes:
+        named: a header names its session or its task.
+        ended_at: Unix seconds.
+        seen_at: by the clock of `Retries`.
+    """
+
+    digest: bytes
+    retry: int
+    place: Place
+    named: bool
+    ended_at: float
+    seen_at: float
+
+
+class Retries:
+    """Recently captured calls, which their clients may send again.
+
+    A client sends a call again when it did not get the answer, although the proxy may have passed on all of it. So the
+    answer that it has is the later one, which belongs where the earlier one is. Who says that it is a retry may also be
+    another user, who asks the same and whose first attempt failed. So an earlier attempt counts once, and only if it
+    had ended before and its conversation did not go on, for then its client has got the answer.
 
     Args:
-        limit: digests kept; the oldest go first.
-        window: seconds that a digest is kept.
+        limit: calls kept; the oldest go first.
+        window: seconds that a call is kept.
         clock: seconds, monotonic.
     """
 
@@ -28,16 +49,46 @@ class Retries:
         self._limit = limit
         self._window = window
         self._clock = clock
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._numbers = 0
+        self._by_age: OrderedDict[int, _Attempt] = OrderedDict()
+        self._by_digest: dict[bytes, dict[int, None]] = {}
+        self._by_session: dict[str, int] = {}
+        """The newest call of each session, where no header names it or its task."""
 
-    def seen(self, call: CapturedCall) -> bool:
-        """Return whether the call is a retry of an earlier one; it is remembered either way."""
+    def earlier(self, call: CapturedCall) -> Place | None:
+        """The place of the attempt of which the call is a retry, which is forgotten; None for a call of its own."""
         now = self._clock()
-        while self._seen and now - next(iter(self._seen.values())) > self._window:
-            self._seen.popitem(last=False)
-        repeated = call.retry > 0 and call.digest in self._seen
-        self._seen[call.digest] = now
-        self._seen.move_to_end(call.digest)
-        if len(self._seen) > self._limit:
-            self._seen.popitem(last=False)
-        return repeated
+        while self._by_age and now - next(iter(self._by_age.values())).seen_at > self._window:
+            self._forget(next(iter(self._by_age)))
+        if not call.retry:
+            return None
+        for number in reversed(self._by_digest.get(call.digest, ())):
+            attempt = self._by_age[number]
+            if attempt.retry < call.retry and attempt.ended_at <= call.started_at:
+                self._forget(number)
+                return attempt.place
+        return None
+
+    def add(self, call: CapturedCall, place: Place) -> None:
+        """Remember a call. What came before it in its session is not tried again, unless a header names the session or
+        the task: agents make calls of such a one at the same time."""
+        number = self._numbers = self._numbers + 1
+        named = call.session_id is not None or call.task_id is not None
+        if not named:
+            if (before := self._by_session.get(place.session_id)) is not None:
+                self._forget(before)
+            self._by_session[place.session_id] = number
+        ended_at = call.started_at + call.latency
+        self._by_age[number] = _Attempt(call.digest, call.retry, place, named, ended_at, self._clock())
+        self._by_digest.setdefault(call.digest, {})[number] = None
+        if len(self._by_age) > self._limit:
+            self._forget(next(iter(self._by_age)))
+
+    def _forget(self, number: int) -> None:
+        attempt = self._by_age.pop(number)
+        same = self._by_digest[attempt.digest]
+        del same[number]
+        if not same:
+            del self._by_digest[attempt.digest]
+        if not attempt.named:
+            del self._by_session[attempt.place.session_id]

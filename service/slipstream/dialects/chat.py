@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.dialects import chat_stream
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.dialects.body import Reason
 from slipstream.dialects.events import event
-from slipstream.dialects.form import ChatForm, Held, Problem, Unsayable
+from slipstream.dialects.form import ChatForm, Held, Unsayable
 from slipstream.errors import error_body
 
 _TEXT_PARTS = frozenset({"text", "refusal", "thinking", "reasoning"})
 """Types of parts of a message's content that hold text. Every other part (`image_url`, `input_audio`, `file`,
 `video_url`, ...) is a picture, sound or a file."""
 
-_CLIENT_TOOLS = ("function", "custom")
-"""Types of tools that the agent runs itself."""
+_CUSTOM = "custom"
+"""The type of tools, and of their calls, whose input is free text: no engine of the policy knows them."""
 
 _PROVIDER_FIELDS = ("web_search_options", "search_parameters", "plugins")
 """Fields of a request that have the provider search or fetch something: OpenAI's, xAI's and OpenRouter's."""
+
+_LEGACY_FIELDS = ("functions", "function_call")
+"""Functions and the choice among them, as requests had them before there were `tools`. No engine of the policy reads
+them, nor what was said with them: messages with `function_call`, and those of the role `function`."""
 
 
 class ChatTranslator:
@@ -41,12 +46,13 @@ class ChatTranslator:
         return None
 
     def chat_form(self, request: Mapping[str, Any], answer: Mapping[str, Any], earlier: Held | None = None) -> ChatForm:
-        return ChatForm(_dict(request), _dict(answer), _problem(request))
+        unsayable = _unsayable(request)
+        return ChatForm(_dict(request), _dict(answer), None if unsayable is None else unsayable.problem)
 
     def chat_request(self, request: Mapping[str, Any], earlier: Held | None = None) -> dict[str, Any]:
         """The request itself."""
-        if (at := _media_at(request.get("messages"))) is not None:
-            raise Unsayable("media", at)
+        if (unsayable := _unsayable(request)) is not None:
+            raise unsayable
         return _dict(request)
 
     def answer(self, completion: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,25 +103,50 @@ def _are_choices(choices: Any) -> bool:
     )
 
 
-def _problem(request: Mapping[str, Any]) -> Problem | None:
-    tools = request.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict) and tool.get("type") not in _CLIENT_TOOLS and "function" not in tool:
-            return "provider_tool"
-    if any(request.get(field) is not None for field in _PROVIDER_FIELDS):
-        return "provider_tool"
-    return None if _media_at(request.get("messages")) is None else "media"
+def _unsayable(request: Mapping[str, Any]) -> Unsayable | None:
+    """The first part of a request that the policy cannot be asked; None if there is none."""
+    for place, tool in enumerate(_list(request.get("tools"))):
+        if isinstance(tool, dict) and tool.get("type") != "function" and "function" not in tool:
+            return Unsayable("unsayable" if tool.get("type") == _CUSTOM else "provider_tool", f"tools[{place}]")
+    for field in _PROVIDER_FIELDS:
+        if request.get(field) is not None:
+            return Unsayable("provider_tool", field)
+    if any(kind != "text" for kind in _list(request.get("modalities"))):
+        return Unsayable("media", "modalities")
+    if request.get("audio") is not None:
+        return Unsayable("media", "audio")
+    for field in _LEGACY_FIELDS:
+        if request.get(field):
+            return Unsayable("unsayable", field)
+    choice = request.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == _CUSTOM:
+        return Unsayable("unsayable", "tool_choice")
+    if is_among_some(choice) and narrowed(request) is None:
+        return Unsayable("unsayable", "tool_choice")
+    return _unsayable_message(request.get("messages"))
 
 
-def _media_at(messages: Any) -> str | None:
-    """The first part of a conversation that is no text, as the path of its field; None if all is text."""
-    for place, message in enumerate(messages if isinstance(messages, list) else ()):
+def _unsayable_message(messages: Any) -> Unsayable | None:
+    """The first part of a conversation that is no text, or no chat with tools."""
+    for place, message in enumerate(_list(messages)):
         content = message.get("content")
         if type(content) is list and any(map(_is_media, content)):
-            return f"messages[{place}].content[{[_is_media(part) for part in content].index(True)}]"
+            part = [_is_media(part) for part in content].index(True)
+            return Unsayable("media", f"messages[{place}].content[{part}]")
         if message.get("audio"):
-            return f"messages[{place}].audio"
+            return Unsayable("media", f"messages[{place}].audio")
+        if message.get("function_call"):
+            return Unsayable("unsayable", f"messages[{place}].function_call")
+        if message.get("role") == "function":
+            return Unsayable("unsayable", f"messages[{place}].role")
+        for number, call in enumerate(_list(message.get("tool_calls"))):
+            if isinstance(call, dict) and call.get("type") == _CUSTOM:
+                return Unsayable("unsayable", f"messages[{place}].tool_calls[{number}]")
     return None
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _is_media(part: Any) -> bool:

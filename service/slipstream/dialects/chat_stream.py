@@ -9,13 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.dialects.body import Unreadable, parse_json
+from slipstream.dialects.content_parts import ContentParts
 from slipstream.dialects.events import events
 from slipstream.dialects.repeats import NOISE, TEXT_FIELDS, Repeats
+from slipstream.dialects.tool_call_pieces import ToolCalls, add_function
 from slipstream.jsontext import values
 from slipstream.memory.parsing import MAX_VALUES
 
 MAX_VALUES_OF_CHUNKS = 4 * MAX_VALUES
 """Values of all chunks of a stream. Most say again what the one before said, and are gone when the next one is read."""
+
+_IN_PIECES = ("tool_calls", "function_call", "audio")
+"""Fields of a delta, beside texts, that add to what came before."""
 
 
 def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
@@ -65,8 +70,8 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
                 message = {"role": "assistant", "content": None}
                 choices[index] = {"index": index, "message": message, "logprobs": None, "finish_reason": None}
             _add_choice(choices[index], part)
-        if len(parts) == 1 and (text := _text_alone(parts[0])) is not None:
-            repeats.learn(data, choices[index]["message"], text)
+        if len(parts) == 1 and (text := _text_alone(parts[0], message := choices[index]["message"])) is not None:
+            repeats.learn(data, message, text)
     repeats.end()
     finished = all(choice.get("finish_reason") for choice in choices.values())
     if not finished or not (done or (choices_asked is not None and len(choices) >= choices_asked)):
@@ -74,18 +79,21 @@ def assemble(body: bytes, choices_asked: int | None = None) -> dict[str, Any]:
     if not choices:
         raise Unreadable("no_answer")
     for choice in choices.values():
-        if calls := choice["message"].get("tool_calls"):
-            choice["message"]["tool_calls"] = [calls[index] for index in sorted(calls)]
+        message = choice["message"]
+        if isinstance(content := message["content"], ContentParts):
+            message["content"] = content.whole
+        if "tool_calls" in message:
+            message["tool_calls"] = message["tool_calls"].in_order
     return answer | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]}
 
 
-def _text_alone(part: dict[str, Any]) -> str | None:
+def _text_alone(part: dict[str, Any], message: dict[str, Any]) -> str | None:
     """The field of the text that a part of a choice adds, if the same part once more would add nothing else."""
     delta = part.get("delta")
-    if not delta or part.get("logprobs") is not None or delta.get("tool_calls") or delta.get("function_call"):
+    if not delta or part.get("logprobs") is not None or any(map(delta.get, _IN_PIECES)):
         return None
     texts = [name for name in TEXT_FIELDS if delta.get(name)]
-    return texts[0] if len(texts) == 1 else None
+    return texts[0] if len(texts) == 1 and isinstance(message[texts[0]], str) else None
 
 
 def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
@@ -107,49 +115,29 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if value in (None, [], {}):
             continue
-        if key in TEXT_FIELDS:
+        if key == "content" and isinstance(content := message[key], ContentParts):
+            content.add(value if isinstance(value, list) else _text(value))
+        elif key == "content" and isinstance(value, list):
+            message[key] = ContentParts(content or "", value)
+        elif key in TEXT_FIELDS:
             message[key] = (message.get(key) or "") + _text(value)
         elif key == "function_call":
-            _add_function(message.setdefault(key, {}), _object(value), text="arguments")
+            add_function(message.setdefault(key, {}), value, text="arguments")
         elif key == "tool_calls":
-            _add_tool_calls(message.setdefault(key, {}), _objects(value))
+            message.setdefault(key, ToolCalls()).add(_objects(value))
+        elif key == "audio":
+            _add_audio(message.setdefault(key, {}), _object(value))
         elif value != "":
             message[key] = value
 
 
-def _add_tool_calls(calls: dict[int, dict[str, Any]], parts: list[dict[str, Any]]) -> None:
-    for part in parts:
-        call = calls.setdefault(_tool_call_index(calls, part), {})
-        for key, value in part.items():
-            if value in (None, "") or key == "index":
-                continue
-            if key == "function":
-                _add_function(call.setdefault(key, {}), _object(value), text="arguments")
-            elif key == "custom":
-                _add_function(call.setdefault(key, {}), _object(value), text="input")
-            else:
-                call[key] = value
-
-
-def _tool_call_index(calls: dict[int, dict[str, Any]], part: dict[str, Any]) -> int:
-    """The index that the piece gives, which need not begin at 0; without one, its id tells whether it is a new call."""
-    index, call_id = part.get("index"), part.get("id")
-    if type(index) is int:
-        return index
-    last = max(calls, default=-1)
-    if call_id:
-        return next((known for known, call in calls.items() if call.get("id") == call_id), last + 1)
-    return max(last, 0)
-
-
-def _add_function(function: dict[str, Any], part: dict[str, Any], *, text: str) -> None:
-    """Only the arguments come in pieces; a name comes whole, with some servers again in each piece."""
+def _add_audio(audio: dict[str, Any], part: dict[str, Any]) -> None:
+    """Only what was said comes in pieces, as sound and in words."""
     for key, value in part.items():
-        if key == text and value is not None:
-            function[key] = function.get(key, "") + _text(value)
-        elif value not in (None, ""):
-            function[key] = value
-    function.setdefault(text, "")
+        if key in ("data", "transcript") and value is not None:
+            audio[key] = audio.get(key, "") + _text(value)
+        elif value is not None:
+            audio[key] = value
 
 
 def _object(value: Any) -> dict[str, Any]:

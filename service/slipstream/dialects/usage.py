@@ -6,9 +6,11 @@ another type counts as missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -60,9 +62,13 @@ class _Event(_Answer):
     delta: _Delta | str | None = None
 
 
-_read_request = msgspec.json.Decoder(_Request).decode
-_read_answer = msgspec.json.Decoder(_Answer).decode
-_read_event = msgspec.json.Decoder(_Event).decode
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+_DECODERS: Mapping[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (_Request, _Answer, _Event)
+}
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _ENDED = ("completed", "incomplete", "failed", "cancelled")
 """The `status` of an answer of the Responses API that is over."""
@@ -94,7 +100,7 @@ def figures_of(request: bytes | None, answer: bytes | None, *, streamed: bool) -
         streamed: the answer is an event stream.
     """
     found = Figures()
-    asked = None if request is None else _read(_read_request, request)
+    asked = None if request is None else _read(_Request, request)
     if asked is not None:
         found.asked_model = asked.model
     for part in _parts(answer, streamed=streamed):
@@ -106,11 +112,11 @@ def _parts(answer: bytes | None, *, streamed: bool) -> Iterator[_Answer]:
     if answer is None:
         return
     if not streamed:
-        if (whole := _read(_read_answer, answer)) is not None:
+        if (whole := _read(_Answer, answer)) is not None:
             yield whole
         return
     for _, data in events(answer + b"\n\n"):
-        event = _read(_read_event, data)
+        event = _read(_Event, data)
         if event is None:
             continue
         yield event
@@ -146,8 +152,30 @@ def _first(*counts: int | None) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _read(read: Any, text: bytes) -> Any:
+def _read(kind: type[_Kind], text: bytes) -> _Kind | None:
     try:
-        return read(text)
+        with suppress(msgspec.ValidationError):
+            return cast("_Kind", _DECODERS[kind].decode(text))
+        return cast("_Kind | None", _as_far_as_it_goes(kind, text))
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def _as_far_as_it_goes(kind: Any, text: bytes | msgspec.Raw) -> Any:
+    """A value of this type, without the fields that are of another one; None where all of it is."""
+    for one in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+        with suppress(msgspec.ValidationError):
+            if get_origin(one) is list:
+                items = [_as_far_as_it_goes(get_args(one)[0], item) for item in _items(text)]
+                return [item for item in items if item is not None]
+            if not issubclass(one, msgspec.Struct):
+                return msgspec.json.decode(text, type=one)
+            given, known = _fields(text), msgspec.structs.fields(one)
+            return one(
+                **{
+                    field.name: _as_far_as_it_goes(field.type, given[field.name])
+                    for field in known
+                    if field.name in given
+                }
+            )
+    return None

@@ -23,9 +23,8 @@ _SAID_AGAIN = 3600.0
 _CONVERSATIONS = ("completions", "threads")
 """Routes that a conversation can be had by. Nobody expects embeddings or pictures to be learned from."""
 
-_NOT_NAMED = ("rate", "opted_out", "retry", "capture_queue_full", "store_full")
-"""Reasons that are the operator's or the caller's own wish, one whose call was captured before, and those that have a
-problem of their own."""
+_NOT_NAMED = ("rate", "opted_out", "capture_queue_full", "store_full")
+"""Reasons that are the operator's or the caller's own wish, and those that have a problem of their own."""
 
 ROUTE = Problem(
     "live.route_not_captured",

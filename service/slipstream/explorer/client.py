@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from slipstream.capture.completion import flaw_of, msg_id_of
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
 from slipstream.http.connect import ClientTls
@@ -171,4 +172,5 @@ def agent_request(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept(request: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    return {name: request[name] for name in fields if request.get(name) is not None}
+    kept = {name: request[name] for name in fields if request.get(name) is not None}
+    return (narrowed(kept) or kept) if is_among_some(kept.get("tool_choice")) else kept

@@ -12,22 +12,22 @@ import structlog
 from starlette.types import Message as Event
 from starlette.types import Receive, Send
 
-from slipstream.dialects.form import Dialect, Held, messages_up_to
+from slipstream.dialects.form import Dialect
 from slipstream.dialects.translators import TRANSLATORS
 from slipstream.errors import RequestError
 from slipstream.explorer.client import ExplorerClient
 from slipstream.facade.chat import Chat
 from slipstream.facade.chats import Chats
-from slipstream.facade.translated import Before, TranslatedChat
+from slipstream.facade.translated import TranslatedChat
 from slipstream.redaction.redactor import Redactor
 from slipstream.runs.budget import Budget
 from slipstream.runs.in_flight import Call, InFlightCalls
 from slipstream.runs.replay_chat import ReplayChat
 from slipstream.runs.replay_conversations import ReplayConversations
+from slipstream.runs.replay_histories import AsAsked, ReplayHistories
 from slipstream.stages.context import Context, Stage
-from slipstream.store import audit, replay_calls, replays
+from slipstream.store import audit, replays
 from slipstream.store.audit import Action, Author, Write
-from slipstream.store.bodies import unpack
 from slipstream.store.replay_calls import NewCall
 from slipstream.store.replays import Ended, Ending, Group, Known
 from slipstream.store.states import RunState
@@ -89,6 +89,8 @@ class Replays:
         self._grace = settings.rewards.grace
         self._under_way = InFlightCalls(context.database, context.membership)
         self._conversations = ReplayConversations(context.database, settings.capture.chains)
+        hooked = any(rule.python is not None for rule in settings.capture.redact)
+        self._histories = ReplayHistories(context.database, as_asked=prompts is not redactor, hooked=hooked)
         self._broken: set[int] = set()
         self._began = 0.0
 
@@ -114,6 +116,7 @@ class Replays:
                 self._failed(await replays.fail(session, broken, _NOT_KEPT, now))
             self._broken.difference_update(broken)
         await self._under_way.forget_ended()
+        self._histories.forget_before(now - self._timeout)
         async with self._database.read() as session:  # nearly always nothing is due, and no writer waits for that
             if not await replays.due(session, 1, now, self._membership.id):
                 return False
@@ -181,6 +184,7 @@ class Replays:
             ended = await replays.end(session, run.pk, ending, now + self._grace, now)
             if ended is not None and by is not None:
                 await audit.note(session, Write(Action.RUN_END, str(run_id), "task_id", [task_id]), by, now)
+        self._histories.forget(run.pk)
         if ended is None:
             raise _closed(await self._known(task_id, run_id), status=409)
         _log.debug("replay_ended", task_id=task_id, run_id=run_id, state=ended.state, calls=len(ended.msg_ids))
@@ -233,7 +237,7 @@ class Replays:
             self._prompts,
             began,
             model_name=self._model_name,
-            keep=lambda made: self._keep(task_id, call, replace(made, instructed=instructed())),
+            keep=lambda made, as_asked: self._keep(task_id, call, replace(made, instructed=instructed()), as_asked),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
@@ -272,20 +276,10 @@ class Replays:
         """The chat as its agent speaks, and what tells whether it begins with instructions for one call."""
         if dialect is Dialect.CHAT:
             return chat, lambda: False
-        translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._earlier, run_pk))
+        translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._histories.earlier, run_pk))
         return translated, lambda: translated.instructed
 
-    async def _earlier(self, run_pk: int, msg_id: str) -> Before | None:
-        """The conversation up to an answer of this run."""
-        async with self._database.read() as session:
-            made = await replay_calls.made_call(session, run_pk, msg_id)
-        if made is None:
-            return None
-        request, completion = made.request.read(), unpack(made.answer)
-        messages = messages_up_to(request, completion, instructed=made.instructed)
-        return Before(Held(messages, request.get("tools") or ()), completion)
-
-    async def _keep(self, task_id: str, call: Call, made: NewCall) -> None:
+    async def _keep(self, task_id: str, call: Call, made: NewCall, as_asked: AsAsked | None) -> None:
         """Keep an answer as one of this run's.
 
         Raises:
@@ -295,6 +289,9 @@ class Replays:
         async with self._conversations.adding(task_id, call.run_pk, made, now + self._timeout, now) as (session, kept):
             await self._budget.spend(session, 1, made.tokens, now)
             await self._under_way.tell_read(session, call)  # its end follows, or all of it
+        if kept:
+            said = None if as_asked is None else as_asked._replace(instructed=made.instructed)
+            self._histories.add(call.run_pk, made.msg_id, said, now)
         self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()
         self._metrics.tokens.add(Kind.REPLAY, tenant_of(task_id), made.usage)
         if not kept:
@@ -311,6 +308,7 @@ class Replays:
             self._break(pk)
             raise
         if given_up:
+            self._histories.forget(pk)
             self._failed(given_up)
 
     def _break(self, pk: int) -> None:

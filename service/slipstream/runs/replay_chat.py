@@ -23,6 +23,7 @@ from slipstream.jsontext import to_json
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactionFailed
 from slipstream.runs.budget import tokens_of
+from slipstream.runs.replay_histories import AsAsked
 from slipstream.store.bodies import pack
 from slipstream.store.replay_calls import NewCall
 
@@ -50,7 +51,8 @@ class ReplayChat:
         prompts: what redacts a request before the Explorer gets it.
         model_name: the policy's, for the agent.
         began: when the call came, Unix seconds.
-        keep: keeps a whole answer with the run, unless the run has ended.
+        keep: keeps a whole answer with the run, unless the run has ended; with the call as it was, where that is not
+            what is stored, though the policy is asked it so.
         give_up: the call, and with it the run, came to nothing, for this reason.
         tried_again: called for each further try.
     """
@@ -63,7 +65,7 @@ class ReplayChat:
         began: float,
         *,
         model_name: str,
-        keep: Callable[[NewCall], Awaitable[None]],
+        keep: Callable[[NewCall, AsAsked | None], Awaitable[None]],
         give_up: Callable[[str], Awaitable[None]],
         tried_again: Callable[[], None],
     ) -> None:
@@ -103,14 +105,14 @@ class ReplayChat:
             )
         latency = time.monotonic() - self._started
         try:
-            text, parts, completion = await asyncio.to_thread(self._stored, answer.completion)
+            text, parts, completion, as_asked = await asyncio.to_thread(self._stored, answer.completion)
         except RedactionFailed as error:
             await self._give_up(str(error))
             raise RequestError(f"{error}: the run failed", status=410, code="run_closed") from error
         tokens = tokens_of(answer.completion)
         call = NewCall(answer.msg_id, answer.choices, text, parts, completion, latency, version, self._began, tokens)
         call = replace(call, usage=usage.tokens_of(answer.completion))
-        await self._keep(call)
+        await self._keep(call, as_asked)
 
     async def broken_off(self, answer: Answer) -> None:
         await self._give_up(f"an answer was not whole: {answer.flaw}")
@@ -118,12 +120,15 @@ class ReplayChat:
     def presented(self, answer: Whole) -> Whole:
         return answer
 
-    def _stored(self, answer: Mapping[str, Any]) -> tuple[bytes, Split | None, bytes]:
-        """The request's text, by its messages too, and the answer, packed."""
+    def _stored(self, answer: Mapping[str, Any]) -> tuple[bytes, Split | None, bytes, AsAsked | None]:
+        """The request's text, by its messages too, and the answer, packed; and both as they were, where the policy is
+        asked them so and they differ."""
         assert self._asked is not None, "it was asked"
         redacted = self._redactor.redact_answer(answer, prompt_redacted=self._asked.redacted)
         text = under_name(self._asked.stored, self._model)
-        return text, split(text, "messages"), pack(redacted)
+        differs = self._prompts is not self._redactor and (self._asked.redacted or redacted != answer)
+        as_asked = AsAsked(self._asked.content, to_json(answer)) if differs else None
+        return text, split(text, "messages"), pack(redacted), as_asked
 
     def _read(self, body: bytes) -> _Asked:
         asked, plain = json_of(body)

@@ -13,7 +13,7 @@ from typing import Any
 from slipstream.dialects.form import Held
 from slipstream.dialects.messages.blocks import kind_of
 from slipstream.dialects.messages.findings import Findings
-from slipstream.dialects.messages.tools import chat_tool_choice, chat_tools
+from slipstream.dialects.messages.tools import chat_tool_choice, chat_tools, unknown_reference
 from slipstream.dialects.messages.turns import chat_messages
 
 _SAME = ("model", "max_tokens", "temperature", "top_p", "chat_template_kwargs")
@@ -68,8 +68,15 @@ def chat_request(request: Mapping[str, Any], earlier: Held | None, found: Findin
     if history_of(request) is not None:
         if earlier is None:
             found.add("history_unseen", "thread.previous_message_id")
+        elif (at := unknown_reference(request["messages"], chat.get("tools") or ())) is not None:
+            found.add("history_unseen", at)  # the provider holds the tool, which no model was shown until now
         instructions = 1 if messages and messages[0]["role"] == "system" else 0
         messages[instructions:instructions] = [] if earlier is None else map(dict, earlier.messages)
+    if not messages:
+        messages.append({"role": "user", "content": ""})
+        found.add("unsayable", "messages")
+    elif messages[-1]["role"] == "assistant":  # the model is to go on from the middle of an answer
+        found.add("unsayable", f"messages[{len(request['messages']) - 1}]" if request["messages"] else "messages")
     return chat | {"messages": messages}
 
 

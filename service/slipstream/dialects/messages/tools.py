@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.dialects.form import Problem
@@ -26,10 +26,26 @@ def chat_tools(tools: Sequence[Any], messages: Sequence[Mapping[str, Any]], foun
     ]
 
 
+def unknown_reference(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str | None:
+    """The place of the first reference to a tool that is none of these, in the chat form; None if there is none."""
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    return next((at for at, name in _references(messages) if name not in names), None)
+
+
 def _loaded(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The names of the tools that a search by the agent has found."""
-    results = [block for message in messages for block in _blocks(message) if kind_of(block) == "tool_result"]
-    return [found.get("tool_name") for result in results for found in _blocks(result) if kind_of(found) == REFERENCE]
+    return [name for _, name in _references(messages)]
+
+
+def _references(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The names of tools that results refer to, with their places."""
+    for place, message in enumerate(messages):
+        for block, result in enumerate(_blocks(message)):
+            if kind_of(result) == "tool_result":
+                for part, found in enumerate(_blocks(result)):
+                    if kind_of(found) == REFERENCE:
+                        yield f"messages[{place}].content[{block}].content[{part}]", found.get("tool_name")
 
 
 def _blocks(holder: Mapping[str, Any]) -> Sequence[Any]:

@@ -36,9 +36,12 @@ class MessagesTranslator:
     """A `Translator` of Anthropic's Messages API."""
 
     def is_request(self, request: Mapping[str, Any]) -> bool:
-        """A request for no token at all only fills the provider's cache."""
-        asked = request.get("max_tokens")
-        return is_conversation(request.get("messages")) and not (type(asked) is int and asked == 0)
+        """A request for no token at all only fills the provider's cache; one that goes on in a thread may say nothing
+        new, as after an answer that was paused."""
+        asked, messages = request.get("max_tokens"), request.get("messages")
+        if type(asked) is int and asked == 0:
+            return False
+        return is_conversation(messages) or (messages == [] and history_of(request) is not None)
 
     def assemble(self, body: bytes, request: Mapping[str, Any]) -> dict[str, Any]:
         return stream.assemble(body)

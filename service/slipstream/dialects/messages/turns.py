@@ -30,7 +30,7 @@ class _Block(NamedTuple):
 
 
 def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]], found: Findings) -> list[dict[str, Any]]:
-    """The chat messages of a conversation.
+    """The chat messages of a conversation; none where nothing but an empty system message is said.
 
     Args:
         system: text or blocks; None if there are none.
@@ -41,7 +41,6 @@ def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]], found: Fin
         (message.get("role"), f"messages[{place}].content", message.get("content"))
         for place, message in enumerate(messages)
     ]
-    role = None
     for role, group in groupby(spoken, lambda each: each[0]):
         blocks = [block for _, at, content in group for block in _blocks(content, at)]
         if role == "user":
@@ -54,11 +53,6 @@ def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]], found: Fin
         else:
             found.add("unsayable", blocks[0].at.partition(".")[0] + ".role" if blocks else "messages")
             said.append({"role": role, "content": [block.value for block in blocks]})
-    if not said:  # nothing but an empty system message
-        found.add("unsayable", "messages")
-        said.append({"role": "user", "content": ""})
-    if role == "assistant":
-        found.add("unsayable", f"messages[{len(messages) - 1}]")  # the model is to go on from the middle of an answer
     return said
 
 

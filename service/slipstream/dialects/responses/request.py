@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.dialects.form import Held, Unsayable
 from slipstream.dialects.responses.messages import messages_of
 from slipstream.dialects.responses.tools import chat_tool_choice, chat_tools
@@ -36,13 +37,16 @@ def is_request(request: Mapping[str, Any]) -> bool:
 
 def history(request: Mapping[str, Any]) -> str | None:
     """The id of the response, else of the conversation, that the request goes on from."""
+    before = request.get("previous_response_id")
+    return before if isinstance(before, str) and before else conversation_of(request)
+
+
+def conversation_of(request: Mapping[str, Any]) -> str | None:
+    """The id of the conversation, held by the provider, to which the request and its answer are added."""
     conversation = request.get("conversation")
     if isinstance(conversation, Mapping):
         conversation = conversation.get("id")
-    for name in (request.get("previous_response_id"), conversation):
-        if isinstance(name, str) and name:
-            return name
-    return None
+    return conversation if isinstance(conversation, str) and conversation else None
 
 
 def wants_logprobs(request: Mapping[str, Any]) -> bool:
@@ -108,6 +112,10 @@ def _tools(request: Mapping[str, Any], problems: list[Unsayable]) -> dict[str, A
     asked: dict[str, Any] = {"tools": tools} if tools else {}
     if choice is not None and (tools or choice not in ("auto", "none")):
         asked["tool_choice"] = chat_tool_choice(choice, problems)
+    if is_among_some(asked.get("tool_choice")):
+        if (few := narrowed(asked)) is not None:
+            return few
+        problems.append(Unsayable("unsayable", "tool_choice"))
     return asked
 
 

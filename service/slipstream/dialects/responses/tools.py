@@ -8,9 +8,12 @@ from typing import Any
 from slipstream.dialects.form import Problem, Unsayable
 from slipstream.dialects.responses.vocabulary import kind_of, problem_of_tool
 
+CUSTOM = "custom"
+"""The type of tools whose input is free text. The chat form has a word for them, but no engine of the policy does."""
+
 _FIELDS: Mapping[str, Sequence[str]] = {
     "function": ("name", "description", "parameters", "strict"),
-    "custom": ("name", "description", "format"),
+    CUSTOM: ("name", "description", "format"),
 }
 
 
@@ -38,6 +41,8 @@ def chat_tool_choice(choice: Any, problems: list[Unsayable]) -> Any:
 def _named(tool: Any, at: str, problems: list[Unsayable]) -> Any:
     """A tool that is named only."""
     kind = kind_of(tool)
+    if kind == CUSTOM:
+        problems.append(Unsayable("unsayable", at))
     if kind in _FIELDS and isinstance(tool.get("name"), str) and not tool.get("namespace"):
         return {"type": kind, kind: {"name": tool["name"]}}
     if kind in _FIELDS and isinstance(tool.get(kind), Mapping):  # in the chat form already
@@ -51,13 +56,15 @@ def _tool(tool: Any, at: str, problems: list[Unsayable]) -> Any:
     if kind not in _FIELDS:
         problems.append(Unsayable(problem_of_tool(tool), at))
         return tool
+    if kind == CUSTOM:
+        problems.append(Unsayable("unsayable", at))  # and in the chat form all the same, to be read
     if isinstance(tool.get(kind), Mapping) and "name" not in tool:  # in the chat form already, as some servers take it
         return tool
     if problem := _problem_of_function(tool):
         problems.append(Unsayable(problem, at))
         return tool
     said = {field: tool[field] for field in _FIELDS[kind] if tool.get(field) is not None}
-    if kind == "custom" and kind_of(said.get("format")) == "grammar":
+    if kind == CUSTOM and kind_of(said.get("format")) == "grammar":
         grammar = {field: value for field, value in said["format"].items() if field != "type"}
         said["format"] = {"type": "grammar", "grammar": grammar}
     return {"type": kind, kind: said}

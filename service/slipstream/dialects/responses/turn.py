@@ -58,6 +58,8 @@ class Turn:
         elif item.get("namespace") or item.get("async"):
             self._leave(item, "unsayable", f"{at}.{'namespace' if item.get('namespace') else 'async'}")
         else:
+            if kind == "custom":  # in the chat form all the same, to be read; no engine of the policy knows such calls
+                self._problems.append(Unsayable("unsayable", at))
             called = {"name": item["name"], passed: item[passed]}
             self.calls.append({"id": item["call_id"], "type": kind, kind: called})
 
