@@ -81,6 +81,19 @@ async def test_filters_by_reward_feedback_label_time_and_tenant(tmp_path: Path) 
     assert judged == [("42", True), ("41", True), ("x", False)]
 
 
+async def test_a_reference_is_that_of_the_last_answer_of_a_task_alone(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        await made.task("a", "let me see", [("42", 1.0)], metadata={"reference": "42"}, then="42")
+        _, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+        assert [(row.answer["content"], row.provenance.rewards) for row in rows["train"]] == [
+            ("let me see", ()),
+            ("42", (1.0,)),
+        ]
+        wanted = {"kind": "preference", "pairs": {"from": ["production_vs_policy"]}}
+        manifest, _ = await _exported(made, tmp_path / "sets", wanted)
+        assert manifest.dropped == {"production's answer has no reward": 1}
+
+
 async def test_the_best_runs_of_each_group_are_taught(tmp_path: Path) -> None:
     async with stored(tmp_path) as made:
         await made.task("one", runs=[("bad", 0.1), ("best", 0.9), ("good", 0.8)])

@@ -45,10 +45,12 @@ class Stored:
         request: Mapping[str, Any] | None = None,
         finish_reason: str = "stop",
         variant: str | None = None,
+        then: str | None = None,
     ) -> None:
         """Have a task with one call, and a group of shadow runs with their rewards.
 
         Args:
+            then: answer of a second call.
             thumbs, comment: reward that a user gave to production's answer, and words.
         """
         at = NOW + next(self._numbers)
@@ -71,6 +73,14 @@ class Stored:
             )  # fmt: skip
             write.add(call)
             await write.flush()
+            if then is not None:
+                write.add(
+                    CallRow(
+                        task_id=ref, position=1, msg_id=qualified(tenant, f"then-{name}"), request=pack(asked),
+                        latency=0.5, answer=pack(completion(f"then-{name}", then)), started_at=at,
+                    )
+                )  # fmt: skip
+                await write.flush()
             if runs:
                 write.add(
                     GroupRow(

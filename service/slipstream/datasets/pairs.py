@@ -12,7 +12,7 @@ from typing import Any
 from slipstream.datasets.config import Dataset, Pairs
 from slipstream.datasets.exchange import Unfit, exchange, says_the_same, with_call_ids
 from slipstream.datasets.row import Kind, Provenance, Row, Source
-from slipstream.datasets.scoring import AnswerScorer
+from slipstream.datasets.scoring import AnswerScorer, Score
 from slipstream.datasets.sources import Block, Dropped, said, version_name
 from slipstream.jsontext import to_json
 from slipstream.store import training_answers as stored
@@ -135,7 +135,7 @@ class PairSources:
         production's answer was liked and the run's reward is low, or the other way round."""
         found: list[Row | Dropped] = []
         call = production.call
-        score = await self._scorer.score(group.task, call.request, call.answer) if self._scorer is not None else None
+        score = await self._score(group, production, call.request, call.answer)
         given = _Answer(
             call.request,
             call.answer,
@@ -149,7 +149,7 @@ class PairSources:
         answers = []
         for run in group.runs:
             of_run = _of_run(run, 0)
-            again = await self._scorer.score(group.task, of_run.request, of_run.answer) if self._scorer else None
+            again = await self._score(group, production, of_run.request, of_run.answer)
             answers.append((of_run, None if again is None else again.reward))
         scored = [(answer, value) for answer, value in answers if value is not None]
         if "production_vs_policy" in self._pairs.from_:
@@ -157,6 +157,13 @@ class PairSources:
         if "thumbs" in self._pairs.from_:
             found += self._by_thumbs(group, given, scored)
         return found
+
+    async def _score(
+        self, group: GroupOfRuns, production: ProductionAnswer, request: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> Score | None:
+        if self._scorer is None:
+            return None
+        return await self._scorer.score(group.task, request, answer, last=production.last)
 
     def _against(
         self, group: GroupOfRuns, given: _Answer, scored: Sequence[tuple[_Answer, float]]

@@ -37,7 +37,7 @@ class AnswerScorer:
 
     Args:
         rewards: the sidecar's; those calculators are left out that need a user's feedback, that take production's
-            answer for the truth, or that need a reference that the task has not.
+            answer for the truth, or that need a reference that the task has not, or has for another answer.
 
     Attributes:
         failed: answers that a calculator failed on.
@@ -63,16 +63,25 @@ class AnswerScorer:
         """Return the names of the calculators that are asked if a task has what they need."""
         return tuple(spec.component for spec in self._by_references.calculators)
 
-    async def score(self, task: OfTask, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Score | None:
-        """The score of an answer; None if no calculator has a basis, or one of them failed."""
-        model = self._models[not lacks_references(self._by_references, task.metadata)]
+    async def score(
+        self, task: OfTask, request: Mapping[str, Any], answer: Mapping[str, Any], *, last: bool
+    ) -> Score | None:
+        """The score of an answer; None if no calculator has a basis, or one of them failed.
+
+        Args:
+            last: it answers the last call of its task, which is the one that a reference describes.
+        """
+        model = self._models[last and not lacks_references(self._by_references, task.metadata)]
         if model is None:
             return None
         hidden = Call(name_of(task.ref), 0, request, {})
+        later = (
+            () if last else (Call(name_of(task.ref), 1, {}, {}),)
+        )  # by which calculators know that it is not the last
         seen = Task(
             name_of(task.ref),
             name_of(task.session_ref),
-            (hidden,),
+            (hidden, *later),
             frozenset(task.labels),
             metadata=task.metadata,
             tenant=task.tenant,

@@ -101,7 +101,9 @@ class Sources:
             return Dropped(why)
         if call.problem is not None:
             return Dropped(f"policy cannot be asked: {call.problem}")
-        score = await self._scorer.score(found.task, call.request, call.answer) if self._scorer is not None else None
+        score = None
+        if self._scorer is not None:
+            score = await self._scorer.score(found.task, call.request, call.answer, last=found.last)
         reward = None if score is None else score.reward
         if why := _by_reward(wanted, reward):
             return Dropped(why)

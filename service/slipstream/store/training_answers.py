@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from slipstream.serving.page import PRODUCTION
 from slipstream.store import feedback_views, segments, shadow_requests
@@ -43,12 +44,17 @@ class OfTask:
 
 @dataclass(frozen=True, slots=True)
 class ProductionAnswer:
-    """An answer that production gave to a user, by its row."""
+    """An answer that production gave to a user, by its row.
+
+    Attributes:
+        last: no call of its task came after it.
+    """
 
     pk: int
     task: OfTask
     call: Call
     feedback: tuple[Feedback, ...]
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,9 @@ def _of_production() -> Any:
 
 
 def _calls(tenants: Collection[str]) -> Select[Any]:
-    query = select(CallRow, *_TASK).join(TaskRow, TaskRow.id == CallRow.task_id)
+    later = aliased(CallRow)
+    goes_on = exists().where(later.task_id == CallRow.task_id, later.position > CallRow.position)
+    query = select(CallRow, goes_on.label("goes_on"), *_TASK).join(TaskRow, TaskRow.id == CallRow.task_id)
     return query.where(TaskRow.tenant.in_(tenants)) if tenants else query
 
 
@@ -210,7 +218,7 @@ async def _answers(session: AsyncSession, query: Select[Any]) -> list[Production
     said = await feedback_views.about_calls(session, [call.id for call in calls])
     made = await asyncio.to_thread(lambda: list(map(production_call, calls, requests)))
     return [
-        ProductionAnswer(row.CallRow.id, _task(row), call, said.get(row.CallRow.id, ()))
+        ProductionAnswer(row.CallRow.id, _task(row), call, said.get(row.CallRow.id, ()), not row.goes_on)
         for row, call in zip(rows, made, strict=True)
     ]
 
