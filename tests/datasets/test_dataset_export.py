@@ -86,7 +86,7 @@ async def test_a_reference_is_that_of_the_last_answer_of_a_task_alone(tmp_path: 
         await made.task("a", "let me see", [("42", 1.0)], metadata={"reference": "42"}, then="42")
         _, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
         assert [(row.answer["content"], row.provenance.rewards) for row in rows["train"]] == [
-            ("let me see", ()),
+            ("let me see", (None,)),
             ("42", (1.0,)),
         ]
         wanted = {"kind": "preference", "pairs": {"from": ["production_vs_policy"]}}
