@@ -75,9 +75,8 @@ class AnswerScorer:
         if model is None:
             return None
         hidden = Call(name_of(task.ref), 0, request, {})
-        later = (
-            () if last else (Call(name_of(task.ref), 1, {}, {}),)
-        )  # by which calculators know that it is not the last
+        # calculators of references look for a later call
+        later = () if last else (Call(name_of(task.ref), 1, {}, {}),)
         seen = Task(
             name_of(task.ref),
             name_of(task.session_ref),
