@@ -186,7 +186,17 @@ async def test_what_a_second_person_has_to_approve_is_shown_and_approved(page: P
     await expect(page.locator(".asked")).to_contain_text("ann has asked to promote it")
     await confirm(page, "Approve: promote", str(VERSION))
     await expect(page.get_by_text("Approved.", exact=True)).to_be_visible()
-    assert approved == [{"action": "promote"}]
+    assert approved == [{"action": "promote", "force": False, "at": 1795160052.1}]
+    waiting["asked"] = {"action": "promote", "by": "ann", "at": 1795160060.2, "force": True}
+    await page.reload()
+    await expect(page.locator(".asked")).to_contain_text("ann has asked to promote it by force")
+    await page.get_by_role("button", name="Approve: promote by force", exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"Approve: promote version {VERSION} by force")
+    await expect(dialog).to_contain_text("By force: whatever the version's verdict is.")
+    await dialog.get_by_label(f"Type {VERSION} to go on").fill(str(VERSION))
+    waiting["asked"]["at"] = 1795160070.3  # while the question is open, she asks again
+    await expect(dialog).to_have_count(0)
+    assert len(approved) == 1, "nothing that the reader has not seen is approved"
 
 
 async def test_an_experiment_is_started_shown_and_stopped(page: Page, site: Loop) -> None:
