@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from loops import Loop
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
+from serving import until
 
 from slipstream.api import events
 
@@ -142,8 +143,20 @@ async def test_the_audit_is_filtered_by_key_and_action_and_goes_on_page_by_page(
     await page.goto("/#/audit?action=mark")
     rows = page.get_by_role("row")
     await expect(rows).to_have_count(101)
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        held.append(route)
+
+    await page.route("**/audit?*cursor=*", hold)
     await page.get_by_role("button", name="Older entries").click()
-    await expect(rows).to_have_count(121)
+    await until(lambda: held)
+    await site.client.post("/marks", json={"task_id": "marked-120"})  # it pushes marked-20 out of the first page
+    await held[0].continue_()
+    await expect(rows.nth(120)).to_contain_text("marked-0")
+    await page.get_by_role("button", name="auto").click()
+    tasks = await rows.get_by_role("link").all_inner_texts()
+    assert tasks == [f"marked-{number}" for number in range(119, -1, -1)]
     await page.get_by_label("Action").fill("rollout_begin")
     await page.get_by_role("button", name="Filter").click()
     await expect(rows).to_have_count(2)
