@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -46,6 +47,20 @@ async def test_a_lane_that_is_not_ready_answers_nobody(page: Page, site: Loop) -
     await expect(told_by).to_contain_text("the lane does not answer")
     await expect(page.locator("header")).to_contain_text("production answers everybody: the lane is not ready")
     await expect(page.locator("header")).not_to_contain_text("version 8 answers")
+
+
+async def test_the_time_until_the_next_commit_counts_down(page: Page, site: Loop) -> None:
+    status = await site.status()
+    status["next_commit"]["at"] = time.time() + 1000
+    await page.clock.install()
+    await told(page, status=status)
+    await page.goto("/#/now")
+    figure = page.locator(".figure", has_text="Next commit")
+    await expect(figure).to_contain_text(re.compile(r"Next commit1[67] min"))
+    await page.clock.fast_forward(940_000)
+    await expect(figure).to_contain_text(re.compile(r"Next commit[1-6]?\d s"))
+    await page.clock.fast_forward(100_000)
+    await expect(figure).to_contain_text("Next commit0 s")
 
 
 async def test_figures_that_are_old_because_nothing_can_be_read_are_told_as_such(

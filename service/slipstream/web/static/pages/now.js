@@ -6,7 +6,7 @@ import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
-import { Badge, Bar, Empty, Figure, Loading, Time } from "../parts/basics.js";
+import { Badge, Bar, Empty, Figure, Loading, Time, Until } from "../parts/basics.js";
 import { Confirm } from "../parts/dialog.js";
 
 export default function Now() {
@@ -79,7 +79,7 @@ function Policy({ status }) {
   return html`<section class="panel"><h2>Training</h2><dl class="figures">
     <${Figure} name="Version served by the Explorer" value=${policy.version ?? "–"}
       below=${explorer.up ? html`since <${Time} at=${policy.changed_at} />` : html`<${Badge} kind="bad">the Explorer is away<//>`} />
-    <${Figure} name="Next commit" value=${next.in_seconds === null ? "–" : seconds(next.in_seconds)}
+    <${Figure} name="Next commit" value=${next.at === null ? "–" : html`<${Until} at=${next.at} />`}
       below=${`${count(next.experiences_ready)} experiences ready, ${count(next.min_experiences)} needed`} />
     <${Figure} name="Towards the next step" value=${count(training.experiences_since_version)}
       below=${training.train_batch_size ? `of ${count(training.train_batch_size)} experiences` : "experiences since this version"} />
