@@ -30,7 +30,7 @@ export function Task({ id, tenant, query, session, filters, newer, older }) {
   const found = useLoad((signal) => get(path("tasks", id), { signal, headers }), [done ? null : mark]);
   const task = found.data;
   useEffect(() => {
-    if (task && over(task)) setDone(true);
+    if (task) setDone(over(task)); // it may go on: groups that were lost are run again
   }, [task]);
   const back = link("tasks", [], filters || {});
   useKeys({
