@@ -207,7 +207,10 @@ async def test_erasing_asks_for_the_id_and_tells_what_was_deleted_and_what_was_g
 async def test_the_report_of_an_erasure_names_data_sets_and_versions(page: Page) -> None:
     answer: dict[str, Any] = {
         "erased_at": 1784552472.1, "deleted": {"tasks": 0}, "pending": {"groups": 0, "exchanges": 0, "datasets": 1},
-        "explorer": {"delivered": {"experiences": 0, "commits": [], "versions": [], "groups": []}, "uncertain": [], "recorded": []},
+        "explorer": {
+            "delivered": {"experiences": 0, "commits": [], "versions": [], "groups": []},
+            "uncertain": [], "recorded": [],
+        },
         "datasets": [{"name": "support", "rows": 2, "versions": [5, 6]}, {"name": "late", "rows": 0, "versions": []}],
     }  # fmt: skip
     await page.route("**/data?*", lambda route: route.fulfill(json=answer))
@@ -223,7 +226,7 @@ async def test_the_report_of_an_erasure_names_data_sets_and_versions(page: Page)
 
     report = await erased()
     await expect(report).to_contain_text("Nothing was stored under this id, outside of data sets.")
-    await expect(report).to_contain_text("Still pending: 1 data sets that an export is writing, or that could not be read")
+    await expect(report).to_contain_text("Still pending: 1 data sets that an export is writing")
     rows = report.get_by_role("listitem")
     await expect(rows.nth(0)).to_contain_text("support: 2 rows deleted. Versions that were trained on it")
     await expect(rows.nth(0).get_by_role("link", name="6")).to_have_attribute("href", "#/versions/6")

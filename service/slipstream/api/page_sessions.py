@@ -27,6 +27,7 @@ from slipstream.proxy.refusal import SESSION_ENDED, Refusal
 from slipstream.sidecar import Sidecar
 from slipstream.store import page_sessions
 
+
 @dataclass(frozen=True, slots=True)
 class SignedIn:
     """A session that holds.

@@ -133,9 +133,7 @@ async def post_approve(
     """Approve, as a second person, what another one has asked for."""
     require_all_tenants(scope, _OF_ALL)
     by = author(scope)
-    asked = await approval.waiting(
-        sidecar.context, rollout_id, body.action, by, force=body.force, at=body.at
-    )
+    asked = await approval.waiting(sidecar.context, rollout_id, body.action, by, force=body.force, at=body.at)
     note = None
     if asked.action == Verdict.PROMOTE:
         note = await _verdict(sidecar, rollout_id, force=asked.force)

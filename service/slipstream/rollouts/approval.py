@@ -60,10 +60,11 @@ async def waiting(
     if rollout is None:
         raise RequestError(f"there is no rollout {rollout_id}", status=404, code="not_found")
     asked = rollout.asked
+    if asked is None:
+        raise _nothing("action", "nothing", rollout_id)
     if (param := _other(asked, action, force, at)) is not None:
-        waits = "nothing" if asked is None else f"{asked.action}{' by force' * asked.force}, which {asked.by} asked for,"
-        text = f"{param}: expected a decision that waits for approval; {waits} waits for rollout {rollout_id}"
-        raise RequestError(text, param=param, status=409, code="nothing_asked")
+        forced = " by force" if asked.force else ""
+        raise _nothing(param, f"{asked.action}{forced}, which {asked.by} asked for,", rollout_id)
     if asked.by == name:
         text = f"rollout {rollout_id}: {name} has asked to {action}, so another person has to approve it: a key of "
         text += f"another name with the role operator or admin; this one is {name} too"
@@ -91,9 +92,14 @@ async def approve(
             return after
 
 
-def _other(asked: Asked | None, action: str, force: bool, at: float | None) -> str | None:
+def _nothing(param: str, waits: str, rollout_id: int) -> RequestError:
+    text = f"{param}: expected a decision that waits for approval; {waits} waits for rollout {rollout_id}"
+    return RequestError(text, param=param, status=409, code="nothing_asked")
+
+
+def _other(asked: Asked, action: str, force: bool, at: float | None) -> str | None:
     """The field by which what waits is not what is to be approved; None if it is that."""
-    if asked is None or asked.action != action:
+    if asked.action != action:
         return "action"
     if asked.force != force:
         return "force"
