@@ -123,8 +123,11 @@ WORKERS ?= 3
 test: $(INSTALLED)  ## the tests, without those marked slow
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions -m "not slow"
 
+# Most of these keep a core busy, or start several processes that do: a test process for each core is enough.
+SLOW_WORKERS ?= 2
+
 test-slow: $(INSTALLED) audit  ## the audit of the pins, and the tests marked slow
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
+	$(BIN)/python -m pytest --numprocesses $(SLOW_WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/trinity --ignore=tests/distributions --ignore=tests/vllm_cpu --ignore=tests/clients -m slow
 
 test-all: lint test test-slow test-dist test-clients test-trinity test-trinity-slow test-trinity-protections test-trinity-full test-vllm test-ray test-monitors test-fuzz  ## everything, before a release: hours
 

@@ -231,6 +231,18 @@ def test_up_runs_explorer_trainer_and_sidecar_in_this_order(files: tuple[Path, P
     ]
 
 
+def test_up_asks_the_sidecar_at_its_own_port_whether_it_is_ready_if_it_can(files: tuple[Path, Path, Path]) -> None:
+    tls = "certificate: cert.pem, key: key.pem"
+    for listen, url in (
+        (f"{{port: 8443, tls: {{{tls}}}}}", "https://127.0.0.1:8443/readyz"),
+        (f"{{port: 8443, tls: {{{tls}, client_ca: ca.pem}}}}", None),
+        ("127.0.0.1:0", None),
+        ('"[::1]:8100"', "http://[::1]:8100/readyz"),
+    ):
+        files[0].write_text(f"listen: {listen}\n")
+        assert children(*files)[-1].ready_url == url
+
+
 def test_up_hands_its_overlays_to_explorer_and_trainer(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     port, steps = tmp_path / "port.yaml", tmp_path / "steps.yaml"
     port.write_text("explorer: {proxy_port: 8999}")

@@ -11,13 +11,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.cluster.clock import ClockWatch
-from slipstream.store import budget, commits, replays, webhook
+from slipstream.store import budget, commits, erasure, replays, webhook
+from slipstream.store.bodies import pack
 from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
+from slipstream.store.recording import NewCall, add_calls
+from slipstream.store.segments import whole
 from slipstream.store.states import CommitState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow
+from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 
 NOW = 1_800_000_000.0
@@ -37,7 +41,7 @@ class Clocks:
 
 
 async def write(database: Database, at: float) -> None:
-    """A task that waits for its idle time, runs that wait for theirs, a group of the facade, and a feedback."""
+    """A task that waits for its idle time, runs that wait for theirs, a group of the facade, feedback, a deletion."""
     run: dict[str, Any] = {"group_id": "g", "updated_at": at}
     async with database.write() as session:
         await session.execute(
@@ -49,6 +53,8 @@ async def write(database: Database, at: float) -> None:
         await session.execute(insert(RunRow).values(**run, run_id=2, state="scored", due_at=at))
         await session.execute(insert(FacadeGroupRow).values(id="f", updated_at=at))
         await session.execute(insert(FeedbackRow).values(id="said", created_at=at))
+        deletion: dict[str, Any] = {"kind": "session_id", "ref": "gone", "pending": False, "told": {}}
+        await session.execute(insert(ErasureRow).values(**deletion, at=at))
 
 
 async def times(store_url: str) -> list[float]:
@@ -57,6 +63,7 @@ async def times(store_url: str) -> list[float]:
     for table in ("tasks", "facade_groups"):
         found += await stored_rows(store_url, f"SELECT updated_at FROM {table}")
     found += await stored_rows(store_url, "SELECT created_at FROM feedback")
+    found += await stored_rows(store_url, "SELECT at FROM erasures")
     return [row[0] - NOW for row in found]
 
 
@@ -72,13 +79,50 @@ async def test_what_waits_is_moved_by_as_much_as_its_clock_was_ahead(store_url: 
     await write(database, clocks.wall)
     clocks.pass_(1)
     await watch.step()
-    ahead = [HALF_AN_HOUR + seconds for seconds in (4, 60, 0, 0, 0, 0)]
+    ahead = [HALF_AN_HOUR + seconds for seconds in (4, 60, 0, 0, 0, 0, 0)]
     assert await times(store_url) == ahead, "set forward, or as it is: nothing is moved"
 
     clocks.wall -= HALF_AN_HOUR
     await watch.step()
     scored = HALF_AN_HOUR  # of what has ended nothing waits
-    assert await times(store_url) == [5, 61, scored, 1, 1, 1]
+    assert await times(store_url) == [5, 61, scored, 1, 1, 1, 1]
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_a_deleted_session_says_after_the_clock_was_set_back_is_stored_and_what_it_said_before_is_not(
+    store_url: str,
+) -> None:
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        await erasure.erase(session, "session_id", "s", NOW + HALF_AN_HOUR)
+        await bring_back(session, NOW, tolerated=5)
+
+    def call(of: str, task_id: str, at: float) -> NewCall:
+        return NewCall(of, task_id, whole(b"{}"), pack({}), None, 1.0, at, True, False, frozenset(), {})
+
+    calls = [
+        call("s", "before", NOW + HALF_AN_HOUR - 1),
+        call("another", "of another", NOW + HALF_AN_HOUR - 1),
+        call("s", "after", NOW + 2),
+    ]
+    async with database.write() as session:
+        await add_calls(session, calls, NOW + 3)
+    assert await stored_rows(store_url, "SELECT id FROM tasks ORDER BY id") == [("after",), ("of another",)]
+    await database.close()
+
+
+async def test_a_deletion_of_what_a_clock_that_was_ahead_wrote_is_of_its_own_time(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    await write(database, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW, tolerated=5)
+    async with database.write() as session:
+        assert (await erasure.erase(session, "session_id", "s", NOW + 100)).rows["tasks"] == 1
+        standing = await erasure.standing(session, 0.0)
+    assert standing == {("session_id", "gone"): NOW, ("session_id", "s"): NOW + 100}
     await database.close()
 
 

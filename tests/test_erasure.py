@@ -15,7 +15,7 @@ from on_disk import holds
 from prometheus_client import CollectorRegistry
 from scripted import ScriptedExplorer, production_app
 from serving import serving, until
-from sqlalchemy import text
+from sqlalchemy import select, text
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -24,8 +24,12 @@ from structlog.testing import capture_logs
 
 from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
-from slipstream.store import erasure
+from slipstream.store import erasure, tasks
 from slipstream.store.database import Database
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
+from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
+from slipstream.tenants import qualified
 
 MARKER = "3f2c77-otter"
 SESSION = "session-3f2c77-otter"
@@ -300,6 +304,39 @@ async def test_what_a_clock_that_is_ahead_wrote_is_deleted_too(run_loop: RunLoop
 
 async def _feedback(loop: Loop, count: int) -> bool:
     return sum((await loop.status())["feedback"].values()) == count
+
+
+@ON_BOTH_STORES
+@pytest.mark.parametrize("tenant", ["default", "acme"])
+async def test_marks_and_feedback_on_the_policys_answers_go_for_every_tenant(store_url: str, tenant: str) -> None:
+    database, now = Database(store_url), time.time()
+    await database.open()
+    async with database.write() as session:
+        for whose in (tenant, "other"):
+            task = TaskRow(id=qualified(whose, "t"), session_id=qualified(whose, "s"), tenant=whose)
+            task.created_at = task.updated_at = now
+            session.add(task)
+            await session.flush()
+            session.add(GroupRow(id=f"{whose}.0", task_id=task.id, updated_at=now))
+            await session.flush()
+            for number, msg_id in enumerate(["shadow", None]):
+                session.add(RunRow(group_id=f"{whose}.0", run_id=number, msg_id=msg_id, updated_at=now))
+            await session.flush()
+            replay = await session.scalar(select(RunRow.id).where(RunRow.group_id == f"{whose}.0", RunRow.run_id == 1))
+            assert replay is not None
+            about = {"choices": 1, "request": b"", "answer": b"", "latency": 1.0, "started_at": now}
+            session.add(RunCallRow(run_pk=replay, msg_id=f"replayed {whose}", **about))
+            await session.flush()
+            for msg_id in (qualified(whose, name) for name in ("shadow", f"replayed {whose}")):
+                await tasks.add_mark(session, tasks.NewMark(msg_id, None, msg_id, [], {"said": MARKER}, 60.0), now)
+                session.add(FeedbackRow(id=f"f {msg_id}", reward=1.0, comment=MARKER, created_at=now))
+                await session.flush()
+                session.add(FeedbackTargetRow(feedback_id=f"f {msg_id}", kind="msg_id", ref=msg_id))
+        found = await erasure.erase(session, "session_id", qualified(tenant, "s"), now + 1)
+    assert (found.rows["marks"], found.rows["feedback"]) == (2, 2)
+    for table in ("marks", "feedback", "feedback_targets"):
+        assert await stored_rows(store_url, f"SELECT count(*) FROM {table}") == [(2,)], "of the other tenant"
+    await database.close()
 
 
 @pytest.mark.slow

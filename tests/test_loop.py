@@ -74,15 +74,18 @@ async def test_the_explorer_never_sees_the_callers_secrets(run_loop: RunLoop) ->
         assert "[redacted:api_key]" in loop.explorer.chats[0]["messages"][0]["content"]
 
 
-async def test_no_seed_of_the_caller_makes_all_runs_the_same_answer(run_loop: RunLoop) -> None:
+async def test_nothing_of_the_caller_changes_how_answers_for_training_are_sampled(run_loop: RunLoop) -> None:
+    """With its seed all runs of a group would be one answer; `logit_bias` has ids of production's tokenizer; with the
+    others the Explorer records logprobs that the Trainer does not compute."""
+    own = {"seed": 42, "logit_bias": {"50256": -100}, "top_p": 0.9, "presence_penalty": 1, "frequency_penalty": 0.5}
     async with run_loop(runs={"repeat_time": 2}) as loop:
-        await loop.chat("hello", seed=42, top_p=0.9)
+        await loop.chat("hello", max_tokens=9, **own)
         await until(lambda: loop.ready(2))
-        assert [(asked.get("seed"), asked["top_p"]) for asked in loop.explorer.chats] == [(None, 0.9)] * 2
+        assert [asked["max_tokens"] for asked in loop.explorer.chats] == [9, 9]
         await open_runs(loop, "again", 1)
-        asked = await loop.client.post("/runs/again/0/v1/chat/completions", json={**loop.explorer.chats[0], "seed": 42})
+        asked = await loop.client.post("/runs/again/0/v1/chat/completions", json={**loop.explorer.chats[0], **own})
         assert asked.status_code == 200, asked.text
-        assert "seed" not in loop.explorer.chats[-1]
+        assert [own.keys() & chat.keys() for chat in loop.explorer.chats] == [set()] * 3
 
 
 async def test_opted_out_calls_are_not_stored(run_loop: RunLoop) -> None:

@@ -17,8 +17,11 @@ from structlog.testing import capture_logs
 
 from slipstream.capture.retention import Retention
 from slipstream.metrics import Metrics
-from slipstream.store import read_models
+from slipstream.store import database as store
+from slipstream.store import erasure, quarantine, read_models, tasks
 from slipstream.store.database import Database
+from slipstream.store.tables.capture import TaskRow
+from slipstream.store.tables.runs import GroupRow
 
 
 @pytest.fixture
@@ -29,6 +32,11 @@ async def database(tmp_path: Path) -> Database:
     await database.close()
     fill(path, 2000, every=5)
     return Database(f"sqlite+aiosqlite:///{path}")
+
+
+def log_of(folder: Path) -> bytes:
+    """What is in SQLite's log."""
+    return (folder / "slipstream.db-wal").read_bytes()
 
 
 async def _count(database: Database, table: str) -> int:
@@ -48,11 +56,11 @@ async def test_a_sweep_deletes_all_that_is_due_in_batches(database: Database) ->
     assert left == [1000, 800, 600]
     told = [line for line in logs if line["event"] == "retention"]
     assert [line["deleted_tasks"] for line in told] == [pytest.approx(500, abs=2)], "told once a sweep"
-    tasks, feedback = await _count(database, "tasks"), await _count(database, "feedback")
-    assert tasks == pytest.approx(500, abs=2)
-    assert await _count(database, "calls") == 2 * tasks
-    assert await _count(database, "runs") == pytest.approx(6 * tasks / 5, abs=6)
-    assert feedback == pytest.approx(tasks / 5, abs=1)
+    kept, feedback = await _count(database, "tasks"), await _count(database, "feedback")
+    assert kept == pytest.approx(500, abs=2)
+    assert await _count(database, "calls") == 2 * kept
+    assert await _count(database, "runs") == pytest.approx(6 * kept / 5, abs=6)
+    assert feedback == pytest.approx(kept / 5, abs=1)
     assert await _count(database, "marks") == 0
     await database.close()
 
@@ -119,6 +127,71 @@ async def test_no_byte_of_what_is_past_its_retention_is_left_in_the_files(run_lo
         assert not holds(tmp_path, sign)
     assert holds(tmp_path, "I am somebody 19")
     assert await _count(database, "calls") == 20
+    await database.close()
+
+
+@pytest.mark.parametrize("what", ["a deletion that waited", "an exchange that was set apart", "a mark"])
+async def test_every_sweep_that_deletes_empties_the_log(tmp_path: Path, what: str) -> None:
+    marker, now = "3f2c77-otter", time.time()
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=86400.0, audit_retention=365 * 86400.0, clock=lambda: now
+    )
+    assert await retention.step() is False
+    async with database.write() as session:
+        if what == "a mark":
+            await tasks.add_mark(session, tasks.NewMark("m", None, "a", [], {"said": marker}, 60.0), now - 2 * 86400)
+        elif what == "an exchange that was set apart":
+            await quarantine.quarantine_exchange(session, marker.encode(), now - 2 * 86400)
+        else:
+            times = {"created_at": now, "updated_at": now}
+            session.add(TaskRow(id="t", session_id="s", meta={"said": marker}, **times))
+            await session.flush()
+            session.add(GroupRow(id="g", task_id="t", state="committing", updated_at=now))
+            assert (await erasure.erase(session, "session_id", "s", now + 1)).pending_groups == 1
+    async with database.write() as session:
+        await session.execute(text("UPDATE groups SET state = 'dropped'"))
+    assert holds(tmp_path, marker)
+    await retention.step()
+    assert not holds(tmp_path, marker)
+    await database.close()
+
+
+async def test_a_deletion_is_remembered_as_long_as_a_restore_could_bring_anything_back(tmp_path: Path) -> None:
+    now, day = time.time(), 86400.0
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        for ref, age in (("judgements of it are kept", 89), ("nothing of it is kept", 91)):
+            await erasure.erase(session, "session_id", ref, now - age * day)
+    for retention, remembered in ((100 * day, 2), (day, 1)):
+        sweep = Retention(
+            database, Metrics(CollectorRegistry()), retention=retention, audit_retention=day, clock=lambda: now
+        )
+        await sweep.step()
+        assert await _count(database, "erasures") == remembered
+    await database.close()
+
+
+async def test_a_log_that_somebody_read_all_the_time_is_told_and_emptied_by_the_next_sweep(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_SCRUB_TIMEOUT_MS", 1)
+    retention = Retention(
+        database, Metrics(CollectorRegistry()), retention=30 * 86400.0, audit_retention=365 * 86400.0, clock=time.time
+    )
+    async with database.read() as session:
+        await session.scalar(text("SELECT count(*) FROM tasks"))
+        async with database.write() as writing:
+            await writing.execute(text("DELETE FROM marks"))
+        with capture_logs() as logs:
+            assert await database.scrub() is False
+            await retention.step()
+        assert [line["event"] for line in logs] == ["deleted_data_in_log"] * 2
+        assert log_of(tmp_path)
+    await retention.step()
+    assert not log_of(tmp_path)
     await database.close()
 
 

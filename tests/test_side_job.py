@@ -15,7 +15,7 @@ from slipstream.trinity.checkpoint_files import META, json_object, put_in_place,
 from slipstream.trinity.document import load_document
 from slipstream.trinity.side_job import Algorithm, SideJob
 from slipstream.trinity.side_version import optimizer_settings
-from slipstream.trinity.waiting_experiences import discard_before
+from slipstream.trinity.waiting_experiences import discard_outside
 
 ROOT = Path(__file__).parents[1]
 SIDE = SideJob(Path("/job/trinity_run"), Path("/job/global_step_3/actor/huggingface"), Path("/job/rows"), 12, "r1")
@@ -76,22 +76,23 @@ def test_what_trinity_cannot_do_is_refused_by_its_key() -> None:
     ]
 
 
-def test_experiences_of_earlier_versions_are_never_taken(tmp_path: Path) -> None:
+def test_experiences_of_other_versions_are_never_taken(tmp_path: Path) -> None:
     document = {
         "project": "p", "name": "n", "checkpoint_root_dir": str(tmp_path),
         "buffer": {"trainer_input": {"experience_buffer": {"name": "exp_buffer", "storage_type": "sql"}}},
     }  # fmt: skip
-    assert discard_before(document, 3) == 0, "the Explorer has never run"
+    assert discard_outside(document, 3, 4) == 0, "the Explorer has never run"
     folder = tmp_path / "p" / "n" / "buffer"
     folder.mkdir(parents=True)
     engine = create_engine(f"sqlite:///{folder}/exp_buffer.db")
     with engine.begin() as connection:
-        assert discard_before(document, 3) == 0
+        assert discard_outside(document, 3, 4) == 0
         connection.execute(text("CREATE TABLE exp_buffer (id INTEGER, model_version INTEGER, consumed INTEGER)"))
-        connection.execute(text("INSERT INTO exp_buffer VALUES (1, 2, 0), (2, 2, 1), (3, 3, 0), (4, NULL, 0)"))
-    assert discard_before(document, 3) == 2
+        waiting = "(1, 2, 0), (2, 2, 1), (3, 3, 0), (4, NULL, 0), (5, 4, 0), (6, 5, 0)"
+        connection.execute(text(f"INSERT INTO exp_buffer VALUES {waiting}"))
+    assert discard_outside(document, 3, 4) == 3
     with engine.begin() as connection:
-        assert connection.execute(text("SELECT id FROM exp_buffer WHERE consumed = 0")).scalars().all() == [3]
+        assert connection.execute(text("SELECT id FROM exp_buffer WHERE consumed = 0")).scalars().all() == [3, 5]
     engine.dispose()
 
 

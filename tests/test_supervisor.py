@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from authorities import Authority
 from full_pipe import full_pipe
 from ports import free_port
 
@@ -54,9 +56,10 @@ print("up", os.getpid(), flush=True)
 while True:
     time.sleep(60)
 """
-# A server whose port opens only after the file appears, and which answers 503 to the first question.
+# A server whose port opens only after the file appears, and which answers 503 to the first question; with two more
+# arguments it speaks TLS.
 SERVER = """
-import http.server, os, sys, time
+import http.server, os, ssl, sys, time
 class Health(http.server.BaseHTTPRequestHandler):
     asked = 0
     def do_GET(self):
@@ -69,7 +72,12 @@ class Health(http.server.BaseHTTPRequestHandler):
 print("up", os.getpid(), flush=True)
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.01)
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Health)
+if sys.argv[3:]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[3:])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
 """
 
 
@@ -154,15 +162,18 @@ def pids_in(lines: list[str]) -> list[int]:
     return [int(line.split()[-1]) for line in lines]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_children_start_in_order_each_after_the_one_before_is_ready(
-    start: Callable[..., Supervised], tmp_path: Path
+    start: Callable[..., Supervised], tmp_path: Path, scheme: str
 ) -> None:
     port, go = free_port(), tmp_path / "go"
-    server = child("server", SERVER, str(port), str(go), ready_url=f"http://127.0.0.1:{port}/health")
+    tls = Authority(trustme.CA(), tmp_path).issue() if scheme == "https" else {}
+    ready_url = f"{scheme}://127.0.0.1:{port}/health"
+    server = child("server", SERVER, str(port), str(go), *tls.values(), ready_url=ready_url)
     supervised = start(server, child("second", POLITE))
     supervised.until("server | up")
     [waited_for] = supervised.until("is waited for")
-    said = f"slipstream: server is waited for until http://127.0.0.1:{port}/health answers, since "
+    said = f"slipstream: server is waited for until {ready_url} answers, since "
     assert waited_for.startswith(said)
     go.touch()
     supervised.until("server | asked 2")

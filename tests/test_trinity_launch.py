@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
+from slipstream.errors import SlipstreamError
+from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, steps
 from slipstream.trinity.document import load_document
+from slipstream.trinity.job import trainer_lock
+from slipstream.trinity.launch import launch
 
 ROOT = Path(__file__).parents[1]
 FOUR_FREE = "Resources\n Total Usage:\n 0.0/8.0 CPU\n 0.0/4.0 GPU\n"
@@ -237,6 +242,23 @@ def test_the_exit_code_tells_a_finished_training_from_a_quiet_night(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("held", [False, True])
+def test_full_checkpoints_of_before_a_restart_are_deleted_while_the_job_is_held(
+    run: Run, tmp_path: Path, held: bool
+) -> None:
+    job = tmp_path / "checkpoints" / "slipstream" / "policy"
+    for step in range(16, 16 * 8, 16):
+        (job / f"global_step_{step}").mkdir(parents=True)
+        (job / f"global_step_{step}" / ".full_checkpoint").touch()
+    for marker in (RESUME_MARKER, VERSION_MARKER):
+        (job / marker).write_text("112")
+    with trainer_lock(job) if held else contextlib.nullcontext():
+        said = result(run("trainer.yaml"))[1]
+    assert sorted(steps(job)) == ([16, 32, 48, 64, 80, 96, 112] if held else [48, 64, 80, 96, 112])
+    assert ("old full checkpoints deleted" in said) is not held
+
+
+@pytest.mark.slow
 def test_trinitys_own_failure_is_told(run: Run) -> None:
     code, said = result(run("trainer.yaml", behaviour="1"))
     assert code == 1
@@ -258,6 +280,19 @@ def test_what_is_printed_is_what_was_read(monkeypatch: pytest.MonkeyPatch, run: 
     monkeypatch.setenv("CHECKPOINT_ROOT_DIR", str(tmp_path / "checkpoints"))
     _, said = result(run("trainer.yaml", "--print"))
     assert yaml.safe_load(said) == load_document(ROOT / "trainer.yaml")
+
+
+@pytest.mark.parametrize("mode", ["serve", "train"])
+def test_an_explorer_that_would_answer_without_its_adapters_is_refused(
+    mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever trains adapters for something else may."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    document = {"mode": mode, "model": {"lora_configs": [{"lora_rank": 8}]}, "checkpoint_root_dir": str(tmp_path)}
+    expected = "model.lora_configs: expected none" if mode == "serve" else "no `trinity` on PATH"
+    with pytest.raises(SlipstreamError, match=expected):
+        launch(document, {})
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ class Metrics:
         self.rewards_clipped = Counter(
             "slipstream_rewards_clipped", "Rewards outside rewards.clip, cut to it", registry=registry
         )
-        self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator raised", registry=registry)
+        self.reward_errors = Counter("slipstream_reward_errors", "Times a calculator failed", registry=registry)
         self.quarantined = Gauge(
             "slipstream_quarantined",
             "Rows set apart because the training side died of them",

@@ -212,6 +212,11 @@ class Sidecar:
             Worker("clock", ClockWatch(self.database, clock=time.time, monotonic=time.monotonic).step, CLOCK_TICK),
             Agenda(context).worker,
             *((timers.stage("judging", BUDGET_TICK, self.judging.step),) if self.judging.limited else ()),
+            *(
+                (timers.stage("evaluation_budget", BUDGET_TICK, self.evaluations.budget.step),)
+                if self.evaluations.budget.limited
+                else ()
+            ),
             timers.stage("watch", settings.explorer.poll_interval, self.watch.step),
             *(self._of_checkpoints(timers) if settings.serving.checkpoints else ()),
             *((timers.stage("answered_by", ANSWERED_TICK, self.answered_by.step),) if self.answered_by else ()),

@@ -102,6 +102,7 @@ def test_the_framework_is_files_of_a_job() -> None:
     ppo = TrinityRFT("ppo", {"base_model": "models/qwen", "lora_rank": 8}, {"learning_rate": 1e-5, "batch_size": 16})
     overlay = ppo.job().overlay
 
+    assert any("embedded engine" in note for note in ppo.job().notes)
     assert overlay["model"] == {"model_path": "models/qwen", "lora_configs": [{"lora_rank": 8}]}
     assert overlay["buffer"]["train_batch_size"] == 64
     assert overlay["algorithm"]["algorithm_type"] == "ppo"

@@ -103,7 +103,7 @@ async def test_two_hundred_concurrent_calls_do_not_mix(run_loop: RunLoop) -> Non
                     *(running.run_in_executor(pool, in_thread, name) for name in names[: CALLS // 2]),
                     *(in_task(name) for name in names[CALLS // 2 :]),
                 )
-                await until(lambda: ended(runner.stats) == CALLS * RUNS, 180)
+                await until(lambda: ended(runner.stats) == CALLS * RUNS, 600)
         [delivered] = explorer.committed
 
     assert answers == [[f"echo: {question}" for question in questions(name)] for name in names]

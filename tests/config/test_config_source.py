@@ -1,5 +1,8 @@
 """What an operator meets: the file, the environment, and the lines that say what is wrong."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from slipstream.errors import ConfigError
@@ -314,6 +317,15 @@ def test_a_bad_variable_is_named(problems, variable, value, told):
 
 def test_other_programs_variables_are_left_alone(load):
     assert load(SLIPSTREAMER="1", slipstream_listen="x", PATH="/bin") == Settings()
+
+
+def test_variables_of_the_commands_and_of_the_client_are_no_keys(load):
+    root = Path(__file__).parents[2]
+    sources = [*(root / "service/slipstream").rglob("*.py"), *(root / "client/slipstream_client").rglob("*.py")]
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    found = set(re.findall(r"(?<!\w)SLIPSTREAM_[A-Z]+(?:_[A-Z]+)*(?!\w)", text))
+    assert {"SLIPSTREAM_URL", "SLIPSTREAM_VLLM_PYTHON"} <= found
+    assert load(**dict.fromkeys(found, "a value")) == Settings()
 
 
 def test_a_variable_changes_one_use_of_an_alias_alone(load):

@@ -25,7 +25,7 @@ from slipstream.datasets.trained_dataset import Outcome, TrainedDataset
 from slipstream.datasets.trinity_training import TrainerFiles, train_rows
 from slipstream.errors import ConfigError, SlipstreamError
 from slipstream.trinity import side_version
-from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place
+from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place, replace_text
 from slipstream.trinity.job import TrainerRuns, trainer_lock
 from slipstream.trinity.noted_run import RunError
 
@@ -288,6 +288,26 @@ def test_a_run_that_another_version_overtook_is_not_published(policy: Policy) ->
         policy.train(resume=True)
 
 
+def test_a_version_is_above_the_one_that_the_explorer_serves_after_a_restart_of_the_trainer(policy: Policy) -> None:
+    """The Trainer went on from step 3 when the Explorer served 9, and takes only higher numbers: nobody saw 5."""
+    for version in (3, 9):
+        policy.publish(version)
+    put_in_place(policy.job, policy.folder / "made", 4, resumable=False)  # no folder: its marker alone
+    policy.plan(["to 1", "exit 1"], ["to 3"], ["to 3"])
+
+    with pytest.raises(RunError):
+        policy.train(start=3)
+    assert policy.markers()[1] == 4
+    replace_text(policy.job / VERSION_MARKER, "5")
+    with pytest.raises(RunError, match="version 5 was published since the half-done run for version 10 began"):
+        policy.train(start=3, resume=True)
+    replace_text(policy.job / VERSION_MARKER, "4")
+    done = policy.train(start=3, resume=True)
+
+    assert (done.version, done.parent) == (10, 3)
+    assert policy.markers() == (10, 10)
+
+
 def test_what_cannot_be_trained_is_refused_before_anything_starts(policy: Policy) -> None:
     with pytest.raises(ConfigError, match=r"dataset.kind: expected sft or preference .* found kto"):
         policy.train(kind=Kind.KTO)
@@ -304,6 +324,25 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(policy: Policy
     ):
         policy.train()
     assert not list(policy.folder.glob("config-*"))
+
+
+def test_what_the_policys_own_trainer_could_not_resume_from_is_refused(policy: Policy) -> None:
+    """It would end at each start, and the Explorer serve the version for ever."""
+    policy.document["algorithm"] = {}  # Trinity's default is ppo
+    policy.document["trainer"] = {"trainer_strategy": "fsdp"}
+    policy.document["cluster"] = {"node_num": 2, "gpu_per_node": 4}
+    training = {**policy.files.training, "trainer": {}, "cluster": {"node_num": 1, "gpu_per_node": 2}}
+    policy.files = replace(policy.files, training=training)
+    with pytest.raises(ConfigError) as raised:
+        policy.train()
+    algorithm, *differing = raised.value.problems
+    assert "expected one without a critic in the policy's own Trainer, found ppo" in algorithm
+    assert [(problem.split(":")[0], problem.split("; ")[1]) for problem in differing] == [
+        ("cluster.node_num", "found 1, and 2 there"),
+        ("cluster.gpu_per_node", "found 2, and 4 there"),
+        ("trainer.trainer_strategy", "found 'fsdp2', and 'fsdp' there"),
+    ]
+    assert not policy.job.exists()
 
 
 def test_an_optimizer_that_cannot_be_reset_publishes_nothing(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,14 @@ MATRIX: dict[str, Manifest] = {
     ),
     "no network policies": merged(GPU, {"networkPolicy": {"enabled": False}}),
     "several sidecars": merged(
-        EXPLORER_ELSEWHERE, {"sidecar": {"replicas": 3, "config": {"store": {"url": SHARED_STORE}}}}
+        EXPLORER_ELSEWHERE,
+        {
+            "sidecar": {
+                "replicas": 3,
+                "config": {"store": {"url": SHARED_STORE}},
+                "datasets": {"existingClaim": "my-datasets"},
+            }
+        },
     ),
     "more and fewer sidecars": merged(
         EXPLORER_ELSEWHERE,

@@ -1,12 +1,16 @@
-"""docs/deploy.md: its variables, its commands, and the copy of the store that it teaches."""
+"""docs/deploy.md and the README of the rewards: variables, commands, and the copy of the store that is taught."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,14 +21,15 @@ from scripted import ScriptedExplorer
 from serving import until
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+BESIDE = (ROOT / "deploy" / "compose" / "rewards" / "README.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"^ *```sh\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
 STORE = "/var/lib/slipstream"
 
 
 def commands() -> list[list[str]]:
-    """Each `docker compose` command of the page's shell blocks and sentences, as words."""
+    """Each `docker compose` command of the shell blocks and sentences, as words."""
     lines = [line.strip() for block in SHELL for line in block.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"`(docker compose [^`]+)`", PAGE.replace("\n", " "))
+    lines += re.findall(r"`(docker compose [^`]+)`", f"{PAGE} {BESIDE}".replace("\n", " "))
     return [shlex.split(line, comments=True) for line in lines if line.startswith("docker compose")]
 
 
@@ -145,3 +150,47 @@ async def _run(words: list[str], folder: Path) -> None:
     here = [re.sub(rf"({STORE}|/etc/slipstream)/", f"{folder}/", word) for word in words]
     done = await asyncio.create_subprocess_exec(sys.executable, "-m", "slipstream", *here)
     assert await done.wait() == 0
+
+
+ROWS = "(1, 1, '{old}'), (2, 0, '{old}'), (3, 1, '{new}'), (4, 0, '{new}')"
+LEFT = {"exp_buffer": [2, 3, 4], "proxy_history": [3, 4]}
+"""What waits for the Trainer stays for ever, what may get a reward for a week."""
+
+
+def tables_of_trinity(timestamp: str) -> str:
+    """Statements that make Trinity's tables (`buffer/schema/sql_schema.py` of 0.6.0), with old rows and new ones."""
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    rows = ROWS.format(old=now - timedelta(days=7, minutes=1), new=now - timedelta(days=6, hours=23))
+    return "".join(
+        f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, consumed INTEGER, timestamp {timestamp});"
+        f"CREATE TABLE {name}_blob (id INTEGER PRIMARY KEY);"
+        f"INSERT INTO {name} (id, consumed, timestamp) VALUES {rows};"
+        f"INSERT INTO {name}_blob VALUES (1), (2), (3), (4);"
+        for name in LEFT
+    )
+
+
+def test_what_can_go_of_trinitys_tables_goes_from_sqlite() -> None:
+    scripts = re.findall(r"^sqlite3 \S+/(\w+)\.db\" <<'EOF'\n(?:\.[^\n]*\n)*(.*?)^EOF$", PAGE, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in scripts] == list(LEFT)
+    for name, script in scripts:
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            connection.executescript(tables_of_trinity("DATETIME"))
+            connection.executescript(script)
+            for table in (name, f"{name}_blob"):
+                assert [row[0] for row in connection.execute(f"SELECT id FROM {table} ORDER BY id")] == LEFT[name]
+
+
+async def test_and_from_postgresql(empty_postgres: Callable[[], str]) -> None:
+    import asyncpg
+
+    [script] = re.findall(r"psql -U slipstream slipstream <<'EOF'\n(BEGIN;.*?)^EOF$", PAGE, re.MULTILINE | re.DOTALL)
+    connection = await asyncpg.connect(empty_postgres().replace("+asyncpg", ""), server_settings={"timezone": "UTC"})
+    try:
+        await connection.execute(tables_of_trinity("TIMESTAMP"))
+        await connection.execute(script)
+        for name, left in LEFT.items():
+            for table in (name, f"{name}_blob"):
+                assert [row["id"] for row in await connection.fetch(f"SELECT id FROM {table} ORDER BY id")] == left
+    finally:
+        await connection.close()

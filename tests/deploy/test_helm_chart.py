@@ -41,7 +41,7 @@ BROUGHT = {
         "my-postgresql": {"password", "url"},
         "slipstream-keys": {"access_keys", "metrics_key"},
     },
-    "PersistentVolumeClaim": {"models", "my-store", "my-checkpoints"},
+    "PersistentVolumeClaim": {"models", "my-store", "my-datasets", "my-checkpoints"},
 }
 
 ROLES = ("explorer", "trainer", "postgresql", "agent")
@@ -172,7 +172,7 @@ def test_one_sidecar_owns_the_store_and_has_the_time_that_its_end_takes(manifest
     assert len(carriers) <= 1
     for deployment in carriers:
         pod = deployment["spec"]["template"]["spec"]
-        if any("persistentVolumeClaim" in volume for volume in pod["volumes"]):
+        if any(volume["name"] == "slipstream-store" for volume in pod["volumes"]):
             assert deployment["spec"]["replicas"] == 1
             assert deployment["spec"]["strategy"] == {"type": "Recreate"}
         assert pod["terminationGracePeriodSeconds"] >= 5 + shutdown.WORKER + shutdown.TRAINING, "with preStop"
@@ -275,6 +275,7 @@ def test_trinity_is_told_the_size_and_place_that_its_pods_have(
                 sidecar = yaml.safe_load(data["data"]["sidecar.yaml"])
                 assert sidecar["runs"]["repeat_time"] == told["explorer"]["algorithm"]["repeat_times"]
                 assert sidecar["explorer"]["train_batch_size"] == told["trainer"]["buffer"]["train_batch_size"]
+                assert sidecar["explorer"]["algorithm_type"] == told["explorer"]["algorithm"]["algorithm_type"]
 
 
 @pytest.mark.slow

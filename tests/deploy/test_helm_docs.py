@@ -15,6 +15,7 @@ EXAMPLES = {text.splitlines()[0].lstrip("# "): text for text in re.findall(r"```
 # Files, and keys of theirs, whose first word is a section of the values too.
 OF_OTHER_FILES = {"sidecar.yaml", "explorer.yaml", "trainer.yaml"} | {
     "explorer.train_batch_size",
+    "explorer.algorithm_type",
     "trainer.total_steps",
     "trainer.save_interval",
 }

@@ -61,6 +61,26 @@ def test_the_sidecar_may_go_to_production_and_the_explorer(config: Manifest, por
     assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010} | ports
 
 
+@pytest.mark.parametrize(
+    ("config", "ports"),
+    [
+        ({"store": {"url": "sqlite+aiosqlite:////var/lib/slipstream/other.db"}}, set()),
+        ({"store": {"url": "postgresql+asyncpg://u:12@db.example/slipstream"}}, {5432}),
+        ({"store": {"url": "postgresql+asyncpg://u:p@db.example:6432/slipstream?ssl=require"}}, {6432}),
+        ({"store": {"url": "postgresql+asyncpg://db.example:6432"}}, {6432}),
+        ({"store": {"url": "${STORE_URL}"}}, {5432}),
+        ({"store": {"url": "${file:/run/secrets/slipstream/store_url}"}}, {5432}),
+        ({"serving": {"mode": "on", "lane": {"base_url": "http://lane.models:8000/v1"}}}, {8000}),
+        ({"serving": {"mode": "off", "lane": None}}, set()),
+    ],
+    ids=str,
+)
+def test_the_sidecar_may_go_to_its_postgresql_and_to_the_lane(config: Manifest, ports: set[int]) -> None:
+    values = merged(EXPLORER_ELSEWHERE, {"sidecar": {"config": config}})
+    policy = of_kind(template(values), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010, 443} | ports
+
+
 def test_agents_need_a_label_to_reach_the_sidecar() -> None:
     policy = of_kind(template(MATRIX["network policies"]), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
     agents, metrics = policy["ingress"]

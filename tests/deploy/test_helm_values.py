@@ -121,6 +121,35 @@ def test_replicas_share_a_postgresql() -> None:
     assert "persistentVolumeClaim" not in str(kinds["Deployment"])
 
 
+def test_data_sets_lie_where_the_training_side_can_write() -> None:
+    store = {"sidecar": {"config": {"store": {"url": SHARED_STORE}}}}
+    claim = {"sidecar": {"datasets": {"existingClaim": "shared"}}}
+    beside = "/var/lib/slipstream/datasets"
+    for values, directory, claims in (
+        ({}, beside, {"/var/lib/slipstream": "demo-slipstream-store"}),
+        (claim, beside, {"/var/lib/slipstream": "demo-slipstream-store", beside: "shared"}),
+        (store, None, {}),
+        (merged(store, claim), beside, {beside: "shared"}),
+    ):
+        manifests = template(merged(EXPLORER_ELSEWHERE, values))
+        given = yaml.safe_load(of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]["sidecar.yaml"])
+        assert given["datasets"] == {"directory": directory}
+        pod = of_kind(manifests, "Deployment")["demo-slipstream"]["spec"]["template"]["spec"]
+        [training], [proxy] = pod["initContainers"], pod["containers"]
+        names = {
+            v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v
+        }
+        mounted = {m["mountPath"]: names[m["name"]] for m in training["volumeMounts"] if m["name"] in names}
+        assert mounted == claims
+        assert not [mount for mount in proxy["volumeMounts"] if mount["name"] in names]
+
+
+def test_the_algorithm_of_an_overlay_reaches_the_sidecar() -> None:
+    manifests = template(merged(GPU, {"trinity": {"overlays": ["ppo"]}}))
+    given = yaml.safe_load(of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]["sidecar.yaml"])
+    assert given["explorer"]["algorithm_type"] == "ppo", "else groups of one are warned of"
+
+
 def test_the_one_pod_with_sqlite_gets_traffic_while_its_training_container_starts_again() -> None:
     [service] = of_kind(template(EXPLORER_ELSEWHERE), "Service").values()
     assert service["spec"]["publishNotReadyAddresses"] is True

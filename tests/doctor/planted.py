@@ -93,6 +93,8 @@ MISTAKES = [
     Mistake("files.sqlite_on_several_hosts", trainer={"cluster": {"node_num": 2}}),
     Mistake("files.explorer_never_reloads", explorer={"explorer": {"min_running_model_num": 2}}),
     Mistake("files.explorer_never_reloads", explorer=engine(engine_num=1)),
+    Mistake("files.adapters_never_answer", explorer={"model": {"lora_configs": [{"lora_rank": 16}]}}),
+    Mistake("files.adapters_never_answer", trainer={"model": {"lora_configs": [{"lora_rank": 16}]}}),
     Mistake("files.chats_fail_in_reload", explorer={"explorer": {"min_running_model_num": 0}}),
     Mistake("files.too_few_gpus", explorer=engine(tensor_parallel_size=4)),
     Mistake("files.too_few_gpus", explorer={"cluster": {"gpu_per_node": 2}}),

@@ -63,6 +63,30 @@ def test_judgements(differences: list[float], expected: Judgement) -> None:
     assert (found["missing"] is None) is (expected is not Judgement.NOT_ENOUGH_DATA)
 
 
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [([1.0] * 12 + [-1.0] * 88, Judgement.WORSE), ([0.0] * 400 + [-1.0] * 100, Judgement.WORSE)],
+    ids=["better at first", "equal at first"],
+)
+def test_a_file_that_is_sorted_by_topic_gives_the_judgement_of_any_order(
+    differences: list[float], expected: Judgement
+) -> None:
+    def found(some: list[float]) -> dict[str, object]:
+        return judged(some, len(some), margin=0.05, level=0.05)
+
+    shuffled = random.Random(1).sample(differences, len(differences))
+    assert found(differences) == found(differences[::-1]) == found(shuffled)
+    assert found(differences)["verdict"] is expected
+
+
+def test_what_was_better_at_first_is_missing_as_much_as_in_any_order() -> None:
+    differences = [1.0] * 12 + [-1.0] * 10
+    found, turned = (judged(some, 22, margin=0.05, level=0.05) for some in (differences, differences[::-1]))
+    assert found == turned
+    assert found["verdict"] is Judgement.NOT_ENOUGH_DATA
+    assert found["missing"]["sessions"]
+
+
 def test_what_is_missing_is_about_right() -> None:
     found = judged([0.0] * 20, 40, margin=0.05, level=0.05)
     missing = found["missing"]["sessions"]

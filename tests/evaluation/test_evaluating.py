@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ import pytest
 from evaluated import EXACT, Knowing, asked, ended, evaluated, serves, shown, suite, verdict, write_cases
 from loops import Loop, RunLoop
 from serving import until
+from sqlalchemy import delete
 from stores import ON_BOTH_STORES, stored_rows
+
+from slipstream.store import budget
+from slipstream.store.database import Database
+from slipstream.store.tables.sidecars import SpentRow
 
 
 @ON_BOTH_STORES
@@ -224,6 +230,27 @@ async def test_no_more_is_asked_than_the_hours_budget(run_loop: RunLoop, tmp_pat
         assert (found["state"], found["answered"]) == ("running", 5)
         text = (await loop.client.get("/metrics")).text
         assert 'slipstream_budget_spent{kind="requests",purpose="evaluation"} 5.0' in text
+
+
+@pytest.mark.slow
+async def test_what_was_spent_is_told_while_no_evaluation_goes_on(
+    run_loop: RunLoop, tmp_path: Path, store_url: str
+) -> None:
+    section = {**suite(write_cases(tmp_path / "cases.jsonl", 1)), "calls_per_hour": 5}
+    database = Database(store_url)
+
+    async def told(requests: int) -> bool:
+        text = (await loop.client.get("/metrics")).text
+        return f'slipstream_budget_spent{{kind="requests",purpose="evaluation"}} {requests}.0' in text
+
+    async with run_loop(Knowing(), rewards=EXACT, evaluation=section) as loop:
+        async with database.write() as session:  # as another sidecar does
+            await budget.spend(session, "evaluation", 3, 0, time.time())
+        await until(lambda: told(3))
+        async with database.write() as session:
+            await session.execute(delete(SpentRow))  # as if an hour had passed
+        await until(lambda: told(0))
+    await database.close()
 
 
 @pytest.mark.slow

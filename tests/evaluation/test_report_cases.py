@@ -13,6 +13,7 @@ from dataset_rows import call, dataset, provenance
 from loops import RunLoop
 from prometheus_client import CollectorRegistry
 from serving import until
+from sqlalchemy import update
 from test_reports import means, providing, read
 
 from slipstream.datasets.folder import new_folder
@@ -22,6 +23,8 @@ from slipstream.evaluation.reports.cases import cases_of_file, cases_of_rows
 from slipstream.evaluation.reports.scorers import ByReference, Measurer
 from slipstream.isolation import Isolation
 from slipstream.metrics import Metrics
+from slipstream.store.database import Database
+from slipstream.store.tables.capture import TaskRow
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -124,6 +127,14 @@ async def test_held_out_sessions_of_the_store_are_asked_while_the_sidecar_runs(
         assert "question" not in json.dumps(report), "the report quotes nothing that was said"
         assert not {f"s{number}" for number in range(4)} & {case["session"] for case in report["cases"]}
         assert (await slipstream(*words, "--sessions", "2", "--model", "production"))[0] == 0
+        database = Database(store_url)
+        async with database.write() as session:  # another store would have another call by this number
+            of = TaskRow.session_id.endswith("s1")
+            await session.execute(update(TaskRow).where(of).values(meta={"reference": "echo: question 5"}))
+        await database.close()
+        await slipstream(*words, "--model", "production", "--report", str(tmp_path / "later"))
+        both = [{case["key"] for case in read(tmp_path / name)["cases"]} for name in ("out", "later")]
+        assert [len(both[0]), len(both[1]), len(both[0] & both[1])] == [4, 4, 3], "what differs is not compared"
     (tmp_path / "empty.yaml").write_text(f"store: {{url: 'sqlite+aiosqlite:///{tmp_path}/none.db'}}\n")
     code, _, err = await slipstream(
         "evaluate", "--config", str(tmp_path / "empty.yaml"), "--held-out", "live", "--model", "production"

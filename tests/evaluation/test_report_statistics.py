@@ -7,8 +7,12 @@ import random
 
 import pytest
 
-from slipstream.evaluation.reports.document import CasePart
+from slipstream.evaluation.reports.document import CasePart, ModelPart, Report, SettingsPart
+from slipstream.evaluation.reports.html import html
+from slipstream.evaluation.reports.markdown import markdown
+from slipstream.evaluation.reports.names import Kind
 from slipstream.evaluation.reports.summary import difference_of, mean_of
+from slipstream.evaluation.reports.wording import part_held
 
 
 def cases_of(values: list[tuple[str, float | None, float | None]], measure: str = "recall") -> list[CasePart]:
@@ -67,6 +71,23 @@ def test_the_interval_has_the_true_difference_as_often_as_it_says() -> None:
         assert found.interval is not None
         inside += found.interval[0] <= 0.2 <= found.interval[1]
     assert 0.92 <= inside / times <= 0.98
+
+
+def test_intervals_have_the_name_of_their_level() -> None:
+    mean = mean_of(cases_of([("s", 1.0, None), ("t", 0.0, None)]), "a", "recall", 0.1)
+    model = ModelPart(
+        name="a", kind=Kind.URL, model="a", version=None, away=None, reason=None, answers={}, measures={"recall": mean}
+    )
+    settings = SettingsPart(
+        source="cases", cases_digest="d", repeat=1, parameters={}, end_to_end="reward", digest="d", range=(0, 1),
+        level=0.1, margin=0.05, against=None,
+    )  # fmt: skip
+    report = Report(slipstream="1", made_at="now", settings=settings, models=[model], pairs=[], conditions=[], cases=[])
+    for text in (html(report), markdown(report)):
+        assert "interval (90%)" in text.replace("\\", "")
+        assert "95%" not in text
+    assert "with its 90% interval" in html(report)
+    assert [part_held(level) for level in (0.05, 0.01, 0.025, 0.001)] == ["95%", "99%", "97.5%", "99.9%"]
 
 
 def test_without_a_case_of_both_nothing_is_said() -> None:

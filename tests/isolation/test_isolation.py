@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -25,6 +28,21 @@ print("asked", flush=True)
 work.result()
 """
 
+STARTS_ANOTHER = """
+import subprocess
+from slipstream.isolation import Isolation
+Isolation().user.call(subprocess.check_call, ["sleep", "3600"], timeout=3600)
+"""
+
+
+def started_by(pid: int) -> list[psutil.Process]:
+    """What code of the user's own has started in an isolated process."""
+    return [child for child in psutil.Process(pid).children() if child.name() == "sleep"]
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
 
 @pytest.mark.slow
 async def test_a_child_that_hangs_ends_when_its_parent_is_killed() -> None:
@@ -36,7 +54,58 @@ async def test_a_child_that_hangs_ends_when_its_parent_is_killed() -> None:
     finally:
         parent.kill()
         parent.communicate()
-    await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 60)
+    await until(lambda: gone(child), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say that a parent has ended")
+async def test_what_the_users_code_has_started_ends_when_the_parent_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", STARTS_ANOTHER])  # noqa: ASYNC220
+    try:
+        [child] = await until(lambda: psutil.Process(parent.pid).children(), 120)
+        [started] = await until(lambda: started_by(child.pid), 120)
+    finally:
+        parent.kill()
+        parent.communicate()
+    await until(lambda: gone(started), 60)
+
+
+async def test_what_the_users_code_has_started_ends_with_its_process() -> None:
+    isolation = Isolation()
+    pool = isolation.user
+    ends: list[Callable[[int], object]] = [
+        lambda pid: os.kill(pid, signal.SIGKILL),  # as the system does that needs memory
+        lambda _: asyncio.to_thread(isolation.close),
+    ]
+    for end in ends:
+        pid = await pool.ask(os.getpid, timeout=60)
+        work = pool.submit(subprocess.check_call, ["sleep", "3600"], timeout=3600)
+        [started] = await until(lambda pid=pid: started_by(pid), 60)
+        if inspect.isawaitable(ending := end(pid)):
+            await ending
+        with pytest.raises(NotFinished):
+            await asyncio.wrap_future(work)
+        await until(lambda started=started: gone(started), 60)
+
+
+async def test_plain_code_that_is_overdue_ends_with_its_process_and_what_runs_beside_it_comes_to_its_end() -> None:
+    isolation = Isolation()
+    pool = isolation.user
+    try:
+        pid = await pool.ask(os.getpid, timeout=60)
+        beside = pool.submit(asyncio.sleep, 0.5, "its result", timeout=60)
+        with pytest.raises(NotFinished, match=r"took longer than 0\.1 s"):
+            await pool.ask(time.sleep, 3600, timeout=0.1)
+        assert not beside.done()
+        assert await pool.ask(os.getpid, timeout=60) != pid
+        assert beside.done(), "no process is ended with work of others in it"
+        assert beside.result() == "its result"
+        again = await pool.ask(os.getpid, timeout=60)
+        with pytest.raises(NotFinished, match=r"took longer than 0\.1 s"):
+            await pool.ask(asyncio.sleep, 3600, timeout=0.1)
+        assert await pool.ask(os.getpid, timeout=60) == again, "what gives way costs no process"
+    finally:
+        await asyncio.to_thread(isolation.close)
 
 
 def test_no_process_and_no_thread_runs_without_work() -> None:

@@ -137,6 +137,22 @@ async def test_of_several_sidecars_one_tells_a_receiver_and_after_its_death_anot
     assert (later.event, later.attempts) == (first.event, 1)
 
 
+async def test_an_event_that_waits_is_not_dropped_for_the_many_that_were_told_since(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST", 3)
+    await kill(database)
+    await give(database, away=frozenset({EventType.SERVING_KILLED}))
+    for _ in range(3):
+        await kill(database)
+        await give(database)  # nobody wants these
+    await kill(database)
+    async with database.write() as session:
+        assert await outbox.drop(session, NOW, 100) == (0, {})
+        [waits] = await outbox.waiting(session, ["away"])
+    assert waits.count == 1
+
+
 async def test_what_is_too_old_or_too_much_is_dropped_and_counted(
     database: Database, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,8 @@ async def nginx(folder: Path) -> AsyncIterator[Reference]:
         while piece := await _read(reader):
             data += piece
             row = read_requests(data)
-            assert row.state != "bad", (row.why, data)
+            if row.state == "bad":  # nginx sends on what no reader has to take, such as DEL in a field's value
+                break
             if row.messages:
                 message = row.messages[0]
                 port = int(message.values(b"x-client-port")[0])

@@ -1,5 +1,9 @@
+from typing import Any
+
 import pytest
 from reward_runs import SEARCH, WEATHER, completion, replay, score, shadow, tool_call
+
+from slipstream.rewards import Reward
 
 PARIS = tool_call("weather", {"city": "Paris"})
 PARTS = ("task_completion", "tool_accuracy", "efficiency", "timing_quality", "format_compliance")
@@ -56,6 +60,19 @@ async def test_an_intermediate_call_is_not_asked_for_the_final_answer() -> None:
         task_calls=2,
     )
     assert (await score(run, "agent")).breakdown["agent.task_completion"] == 1
+
+
+async def test_silence_does_not_agree_with_a_hidden_answer() -> None:
+    given = {"reference": "sunny", "tool_calls": [{"name": "weather", "arguments": {"city": "Paris"}}], "steps": 2}
+
+    async def reward(answer: dict[str, Any]) -> Reward:
+        hidden: dict[str, Any] = {}
+        return await score(shadow(answer, hidden, tools=[WEATHER], metadata=given, task_calls=2), "agent", clip=(-1, 1))
+
+    right, silent = await reward(completion(None, PARIS)), await reward(completion(""))
+    assert right.breakdown["agent.task_completion"] is silent.breakdown["agent.task_completion"] is None
+    assert right.value == pytest.approx(1)
+    assert silent.value < 0.5
 
 
 async def test_the_key_of_the_reference_is_configurable() -> None:

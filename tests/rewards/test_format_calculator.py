@@ -31,6 +31,34 @@ async def test_well_formed_or_not(answer: Any, request_fields: dict[str, Any], e
     assert await value(shadow(answer, tools=[WEATHER], request=request_fields), "format") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"name": "weather", "arguments": {}}', 0),
+        ('[{"name": "weather", "arguments": {}}]', 0),
+        ('{"tool_calls": [{"function": {"name": "weather"}}]}', 0),
+        ('{"function_call": {"name": "weather"}}', 0),
+        ('{"function": "weather"}', 0),
+        ('{"tool": "weather", "args": {}}', 0),
+        ('```JSON\n{"name": "weather"}\n```', 0),
+        ('```json {"name": "weather"}```', 0),
+        ('```tool_call\n  {"name": "weather"}', 0),
+        ('Sure!\n```json\n{"name": "weather", "arguments": {}}\n```\nDone.', 0),
+        ('I look.\n{"name": "weather", "arguments": {}}', 0),
+        ('[1] and then\n{"name": "weather"}', 0),
+        ('{"name": "Paris"}', 1),
+        ('{"cities": [\n{"name": "weather"}\n]}', 1),
+        ("[weather]\n{weather}", 1),
+        ("{\n" * 5000, 1),
+        ("[" * 5000, 1),
+        ("[\n" * 5000, 1),
+        ("It is warm.", 1),
+    ],
+)
+async def test_a_call_that_was_left_in_the_text_as_json_is_a_fault(text: str, expected: float) -> None:
+    assert await value(shadow(text, tools=[WEATHER]), "format") == expected
+
+
 async def test_the_marks_of_a_tool_call_are_text_where_no_tools_are_offered() -> None:
     assert await value(shadow("Write <tool_call> to call a tool."), "format") == 1
 

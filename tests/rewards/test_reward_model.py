@@ -1,6 +1,7 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -11,7 +12,7 @@ from reward_runs import reward_model, score, shadow, value
 from slipstream.errors import ConfigError, ScoringError
 from slipstream.metrics import Metrics
 from slipstream.rewards import Reward, RewardModel
-from slipstream.trajectory import Feedback
+from slipstream.trajectory import Feedback, Run
 
 
 async def test_components_combine_by_weight() -> None:
@@ -299,6 +300,27 @@ async def test_an_error_is_logged_with_its_traceback_once_and_counted_each_time(
     assert len(logged) == 4
     assert "answer" not in str(logged), "an error's message may quote the answer"
     assert metrics.registry.get_sample_value("slipstream_reward_errors_total") == 4
+
+
+async def test_a_service_that_is_away_is_counted_and_logged_and_what_the_task_lacks_is_not() -> None:
+    metrics = Metrics(CollectorRegistry())
+
+    async def failed(*calculators: Any, run: Run) -> list[MutableMapping[str, Any]]:
+        model = reward_model(metrics, calculators=list(calculators))
+        with structlog.testing.capture_logs() as logged, pytest.raises(ScoringError):
+            await model.score(run)
+        await model.aclose()
+        return logged
+
+    away = {"url": "http://127.0.0.1:9/", "attempts": 1, "allow_private": True}
+    logged = await failed({"webhook": away}, run=shadow("answer"))
+    assert [(line["event"], line["calculator"]) for line in logged] == [("reward_calculator_failed", "webhook")]
+    assert logged[0]["error"] == "NoUsableAnswer"
+    await failed("contains", run=shadow("answer", metadata={"reference": {"a": 1}}))
+    assert metrics.registry.get_sample_value("slipstream_reward_errors_total") == 2
+    assert await failed("contains", run=shadow("answer")) == []
+    assert await failed("feedback", run=shadow("answer")) == []
+    assert metrics.registry.get_sample_value("slipstream_reward_errors_total") == 2
 
 
 async def test_a_reward_that_is_clipped_is_counted_and_logged_once() -> None:

@@ -52,6 +52,10 @@ async def answers(url: str) -> bool:
     return False
 
 
+async def listens_no_more(url: str) -> bool:
+    return not await answers(url)
+
+
 @pytest.mark.slow
 async def test_the_halves_start_and_end_in_any_order(
     tmp_path: Path, production: tuple[Production, str], agents: Agents
@@ -112,3 +116,23 @@ async def test_a_second_half_of_one_kind_is_refused(tmp_path: Path, production: 
             assert await second.ended() == 2
             assert "expected" in second.log.read_text()
         assert await chat(proxy.url, "hello") == 200
+
+
+@pytest.mark.slow
+async def test_the_next_proxy_starts_while_a_worker_of_a_killed_one_ends_an_answer(
+    tmp_path: Path, production: tuple[Production, str], agents: Agents
+) -> None:
+    served, url = production
+    async with halves(tmp_path, url) as (proxy, _):
+        await proxy.start(ready=False)
+        await until(lambda: answers(proxy.url))
+        under_way = await agents.call(proxy.url, "under way")
+        worker = proxy.children()["proxy-0"]
+        await proxy.end(signal.SIGKILL)
+        await until(lambda: listens_no_more(proxy.url))
+        await proxy.start(ready=False)
+        await until(lambda: answers(proxy.url))
+        assert await chat(proxy.url, "the next one's") == 200
+        assert alive(worker)
+        served.go.set()
+        assert await under_way.whole()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tracemalloc
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +18,13 @@ from stores import ON_BOTH_STORES, stored_rows
 from slipstream.errors import ConfigError, StoreAway
 from slipstream.store import erasure, schema
 from slipstream.store.backup import back_up
-from slipstream.store.backup_file import BackupError, opened
+from slipstream.store.backup_file import BackupError, Manifest, opened, written
+from slipstream.store.bulk import insert_rows
 from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.restore import NotEmpty, restore
 from slipstream.store.sidecars import register
-from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.store.tables.segments import SegmentRow
@@ -285,4 +290,46 @@ async def test_a_backup_is_never_written_over_and_needs_a_store(tmp_path: Path) 
         with pytest.raises(StoreAway, match="later release"):
             await attempt
     assert not (tmp_path / "of-a-later").exists()
-    assert not (tmp_path / "of-a-later.partial").exists()
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
+
+
+async def test_a_backup_holds_a_hundred_rows_at_a_time(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/a.db")
+    await database.open()
+    async with database.write() as session:
+        rows = [(number, 1, 1, os.urandom(20_000)) for number in range(1000)]
+        await insert_rows(session, CapturedRow, ("id", "owner", "exchanges", "packed"), rows)
+        del rows
+    await database.close()
+    tracemalloc.start()
+    try:
+        await back_up(f"sqlite+aiosqlite:///{tmp_path}/a.db", tmp_path / "backup")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20_000_000, "copies of a hundred are less than all of them once"
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_of_two_backups_to_one_name_at_a_time_the_first_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def no_link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    path = tmp_path / "backup"
+    manifest = Manifest(slipstream="0", revision="1", made_at=datetime.now(UTC))
+    with pytest.raises(BackupError, match="never written over"), written(path) as second:  # noqa: PT012
+        with second.table("tasks", ["id"]) as tasks:
+            tasks.write([["second"]])
+        with written(path) as first:
+            with first.table("tasks", ["id"]) as tasks:
+                tasks.write([["first" * 10_000]])
+            first.end(manifest)
+        assert path.stat().st_mode & 0o777 == 0o600
+        second.end(manifest)
+    with opened(path) as backup:
+        assert list(backup.rows("tasks")) == [[["first" * 10_000]]]
+    assert list(tmp_path.iterdir()) == [path]

@@ -16,16 +16,18 @@ from on_disk import holds
 from scripted import ScriptedExplorer
 from serving import until
 from sidecar_process import SidecarProcess
-from sqlalchemy import select
+from sqlalchemy import LargeBinary, literal, select, update
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.config.encryption_key import read_key
 from slipstream.errors import ConfigError
-from slipstream.store import captured, feedback
+from slipstream.store import captured, feedback, quarantine, quarantine_release
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.cipher import Cipher, Sealed, fingerprint
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
+from slipstream.store.quarantine_release import Quarantined
+from slipstream.store.tables.capture import QuarantinedExchangeRow
 from slipstream.store.tables.feedback import FeedbackRow
 
 KEY, OTHER, THIRD = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2, 3))
@@ -155,6 +157,36 @@ async def test_what_is_not_read_yet_needs_its_key_too(store_url: str) -> None:
         with pytest.raises(ConfigError, match=NAME) if needed else contextlib.nullcontext():
             await database.open()
         await database.close()
+
+
+@ON_BOTH_STORES
+async def test_what_is_set_apart_needs_its_key_too_and_goes_without_being_read(store_url: str) -> None:
+    def database(*keys: str) -> Database:
+        return Database(store_url, Cipher([read_key(key) for key in keys]))
+
+    first = database(KEY)
+    await first.open()
+    async with first.write() as session:
+        await quarantine.quarantine_exchange(session, MARKER.encode(), 1.0)
+        await quarantine.quarantine_exchange(session, b"another", 1.0)
+        await quarantine.quarantine_exchange(session, b"later", 3.0)
+    await first.close()
+    without = database(OTHER)
+    with pytest.raises(ConfigError, match=NAME):
+        await without.open()
+    await without.close()
+    both = database(OTHER, KEY)
+    await both.open()
+    async with both.write() as session:
+        assert await quarantine.delete_exchanges(session, lambda packed: packed == MARKER.encode()) == 1
+        await session.execute(update(QuarantinedExchangeRow).values(packed=literal(b"\xc1changed", LargeBinary)))
+        assert await quarantine.delete_exchanges(session, lambda _: True) == 0
+        assert await quarantine.delete_older(session, 2.0, 10) == 1
+        last = Quarantined("exchange", "3", None, "", 3.0)
+        assert [await quarantine_release.drop(session, [last], 4.0) for _ in range(2)] == [1, 0]
+    await both.close()
+    await without.open()  # nothing is left that the old key is needed for
+    await without.close()
 
 
 @pytest.mark.slow

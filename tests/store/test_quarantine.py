@@ -18,6 +18,7 @@ from slipstream.store.states import GroupState, RunState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.store.webhook import ClaimedReplay
+from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
 
@@ -206,6 +207,37 @@ async def test_a_run_that_is_set_apart_is_tried_again_or_dropped(life: Life) -> 
         assert await quarantine_release.drop(session, some, NOW) == 1
         assert await quarantine_release.drop(session, some, NOW) == 0
     assert await life.run_states() == [RunState.FAILED]
+
+
+async def test_what_is_behind_the_first_of_a_kind_is_found_by_its_id_and_by_its_tenant(life: Life) -> None:
+    async with life.database.write() as session:
+        for at, whose in enumerate(("default", "default", "acme"), start=1):
+            name = qualified(whose, f"t{at}")
+            times = {"created_at": NOW, "updated_at": NOW + at}
+            session.add(TaskRow(id=name, session_id=name, tenant=whose, state=TaskState.QUARANTINED, **times))
+            await session.flush()
+            session.add(GroupRow(id=f"g{at}", task_id=name, updated_at=NOW))
+            await session.flush()
+            session.add(RunRow(group_id=f"g{at}", run_id=0, state=RunState.QUARANTINED, updated_at=NOW + at))
+            await quarantine.quarantine_exchange(session, b"", NOW + at)
+    async with life.database.read() as session:
+        runs_apart = [str(pk) for pk in await session.scalars(select(RunRow.id).order_by(RunRow.id))]
+        assert await quarantine.count(session) == {"exchange": 3, "task": 3, "run": 3}
+        assert await quarantine.count(session, "acme") == {"task": 1, "run": 1}
+        for tenant, kind, name, expected in (
+            (None, None, None, ["1", "t1", runs_apart[0]]),
+            ("acme", None, None, ["tenant=acme/t3", runs_apart[2]]),
+            ("acme", "run", None, [runs_apart[2]]),
+            ("acme", "exchange", "3", []),
+            (None, "exchange", "3", ["3"]),
+            (None, "task", "tenant=acme/t3", ["tenant=acme/t3"]),
+            (None, "run", runs_apart[2], [runs_apart[2]]),
+            ("default", "run", runs_apart[2], []),
+            (None, "run", "no number", []),
+            (None, "run", "9" * 30, []),
+        ):
+            found = await quarantine_release.listed(session, tenant, 1, kind, name)
+            assert [one.id for one in found] == expected, (tenant, kind, name)
 
 
 async def test_a_task_that_is_set_apart_is_decided_again_or_not_selected(life: Life) -> None:

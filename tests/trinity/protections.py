@@ -207,6 +207,11 @@ PROTECTIONS = (
         (EXPLORER, _SHADOW_CALL, _SHADOW_CALL.replace("1", 'captured.get("n", 1)')),
     ),
     _out(
+        "logprobs are recorded after top_p, penalties and logit_bias took effect",
+        f"{CHATS}::test_nothing_of_the_caller_changes_how_answers_are_sampled",
+        (EXPLORER, '"stop", "temperature", ', '"stop", "temperature", "top_p", '),
+    ),
+    _out(
         "the caller's headers are forwarded to the engine",
         f"{CHATS}::test_nothing_of_the_callers_headers_reaches_the_engine",
         (CALLS, '(b"content-type", b"application/json")', '(b"authorization", b"Bearer sk-agent")'),

@@ -50,6 +50,17 @@ async def test_several_choices_are_asked_for_one_by_one(
         assert sorted(row.reward for row in trinity.trained()) == [0.0, 1.0]
 
 
+async def test_nothing_of_the_caller_changes_how_answers_are_sampled(
+    trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
+) -> None:
+    """Trinity passes these on, and its engine records the logprobs of the distribution that they leave."""
+    async with start_sidecar(trinity) as sidecar:
+        own = {"seed": 1, "logit_bias": {"50256": -100}, "top_p": 0.5, "presence_penalty": 1, "frequency_penalty": 1}
+        await sidecar.chat("hello", {"x-slipstream-task-id": "t"}, max_tokens=9, **own)
+        await until(lambda: len(engine.chats) >= 2, 30)
+        assert [(chat["max_tokens"], own.keys() & chat.keys()) for chat in engine.chats] == [(9, set())] * 2
+
+
 async def test_nothing_of_the_callers_headers_reaches_the_engine(
     trinity: RealTrinity, engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:

@@ -142,6 +142,13 @@ def test_what_trinity_could_not_run_is_named(write: Any, given: dict[str, Any], 
         write(**given)
 
 
+def test_adapters_are_refused_since_trinity_answers_workflows_without_them(write: Any, tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text("model: {lora_configs: [{lora_rank: 16}]}")
+    with pytest.raises(ValueError, match=r"config_path: expected a file without model\.lora_configs"):
+        write(config_path=str(base))
+
+
 def test_functions_that_another_process_cannot_find_are_refused() -> None:
     async def inner(task: dict[str, Any], model: Any) -> WorkflowOutput:
         return WorkflowOutput(reward=1.0)

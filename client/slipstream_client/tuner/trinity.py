@@ -115,6 +115,11 @@ def write_trinity_config(
         _set_algorithm(tree, algorithm)
     if model is not None:
         _set_model(tree, model)
+    if (tree.get("model") or {}).get("lora_configs") is not None:
+        raise ValueError(
+            "config_path: expected a file without model.lora_configs for Trinity: its OpenAI server, which workflows "
+            "call, answers without the adapter"
+        )
     section(tree, "explorer", "rollout_model")["enable_openai_api"] = True  # what workflows call
     arguments = workflow_arguments(workflow_func, judge_func)
     for name, auxiliary in (auxiliary_models or {}).items():

@@ -63,7 +63,8 @@ class TrinityRFT:
         overlay.setdefault("model", {})["lora_configs"] = [{"lora_rank": model["lora_rank"]}]
         overlay.setdefault("algorithm", {})["optimizer"] = {"lr": training["learning_rate"]}
         overlay.setdefault("buffer", {})["train_batch_size"] = rows
-        return Job(job.data, overlay, job.notes)
+        alone = "model.lora_configs needs the embedded engine: Trinity-RFT's Explorer answers without adapters"
+        return Job(job.data, overlay, [*job.notes, alone] if self.algorithm == "ppo" else job.notes)
 
 
 class OnlineTrainer:

@@ -61,6 +61,7 @@ async def delete_data(
         found = await erasure.erase(session, kind, ref, at)
         rows["exchanges"] += await quarantine.delete_exchanges(session, lambda packed: is_of(packed, kind, ref))
         await audit.note(session, Write(Action.ERASURE, None, kind, [ref]), author(scope), at)
+    sidecar.database.unscrubbed = True  # whatever becomes of this request
     undelivered, last = found.undelivered, found.at
     rows.update(found.rows)
     # before the wait: a reader of a data set deletes what is noted too, and this answer would not name that data set

@@ -13,7 +13,7 @@ from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
 from slipstream.api.scope import ScopeDep, author
 from slipstream.http.body import Body
-from slipstream.store import audit, quarantine_release
+from slipstream.store import audit, quarantine, quarantine_release
 from slipstream.store.audit import Action, Write
 from slipstream.store.lengths import REF_LENGTH
 from slipstream.store.quarantine_release import Quarantined
@@ -30,7 +30,7 @@ class ReleaseBody(Body):
 
     action: Literal["retry", "drop"]
     kind: Literal["exchange", "task", "run"] | None = None
-    id: str | None = Field(default=None, min_length=1, max_length=REF_LENGTH)
+    id: str | None = Field(default=None, min_length=1, max_length=REF_LENGTH, pattern=r"^[^\x00]*$")
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> Self:
@@ -63,16 +63,17 @@ async def post_quarantine(body: ReleaseBody, sidecar: SidecarDep, scope: ScopeDe
     """Have what is set apart tried again, or give it up. Says how much of it was, and how much is still set apart."""
     now = time.time()
     async with sidecar.database.write() as session:
-        found = await quarantine_release.listed(session, scope.tenant, _MOST)
-        some = [one for one in found if body.kind in (None, one.kind) and body.id in (None, one.id)]
+        some = await quarantine_release.listed(session, scope.tenant, _MOST, body.kind, body.id)
         if body.action == "retry":
             changed = await quarantine_release.retry(session, some, sidecar.membership.id, now)
         else:
             changed = await quarantine_release.drop(session, some, now)
         if changed:
             await audit.note(session, _write(body, some), author(scope), now)
+        left = await quarantine.count(session, scope.tenant)
+    sidecar.database.unscrubbed |= body.action == "drop"  # an exchange is deleted
     sidecar.take_up()
-    return {"changed": changed, "left": len(found) - changed}
+    return {"changed": changed, "left": sum(left.values())}
 
 
 def _write(body: ReleaseBody, some: Sequence[Quarantined]) -> Write:

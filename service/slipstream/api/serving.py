@@ -139,17 +139,17 @@ def _step(sidecar: Sidecar, version: int, there: LaneStep | None) -> int | None:
     if lane is None or lane.model is None:
         text = f"share: the lane has to say first which version it serves; {sidecar.serving.reason}"
         raise RequestError(text, param="share", status=409, code="lane_not_ready")
+    other = None
     if there is not None and there.step == lane.step:
-        text = None
         if there.version not in (None, version):
-            text = f"version: expected {there.version}, which the lane serves as its step {there.step}; found {version}"
+            other = f"expected {there.version}, which the lane serves as its step {there.step}; found {version}"
         elif there.replaced == version:
-            text = (
-                f"version: expected one that the lane serves; found {version}, and step {there.step} of the lane has "
-                "the weights that another training gave this number"
+            other = (
+                f"expected one that the lane serves; found {version}, and step {there.step} of the lane has the "
+                "weights that another training gave this number"
             )
-        if text is not None:
-            raise RequestError(text, param="version", status=409, code="other_version")
+    if other is not None:
+        raise RequestError(f"version: {other}", param="version", status=409, code="other_version")
     return lane.step
 
 

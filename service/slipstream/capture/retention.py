@@ -37,6 +37,10 @@ PREFERENCES_KEPT = 90 * 86400.0
 """Seconds that what annotators chose is kept after the last judgement of a pair, as numbers; the answers that they saw
 are deleted with their task."""
 
+DELETIONS_KEPT = max(FEEDBACK_WAIT, UNITS_KEPT, PREFERENCES_KEPT)
+"""Seconds that a deletion on request is remembered at least: as long as anything is kept that outlives its task, and
+that a backup of before would bring back."""
+
 _BATCH = 200
 """Tasks, posts of feedback or marks deleted in one transaction: about 10 ms, so that other writers get their turn."""
 
@@ -68,7 +72,7 @@ class Retention:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
             erased = await erasure.go_on(session)
-            await erasure.forget_older(session, now - max(self._retention, FEEDBACK_WAIT))
+            forgotten = await erasure.forget_older(session, now - max(self._retention, DELETIONS_KEPT))
             deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
             apart = await quarantine.delete_older(session, now - self._retention, _BATCH)
             marks = await tasks.delete_older_marks(session, now - self._retention, _BATCH)
@@ -94,9 +98,15 @@ class Retention:
         if expired:
             _log.warning("groups_expired", groups=expired)
         kept_for_a_time = (outcomes, counted, compared, pairs, signed_in, events)
-        more = _BATCH in (deleted, apart, marks, posts, passed, entries, *kept_for_a_time)
-        if not more and (self._deleted_tasks or self._deleted_feedback):  # once a sweep: it may take many batches
+        batches = (deleted, apart, marks, posts, passed, entries, *kept_for_a_time)
+        if any(batches) or forgotten or any(count for one in erased for count in one.rows.values()):
+            self._database.unscrubbed = True
+        more = _BATCH in batches
+        if more:  # what follows is done once a sweep, which may take many batches
+            return True
+        if self._deleted_tasks or self._deleted_feedback:
             _log.info("retention", deleted_tasks=self._deleted_tasks, deleted_feedback=self._deleted_feedback)
             self._deleted_tasks = self._deleted_feedback = 0
+        if self._database.unscrubbed:
             await self._database.scrub()
-        return more
+        return False

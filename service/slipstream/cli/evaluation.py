@@ -64,7 +64,11 @@ def evaluate(
         list[str] | None, _option("--fail-under", help="METRIC=VALUE: exit code 1 if a mean is below; give several.")
     ] = None,
     fail_worse: Annotated[
-        bool, _option("--fail-worse", help="Exit code 1 if a model is proven worse in the first of the metrics.")
+        bool,
+        _option(
+            "--fail-worse",
+            help="Exit code 1 if a model is worse in the first metric: if the whole interval is below 0.",
+        ),
     ] = False,
     fail_margin: Annotated[
         float | None, _option("--fail-margin", min=0, help="Of --fail-worse: so much worse is allowed; 0.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slipstream.store.clock_skew import bring_back
+from slipstream.store.clock_skew import TOLERATED, bring_back
 from slipstream.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -16,9 +16,6 @@ TICK = 1.0
 
 _AFTERWARDS = 60.0
 """Seconds of looks after one was set back: who had asked the time before, and waited for the store, writes later."""
-
-_TOLERATED = 5.0
-"""Seconds: the clocks of two machines differ, and so little is waited for."""
 
 
 class ClockWatch:
@@ -41,12 +38,12 @@ class ClockWatch:
         """Look whether it was set back; at first, whether an earlier process was ahead."""
         now, steady = self._clock(), self._monotonic()
         apart = now - steady
-        if self._apart is None or apart < self._apart - _TOLERATED:
+        if self._apart is None or apart < self._apart - TOLERATED:
             self._look_until = steady + _AFTERWARDS
             self._looked_at = None
         if steady < self._look_until and (self._database.shared or self._database.writes != self._looked_at):
             async with self._database.write() as session:
-                moved = await bring_back(session, now, _TOLERATED)
+                moved = await bring_back(session, now, TOLERATED)
             self._looked_at = self._database.writes  # with its own, and there is none between the two
             if moved:
                 _log.warning("clock_set_back", moved=moved)

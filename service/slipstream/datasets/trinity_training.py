@@ -36,7 +36,7 @@ from slipstream.trinity.ray import find_program
 from slipstream.trinity.side_job import Algorithm, SideJob
 from slipstream.trinity.side_metrics import read_metrics
 from slipstream.trinity.side_run import SideRun, model_directory
-from slipstream.trinity.waiting_experiences import discard_before
+from slipstream.trinity.waiting_experiences import discard_outside
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +79,8 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
         resume: go on with the run that was begun and not ended.
 
     Raises:
-        ConfigError: a key is wrong, or the kind has no algorithm of Trinity's.
+        ConfigError: a key is wrong, the kind has no algorithm of Trinity's, or the policy's Trainer could not resume
+            from the result.
         RunError: a run is half done and `resume` is not given, or the other way round; or training failed, with
             the last lines that Trinity wrote.
         TrainerRuns: a Trainer runs on this job.
@@ -89,6 +90,7 @@ def train_rows(files: TrainerFiles, rows: Iterable[Row], dataset: TrainedDataset
     if algorithm is None:
         raise ConfigError(f"dataset.kind: expected sft or preference with train.engine trinity, found {dataset.kind}")
     side_job.check(files.training, algorithm)
+    side_job.check_resumable(files.policy, files.training)
     for program in ("trinity", "ray"):
         find_program(program)
     job_dir = job_directory(files.policy)
@@ -111,7 +113,7 @@ def _run(
     files: TrainerFiles, algorithm: Algorithm, rows: Iterable[Row], dataset: TrainedDataset, begun: SideRun | None
 ) -> Outcome:
     job_dir = job_directory(files.policy)
-    newest = marked(job_dir, VERSION_MARKER) or 0
+    newest = marked(job_dir, VERSION_MARKER) or 0  # the Trainer's: after a restart it counts from its last full step
     parent = begun.parent if begun else parent_of(dataset.start, newest)
     model = _model(files.policy, parent, dataset.start)
     folder = SideRun.folder_of(job_dir)
@@ -128,8 +130,10 @@ def _run(
         dataset=dataset.name,
         digest=_digest(files.training, dataset, written),
         parent=parent,
-        version=newest + 1,
+        # above what the Explorer serves: it takes higher numbers only, and the step that it serves is never deleted
+        version=max(newest, *steps(job_dir), 0) + 1,
         steps=written.steps,
+        newest=newest,
         rows=buffer["train_batch_size"],
         folder=folder,
     )
@@ -182,11 +186,15 @@ def _train(run: SideRun, document: Mapping[str, Any], environment: Mapping[str, 
 
 
 def _end(files: TrainerFiles, run: SideRun, job_dir: Path) -> Outcome:
-    """End a run whose version is published: what earlier versions sampled is not what this one would say."""
-    discarded = discard_before(files.policy, run.version)
+    """End a run whose version is published: what other versions sampled is not what this one would say.
+
+    Those that the Trainer made of it since, if the run is ended late, are between it and the newest.
+    """
+    newest = marked(job_dir, VERSION_MARKER) or run.version
+    discarded = discard_outside(files.policy, run.version, newest)
     if discarded:
         log.warning(
-            "experiences of earlier versions discarded: they are off-policy now",
+            "experiences of other versions discarded: they are off-policy now",
             experiences=discarded, version=run.version,
         )  # fmt: skip
     if run.board.is_dir():

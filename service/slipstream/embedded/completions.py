@@ -17,10 +17,12 @@ import structlog
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from transformers import PreTrainedTokenizerBase
 
+from slipstream.dialects.hermes import TOOL_CALL
 from slipstream.embedded.chat import RESERVED, Message, Tool, ToolCall, parse_tool_calls
 from slipstream.embedded.engines.engine import Engine, EngineError, Sampled, Sampling
 from slipstream.embedded.experiences import Answer
 from slipstream.embedded.response_text import ResponseText
+from slipstream.embedded.thoughts import Piece, Thoughts, begun_by, parted
 
 log = structlog.get_logger(__name__)
 
@@ -82,17 +84,23 @@ class ChatRequest(BaseModel):
 
 
 class Choice:
-    """One of the answers to a request, while it is sampled and afterwards."""
+    """One of the answers to a request, while it is sampled and afterwards.
 
-    def __init__(self, index: int, request: ChatRequest, tokenizer: PreTrainedTokenizerBase) -> None:
+    Args:
+        thinks: thoughts are told apart from the answer, as `reasoning_content`.
+    """
+
+    def __init__(self, index: int, request: ChatRequest, tokenizer: PreTrainedTokenizerBase, thinks: bool) -> None:
         self.index = index
         self.finish_reason: str | None = None
         self.model_version = 0
         self.sampled: list[Sampled] = []
         self.content: str | None = None
+        self.reasoning_content: str | None = None
         self.tool_calls: list[ToolCall] = []
         self._request = request
         self._tokenizer = tokenizer
+        self._thinks = thinks
         self._text = ResponseText(tokenizer, request.stop or [], tools=bool(request.wanted_tools))
 
     async def run(
@@ -106,6 +114,8 @@ class Choice:
         yield self._entry({"role": "assistant", "content": ""}, [])
         unsent: list[Sampled] = []
         shown = ""
+        begun = self._thinks and begun_by(prompt, self._tokenizer)
+        thoughts = Thoughts(begun) if self._thinks else None
         async with aclosing(engine.generate(prompt, sampling)) as steps:
             async for step in steps:
                 self.sampled.append(step.sampled)
@@ -115,24 +125,27 @@ class Choice:
                 self.finish_reason = "stop" if self._text.stopped else step.finish_reason
                 if self.finish_reason is not None:
                     break
-                if shown:
-                    yield self._entry({"content": shown}, unsent)
+                if delta := _delta(thoughts.add(shown) if thoughts else Piece("", shown)):
+                    yield self._entry(delta, unsent)
                     unsent = []
         rest = shown + self._text.rest()
-        self.content = self._text.text
+        piece = thoughts.add(rest, last=True) if thoughts else Piece("", rest)
+        whole = parted(self._text.text, begun) if self._thinks else Piece("", self._text.text)
+        self.reasoning_content, self.content = whole.thought or None, whole.said
         if self._request.wanted_tools:
-            self.content, self.tool_calls = parse_tool_calls(self._text.text)
-        delta: dict[str, Any] = {"content": rest} if rest else {}
+            self.content, self.tool_calls = parse_tool_calls(whole.said)
+        delta = _delta(piece)
         if self.tool_calls:
             self.finish_reason = "tool_calls"
-            delta = {
-                "tool_calls": [{"index": index, **call.model_dump()} for index, call in enumerate(self.tool_calls)]
-            }
+            delta = _delta(piece._replace(said=piece.said.partition(TOOL_CALL)[0].rstrip()))
+            delta["tool_calls"] = [{"index": index, **call.model_dump()} for index, call in enumerate(self.tool_calls)]
         yield self._entry(delta, unsent)
 
     def entry(self) -> dict[str, Any]:
         """The finished answer's entry in `choices`."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning_content is not None:
+            message["reasoning_content"] = self.reasoning_content
         if self.tool_calls:
             message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         return {"index": self.index, "message": message, **self._details(self.sampled)}
@@ -157,6 +170,11 @@ class Choice:
         return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
 
+def _delta(piece: Piece) -> dict[str, Any]:
+    texts = {"reasoning_content": piece.thought, "content": piece.said}
+    return {name: text for name, text in texts.items() if text}
+
+
 class Completion:
     """The choices of one request, sampled together.
 
@@ -164,17 +182,25 @@ class Completion:
         prompt: its tokens.
         room: the most tokens that a response may have.
         now: seconds since the epoch.
+        thinks: thoughts are told apart from the answers.
     """
 
     def __init__(
-        self, request: ChatRequest, prompt: Sequence[int], room: int, tokenizer: PreTrainedTokenizerBase, now: float
+        self,
+        request: ChatRequest,
+        prompt: Sequence[int],
+        room: int,
+        tokenizer: PreTrainedTokenizerBase,
+        now: float,
+        *,
+        thinks: bool,
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.request = request
         self._prompt = prompt
         self._room = room
         self._created = int(now)
-        self._choices = [Choice(index, request, tokenizer) for index in range(request.n or 1)]
+        self._choices = [Choice(index, request, tokenizer, thinks) for index in range(request.n or 1)]
 
     async def run(self, engine: Engine) -> AsyncGenerator[dict[str, Any], None]:
         """Samples every choice; yields their entries in a stream's `choices` as they come.

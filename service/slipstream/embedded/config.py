@@ -73,10 +73,14 @@ class Model(Section):
 
 
 class RolloutModel(Section):
-    """`dtype`: auto is bfloat16 where the CPU has it, else float32. The last three are for vLLM as the engine."""
+    """`dtype`: auto is bfloat16 where the CPU has it, else float32. The last three are for vLLM as the engine.
+
+    With a `reasoning_parser`, of any of vLLM's names, what stands in `<think>` is told apart from the answer.
+    """
 
     enable_auto_tool_choice: bool = False
     tool_call_parser: Literal["hermes"] | None = None
+    reasoning_parser: Annotated[str, Field(min_length=1)] | None = None
     dtype: Literal["auto", "bfloat16", "float32"] = "bfloat16"
     seed: Count = 42
     tensor_parallel_size: Positive = 1

@@ -96,7 +96,8 @@ class Explorer:
                 code="context_length_exceeded",
             )
         room = min(model.max_response_tokens or model.context_length, model.context_length - len(prompt))
-        return Completion(request, prompt, room, self.tokenizer, self.clock())
+        thinks = self.config.explorer.rollout_model.reasoning_parser is not None
+        return Completion(request, prompt, room, self.tokenizer, self.clock(), thinks=thinks)
 
     @property
     def reads_tool_calls(self) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.evaluation.cases import AskedCase
 from slipstream.evaluation.completions import ModelAway, production_asker
-from slipstream.evaluation.scoring import CaseScorer, message_call, run_of
+from slipstream.evaluation.scoring import CaseScorer, from_call, message_call, run_of
 from slipstream.evaluation.servers import Server, VersionUnsure, answer_of, serves
 from slipstream.explorer.client import case_request
 from slipstream.memory.parsing import Share
@@ -128,7 +128,7 @@ class CaseAsker:
 
     @asynccontextmanager
     async def _task(self, case: AskedCase) -> AsyncIterator[Task | None]:
-        """The task of a held-out call with that call alone, in memory that is reserved for it; None for a case of a
+        """The task of a held-out call from that call on, in memory that is reserved for it; None for a case of a
         file.
 
         Raises:
@@ -146,10 +146,10 @@ class CaseAsker:
         async with parsing.held(size, Share.JUDGED):
             async with database.read() as session:
                 found = (await read_models.tasks(session, [place[0]])).get(place[0])
-            calls = () if found is None else tuple(each for each in found.calls if each.position == place[1])
-            if found is None or not calls:
+            task = None if found is None else from_call(found, place[1])
+            if task is None:
                 raise _Gone
-            yield replace(found, calls=calls)
+            yield task
 
 
 def _asked(work: Work, case: AskedCase, task: Task | None, model: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def run_of(evaluation: int, case: AskedCase, task: Task | None, answered: Policy
     """One answer to a case, as a calculator sees it: production's answer is hidden from it.
 
     Args:
-        task: of a held-out call; None for a case of a file.
+        task: of a held-out call, as `from_call` has it; None for a case of a file.
     """
     name = f"evaluation-{evaluation}.{case.key[:16]}"
     hidden = Call(task_id=name, position=0, request=case.request, answer={})
@@ -90,6 +90,19 @@ def run_of(evaluation: int, case: AskedCase, task: Task | None, answered: Policy
         hidden = replace(task.calls[0], answer={}, variant=None)
         task = replace(task, calls=tuple(replace(each, answer={}, variant=None) for each in task.calls))
     return Run(task=task, group_id=name, run_id=0, calls=(answered,), production=hidden)
+
+
+def from_call(task: Task, position: int) -> Task | None:
+    """A held-out call's task from this call on; None if it has no such call.
+
+    Of the calls after it only their places are left: a reference describes the task's last answer, and what they ask
+    quotes production's.
+    """
+    asked = next((call for call in task.calls if call.position == position), None)
+    if asked is None:
+        return None
+    later = (replace(call, request={}, answer={}) for call in task.calls if call.position > position)
+    return replace(task, calls=(asked, *later))
 
 
 def message_call(request: Any, answer: Any, latency: float, version: int | None = None) -> PolicyCall:

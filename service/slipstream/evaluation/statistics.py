@@ -80,7 +80,7 @@ def paired(
 
 
 def judged(differences: Sequence[float], cases: int, *, margin: float, level: float) -> dict[str, Any]:
-    """The judgement about differences, one for each session.
+    """The judgement about differences, one for each session, in any order: that of a file says nothing.
 
     Args:
         cases: that they were made of.
@@ -91,9 +91,9 @@ def judged(differences: Sequence[float], cases: int, *, margin: float, level: fl
         null if no number is foreseen.
     """
     claims = {
-        Judgement.BETTER: Evidence(Claim.BETTER),
-        Judgement.EQUAL: Evidence(Claim.EQUAL, margin),
-        Judgement.WORSE: Evidence(Claim.WORSE),
+        Judgement.BETTER: Evidence(Claim.BETTER, once=True),
+        Judgement.EQUAL: Evidence(Claim.EQUAL, margin, once=True),
+        Judgement.WORSE: Evidence(Claim.WORSE, once=True),
     }
     for difference in differences:
         for claim in claims.values():

@@ -27,17 +27,20 @@ class Claim(StrEnum):
 
 
 class Evidence:
-    """Evidence for a claim, one difference at a time in the order of assignment.
+    """Evidence for a claim, one difference at a time: in the order of assignment, if it is looked at in between.
 
     Args:
         claim: the statement.
         margin: its margin, in parts of the range of values: above -1 and below 1, for equality above 0.
+        once: the differences are those of a set that is looked at as a whole. Then the evidence is that after all of
+            them, which does not depend on their order; else the greatest so far, and what was proven stays proven.
 
     Raises:
         ValueError: the margin is outside of these bounds, or a difference is not in [-1, 1].
     """
 
-    def __init__(self, claim: Claim, margin: float = 0.0) -> None:
+    def __init__(self, claim: Claim, margin: float = 0.0, *, once: bool = False) -> None:
+        self._once = once
         self.processes: tuple[tuple[int, EProcess], ...]
         if claim is Claim.EQUAL:
             between("margin", margin, 0, 1)
@@ -52,11 +55,16 @@ class Evidence:
 
     @property
     def log_e(self) -> float:
-        """Natural logarithm of the greatest evidence so far."""
-        return min(process.peak for _, process in self.processes)
+        """Natural logarithm of the evidence."""
+        return min(self.log_e_of(process) for _, process in self.processes)
+
+    def log_e_of(self, process: EProcess) -> float:
+        """Natural logarithm of the evidence of one of the `processes`."""
+        return process.log_e if self._once else process.peak
 
     def proven(self, level: float) -> bool:
-        """True once the evidence has reached 1 / `level`; a false claim ever is with probability `level` at most.
+        """Return whether the evidence has reached 1 / `level`; that of a false claim ever does with probability
+        `level` at most.
 
         Raises:
             ValueError: `level` is not above 0 and below 1.

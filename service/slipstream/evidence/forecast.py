@@ -28,12 +28,12 @@ def differences_missing(evidence: Evidence, level: float) -> int | None:
         ValueError: `level` is outside of its bounds.
     """
     threshold = -math.log(between("level", level, 0, 1))
-    missing = [_missing(process, threshold) for _, process in evidence.processes]
+    missing = [_missing(evidence, process, threshold) for _, process in evidence.processes]
     return None if None in missing else max(each for each in missing if each is not None)
 
 
-def _missing(process: EProcess, threshold: float) -> int | None:
-    if process.peak >= threshold:
+def _missing(evidence: Evidence, process: EProcess, threshold: float) -> int | None:
+    if evidence.log_e_of(process) >= threshold:
         return 0
     if max(process.logs) <= 0:
         return None

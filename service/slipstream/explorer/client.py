@@ -14,12 +14,18 @@ from slipstream.memory.parsing import ParseMemory
 
 _KNOWN_FIELDS = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
-    "max_completion_tokens", "stop", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
-    "reasoning_effort", "chat_template_kwargs",
+    "max_completion_tokens", "stop", "temperature", "reasoning_effort", "chat_template_kwargs",
 )  # fmt: skip
-"""Fields of a captured request that the policy's engine (vLLM's chat completions) understands. The others are for
-production (`metadata`, `user`, `service_tier`, ...), and would be refused or leak. `seed` is left out too: with it
-all runs of a group would be one and the same answer, and a group of equal rewards teaches nothing."""
+"""Fields of a captured request that go to the policy's engine (vLLM's chat completions). The others are for production
+(`metadata`, `user`, `service_tier`, ...), and would be refused or leak. Of those that the engine understands too,
+
+- `seed` would make all runs of a group one and the same answer, and a group of equal rewards teaches nothing;
+- `logit_bias` names tokens by their ids in production's tokenizer, which are other words of the policy's, or none;
+- with `top_p`, `presence_penalty` or `frequency_penalty` the engine records the logprobs of the distribution that they
+  leave, and the Trainer computes those of the model itself: their ratio is not 1 even before the first step."""
+
+_OF_CASES = ("top_p", "presence_penalty", "frequency_penalty", "seed")
+"""Fields of a case beside those: its answers are judged and not trained on."""
 
 _UNHANDLED = "Internal Server Error"
 """The body with which Trinity's server answers if its own code raised; an engine's 500 has the engine's words."""
@@ -147,18 +153,20 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 
 def shadow_request(captured: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The request that repeats a captured one on the policy: one whole answer, under the policy's name."""
+    """The request that repeats a captured one on the policy: one whole answer, under the policy's name, and sampled as
+    training assumes it (without `seed`, `logit_bias`, `top_p` and penalties)."""
     return {**_kept(captured, _KNOWN_FIELDS), "model": model, "n": 1, "stream": False}
 
 
 def case_request(asked: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The request that asks a case of an evaluation: as `shadow_request`, with the seed that the case has."""
-    return {**shadow_request(asked, model), **_kept(asked, ("seed",))}
+    """The request that asks a case of an evaluation: as `shadow_request`, with the seed, `top_p` and the penalties that
+    the case has. Not its `logit_bias`, which is of another tokenizer."""
+    return {**shadow_request(asked, model), **_kept(asked, _OF_CASES)}
 
 
 def agent_request(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The request that an agent itself makes of the policy, without the policy's name: as many answers as it wants,
-    streamed or not."""
+    streamed or not. As in `shadow_request`, what would change how they are sampled is left out."""
     return _kept(asked, (*_KNOWN_FIELDS, "n", "stream", "stream_options"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import pickle
@@ -43,12 +44,14 @@ class Child:
         self._reading: asyncio.Task[None] | None = None
         self._how: str | None = None
         """The way in which its process ended, perhaps while it had nothing to do; None while it runs."""
-        self._out_of_memory = False
+        self._unfit = False
+        self._waited_for = False
 
     @property
     def spent(self) -> bool:
-        """Return whether it is to do nothing more: it has ended, or it ran out of memory and may hold much of it."""
-        return self._out_of_memory or self._how is not None
+        """Return whether it is to do nothing more: it has ended, it ran out of memory and may hold much of it, or a
+        thread of it goes on with work that is overdue."""
+        return self._unfit or self._how is not None
 
     @classmethod
     async def start(cls, preparations: Sequence[bytes], memory: int, timeout: float, *, quiet: bool) -> Child:
@@ -77,6 +80,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
+                    process_group=0,  # what the user's code starts ends with it
                 )
             except OSError as error:
                 ours.close()
@@ -96,7 +100,8 @@ class Child:
         """Have it do a pickled (function, arguments).
 
         Returns:
-            ("value", the result), ("error", the exception to raise), ("overdue", None) or ("memory", None).
+            ("value", the result), ("error", the exception to raise), ("memory", None), ("overdue", None), or
+            ("stuck", None): it is overdue, and goes on.
 
         Raises:
             Overdue: it must be killed.
@@ -114,12 +119,12 @@ class Child:
             raise Overdue(f"{timeout:g} s have passed") from None
         finally:
             self._waiting.pop(number, None)
-        self._out_of_memory |= kind == "memory"
+        self._unfit |= kind in ("memory", "stuck")
         return kind, value
 
     async def kill(self) -> None:
-        """End it; whoever waits for an answer hears that it has ended."""
-        self._process.kill()
+        """End it, and what it has started; whoever waits for an answer hears that it has ended."""
+        self._kill_group()
         if self._reading is not None:
             await asyncio.wait([self._reading])
         self._writer.close()
@@ -137,11 +142,19 @@ class Child:
                     found.set_exception(error)
         except (asyncio.IncompleteReadError, OSError):
             pass
+        self._kill_group()  # what it has left behind
+        self._waited_for = True
         code = await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
         self._how = _how(code)
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Ended(self._how))
+
+    def _kill_group(self) -> None:
+        """Kill it, and what it has started. Until it is waited for, no other process has its number."""
+        if not self._waited_for:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses the groups of zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _how(code: int) -> str:

@@ -47,9 +47,10 @@ async def serve(connection: socket.socket) -> None:
 async def _answer(
     writer: asyncio.StreamWriter, threads: ThreadPoolExecutor, number: int, timeout: float, work: bytes
 ) -> None:
+    in_thread = threads.submit(_done, work)
     try:
         async with deadline(timeout) as limit:
-            outcome = await asyncio.get_running_loop().run_in_executor(threads, _done, work)
+            outcome = await asyncio.wrap_future(in_thread)
             if inspect.isawaitable(outcome):
                 try:
                     outcome = _packed("value", await outcome)
@@ -62,7 +63,7 @@ async def _answer(
                         raise
                     outcome = _failed(error)
     except TimeoutError:
-        outcome = _packed("overdue", None)
+        outcome = _packed("overdue" if in_thread.done() else "stuck", None)
     writer.write(FRAME.pack(number, 0.0, len(outcome)) + outcome)
 
 
@@ -98,11 +99,31 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
+def _end_what_it_starts(connection: int) -> None:
+    """Start a process that kills the group of this one when this one ends, however it does: nobody else may be left to
+    end what the user's code has started."""
+    prctl, leader = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
+    if prctl is None or os.getpgrp() != leader or os.fork():
+        return
+    try:
+        os.close(connection)  # its end says that the other process has ended
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text("slip-isol-end")
+        while os.getppid() == leader:
+            signal.sigwait({signal.SIGTERM})
+        os.killpg(leader, signal.SIGKILL)
+    finally:
+        os._exit(1)
+
+
 def main() -> None:
     """Serve the connection that the arguments name."""
     connection, memory, parent = map(int, sys.argv[1:])
     _end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of the group: the parent ends this process
+    _end_what_it_starts(connection)
     os.nice(10)  # production traffic goes first
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # of all processes, the first to go when memory is out

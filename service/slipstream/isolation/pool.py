@@ -169,7 +169,7 @@ class Pool:
     def _answer(self, work: _Work, kind: str, value: Any) -> None:
         if kind == "memory":
             _fail(work, f"needed more than {self._memory // 1024**2} MiB of memory")
-        elif kind == "overdue":
+        elif kind in ("overdue", "stuck"):
             _fail(work, f"took longer than {work.timeout:g} s")
         else:
             with contextlib.suppress(InvalidStateError):  # cancelled

@@ -41,7 +41,8 @@ class Child:
     Attributes:
         name: what its lines are prefixed with.
         command: the program and its arguments.
-        ready_url: answers 2xx to GET once the child is ready; without one it is ready when it has started.
+        ready_url: answers 2xx to GET once the child is ready; without one it is ready when it has started. Its
+            certificate is not looked at: it has one for those who come from elsewhere, and it is told nothing.
         ready_within: seconds until it counts as failed.
         finished: asked after an exit with code 0: whether that was the end of its work, or it is to be started again.
         grace: seconds between SIGTERM and SIGKILL when it is stopped.
@@ -95,7 +96,8 @@ async def supervise(children: Sequence[Child], *, restarts: Restarts = Restarts(
     for number in (signal.SIGINT, signal.SIGTERM, *hangup):
         loop.add_signal_handler(number, _end_in_peace, over)
     width = max(len(child.name) for child in children)
-    async with _guard() as guard, httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+    asking = httpx.AsyncClient(timeout=2.0, trust_env=False, verify=False)  # noqa: S501 - see Child.ready_url
+    async with _guard() as guard, asking as client:
         keepers = [_Keeper(child, restarts, guard, client, out, width) for child in children]
         started: list[asyncio.Task[None]] = []
         try:

@@ -16,6 +16,7 @@ from slipstream.embedded.model_directory import check_model_directory
 from slipstream.errors import ConfigError
 from slipstream.local.lane import lane
 from slipstream.local.supervisor import Child
+from slipstream.settings.listen import Listen
 from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 from slipstream.trinity.job import trained_steps
@@ -63,10 +64,18 @@ def children(
         Child(
             name="sidecar",
             command=(*command, "serve", "--config", str(sidecar)),
-            ready_url=f"{local_url(settings.listen.host, settings.listen.port)}/readyz",
+            ready_url=_ready_url(settings.listen),
             grace=shutdown.SIDECAR,
         ),
     )
+
+
+def _ready_url(listen: Listen) -> str | None:
+    """The URL at which the sidecar says that it is ready; None where it cannot be asked, because its port is not known
+    or it answers nobody without a certificate."""
+    if listen.port == 0 or (listen.tls is not None and listen.tls.client_ca is not None):
+        return None
+    return f"{local_url(listen.host, listen.port, 'http' if listen.tls is None else 'https')}/readyz"
 
 
 def _production(model: Path, settings: Settings, command: Sequence[str]) -> Child:

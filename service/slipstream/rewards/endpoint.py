@@ -52,7 +52,7 @@ class EndpointParameters(Parameters):
     concurrency: Annotated[int, Field(ge=1)] = 4
 
 
-class _TryAgain(ScoringError):
+class NoUsableAnswer(ScoringError):
     """This attempt gave no usable answer; another one may."""
 
 
@@ -92,7 +92,7 @@ class Endpoint:
         """
         p = self._parameters
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(_TryAgain),
+            retry=retry_if_exception_type(NoUsableAnswer),
             stop=stop_after_attempt(p.attempts),
             wait=wait_random_exponential(multiplier=p.backoff, max=_LONGEST_WAIT),
             reraise=True,
@@ -109,23 +109,23 @@ class Endpoint:
                 async with self._client.stream("POST", self._url, content=body, headers=signature) as response:
                     answer = await whole(response, _LARGEST_ANSWER)
         except TimeoutError as error:
-            raise _TryAgain(f"no answer within {self._parameters.timeout:g} s") from error
+            raise NoUsableAnswer(f"no answer within {self._parameters.timeout:g} s") from error
         except Undecodable as error:
             too_large = error.reason == "too_large"
             text = "an answer of more than 1 MiB" if too_large else "an answer that cannot be used: its encoding"
-            raise _TryAgain(text) from error
+            raise NoUsableAnswer(text) from error
         except TargetRefused as error:
             raise ScoringError(str(error)) from error
         except httpx.TransportError as error:
-            raise _TryAgain(f"{type(error).__name__}: {error}") from error
+            raise NoUsableAnswer(f"{type(error).__name__}: {error}") from error
         if response.status_code == 429 or response.status_code >= 500:
-            raise _TryAgain(f"HTTP {response.status_code}")
+            raise NoUsableAnswer(f"HTTP {response.status_code}")
         if not response.is_success:
             raise ScoringError(f"HTTP {response.status_code}{_explanation(answer)}")
         try:
             return read(json.loads(answer))
         except (ValueError, RecursionError) as error:
-            raise _TryAgain(f"an answer that cannot be used: {str(error)[:300]}") from error
+            raise NoUsableAnswer(f"an answer that cannot be used: {str(error)[:300]}") from error
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -16,7 +16,7 @@ from slipstream.isolation import Isolation, NotFinished, Raised
 from slipstream.metrics import Metrics
 from slipstream.redaction.kinds import without_secrets
 from slipstream.rewards.calculator import BuiltCalculator, NoBasis, Reward, checked, weighted_mean
-from slipstream.rewards.calculators.given import PostedFeedback
+from slipstream.rewards.calculators.given import NoFeedback, PostedFeedback
 from slipstream.rewards.calculators.judge import JudgeCalculator
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.trajectory import Run
@@ -103,6 +103,8 @@ class RewardModel:
                 return None
             raise NoBasis(f"{component.name}: {error}") from error
         except ScoringError as error:
+            if not isinstance(error, NoFeedback):
+                self._failed(Raised.of(error), component)
             raise ScoringError(f"{component.name}: {error}") from error
         except NotFinished as error:
             self._metrics.reward_errors.inc()
@@ -110,10 +112,13 @@ class RewardModel:
             raise ScoringError(f"{component.place}: {error}") from error
         except Exception as error:
             raised = error if isinstance(error, Raised) else Raised.of(error)
-            self._metrics.reward_errors.inc()
-            self._errors.log(raised, calculator=component.name)
+            self._failed(raised, component)
             told = without_secrets(raised.said)[:300]  # libraries quote headers, and the reason of a drop is stored
             raise ScoringError(f"{component.name}: {raised.kind}: {told}") from error
+
+    def _failed(self, error: Raised, component: _Component) -> None:
+        self._metrics.reward_errors.inc()
+        self._errors.log(error, calculator=component.name)
 
     async def _outcome(self, calculator: BuiltCalculator, run: Run) -> Any:
         if inspect.iscoroutinefunction(calculator.calculate):

@@ -159,6 +159,7 @@ def _training(settings: Settings, sockets: Sockets, shared: Shared, output: Outp
 def _log_writer(sockets: Sockets, output: Output) -> Program:
     def main(_: int) -> None:
         sockets.refuse_agents()  # it may outlive the parent, and connections would wait here
+        sockets.leave_folder()
         for inner in (sockets.control, sockets.captures):
             if inner is not None:
                 inner.close()

@@ -37,6 +37,7 @@ class Sockets:
         folder: of the Unix sockets; this user alone can enter it.
         temporary: the folder is removed at the end.
         control, captures: bound at `folder/control` and `folder/captures`; None without the training side.
+        locks: descriptors that say that this program has the folder; none where it is temporary, or the predecessor's.
     """
 
     agents: tuple[socket.socket, ...]
@@ -45,6 +46,7 @@ class Sockets:
     temporary: bool
     control: socket.socket | None
     captures: socket.socket | None
+    locks: tuple[int, ...] = ()
 
     def of_worker(self, number: int, workers: int) -> tuple[socket.socket, ...]:
         """Return the sockets that a worker listens on: together the workers listen on all of them."""
@@ -54,6 +56,12 @@ class Sockets:
         """Stop listening for agents in this process."""
         for listener in self.agents:
             listener.close()
+
+    def leave_folder(self) -> None:
+        """Let go of the folder in a child: the next program may have it once the parent is gone, though a worker still
+        ends its answers."""
+        for lock in self.locks:
+            os.close(lock)
 
 
 @contextlib.contextmanager
@@ -77,9 +85,9 @@ def open_sockets(settings: Settings, half: Half = Half.SERVE, handover: Handover
             agents = tuple(stack.enter_context(passed) for passed in _of_systemd())
             unit = bool(agents)
             agents = agents or _agents(settings.listen, settings.proxy.workers, (), stack)
-        home = stack.enter_context(_folder(folder, half))
+        home, locks = stack.enter_context(_folder(folder, half))
         control, captures = _bound(home, folder is None, stack) if half.trains else (None, None)
-        yield Sockets(agents, None if unit else str(settings.listen), home, folder is None, control, captures)
+        yield Sockets(agents, None if unit else str(settings.listen), home, folder is None, control, captures, locks)
 
 
 def _passed(settings: Settings, handover: Handover, stack: contextlib.ExitStack) -> Sockets:
@@ -156,8 +164,9 @@ def _expect_same(settings: Settings, handover: Handover) -> None:
 
 
 @contextlib.contextmanager
-def _folder(folder: Path | None, half: Half) -> Iterator[Path]:
-    """The folder of the Unix sockets, which this program alone has, or shares with the other half."""
+def _folder(folder: Path | None, half: Half) -> Iterator[tuple[Path, tuple[int, ...]]]:
+    """The folder of the Unix sockets, which this program alone has, or shares with the other half; and its locks."""
+    locks = []
     with contextlib.ExitStack() as stack:
         try:
             if folder is None:
@@ -165,10 +174,11 @@ def _folder(folder: Path | None, half: Half) -> Iterator[Path]:
             else:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 for one in Half if half is Half.SERVE else (half,):
-                    stack.callback(os.close, claimed(folder, one))
+                    locks.append(claimed(folder, one))
+                    stack.callback(os.close, locks[-1])
         except OSError as error:
             raise _no_place(folder, error) from error
-        yield folder
+        yield folder, tuple(locks)
 
 
 def claimed(folder: Path, half: Half) -> int:

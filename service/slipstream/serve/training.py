@@ -192,6 +192,7 @@ def training_process(
 ) -> None:
     """Run the training side as a child (`prefork.Program.main`), once no other one lives on this folder."""
     sockets.refuse_agents()
+    sockets.leave_folder()
 
     def orphaned() -> None:
         """Another sidecar may be starting on this store; what is under way goes on from there."""

@@ -117,6 +117,7 @@ def worker_process(
     settings: Settings, sockets: Sockets, shared: Shared, number: int, pulse: Pulse, serving: Flag, parent: int
 ) -> None:
     """Run a worker as a child (`prefork.Program.main`)."""
+    sockets.leave_folder()
     mine = sockets.of_worker(number, settings.proxy.workers)
     for other in (*sockets.agents, sockets.control, sockets.captures):
         if other is not None and other not in mine:

@@ -23,8 +23,15 @@ from slipstream.user_code.python_object import search_in
 
 PREFIX = "SLIPSTREAM_"
 
-_CLIENTS = {"SLIPSTREAM_URL", "SLIPSTREAM_API_KEY"}
-"""Variables of slipstream-sidecar-client, which may run where the sidecar does."""
+_OTHERS = {
+    "SLIPSTREAM_API_KEY",
+    "SLIPSTREAM_TO_TRINITY",
+    "SLIPSTREAM_URL",
+    "SLIPSTREAM_USER_API_KEY",
+    "SLIPSTREAM_VLLM_PYTHON",
+}
+"""Variables that are no keys: of the command's options, and of slipstream-sidecar-client, which may run where the
+sidecar does."""
 
 # `${NAME}` is no plain scalar inside `{...}` of YAML. While the text is parsed, its three signs are replaced by
 # characters that mean nothing to YAML nor to anybody (of the private use area), which also keeps the columns right.
@@ -80,7 +87,7 @@ def _override(tree: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[st
     variables = {
         tuple(name.removeprefix(PREFIX).lower().split("__")): name
         for name in environ
-        if name.startswith(PREFIX) and name not in _CLIENTS
+        if name.startswith(PREFIX) and name not in _OTHERS
     }
     for keys in sorted(variables, key=len):  # a whole section first, then single keys of it
         name = variables[keys]

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -124,26 +125,52 @@ class TableWriter:
 
 @contextmanager
 def written(path: Path) -> Iterator[BackupWriter]:
-    """Write a backup that is there whole or not at all, for this user alone.
+    """Write a backup that is there whole or not at all, for this user alone. A kill leaves a `PATH.….partial`.
 
     Raises:
-        BackupError: the file is there already, or cannot be written.
+        BackupError: the file is there already, came meanwhile, or cannot be written.
     """
-    if path.exists():
-        raise BackupError(f"{path}: expected no such file, found one; a backup is never written over")
-    partial = path.with_name(f"{path.name}.partial")
+    there = f"{path}: expected no such file, found one; a backup is never written over"
+    if os.path.lexists(path):
+        raise BackupError(there)
+    partial: Path | None = None
     try:
-        descriptor = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        descriptor, name = tempfile.mkstemp(".partial", f"{path.name}.", path.parent)  # for this user alone
+        partial = Path(name)
         with open(descriptor, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
                 yield BackupWriter(archive)
             file.flush()
             os.fsync(file.fileno())
-        partial.rename(path)
+        _publish(partial, path)
+    except FileExistsError as error:
+        raise BackupError(there) from error
     except OSError as error:
         raise BackupError(f"{path}: expected a file that can be written, found {error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give a whole file its name, unless something has it: two backups to one name do not replace each other.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: a kill before the rename leaves an empty file there
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        partial.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # not every file system can
+            os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class BackupReader:

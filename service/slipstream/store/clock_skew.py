@@ -4,6 +4,9 @@ What waits for a time of that clock would wait for as long as it was ahead: a ru
 the end of its grace, a task for its idle time, a rollout for the end of its step, an experiment for its own end. Such
 rows are moved by as much as they are ahead. What was spent of a budget counts as spent now: else it would count for
 longer than an hour. Feedback counts as posted now: else it would be taken for one about a later answer of its session.
+A deletion on request counts as of now: else what its user says next would not be stored until then. So do the tasks of
+that clock, because a deletion is never earlier than what it deletes. What was captured by the clock that was ahead, and
+is stored later, is still refused: see `recording`.
 """
 
 from __future__ import annotations
@@ -17,8 +20,15 @@ from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.experiments import ExperimentRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow
+from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.rollouts import RolloutRow
 from slipstream.store.tables.runs import RunRow
+
+TOLERATED = 5.0
+"""Seconds: the clocks of two machines differ, and so little is waited for."""
+
+_DELETIONS_TOLERATED = 60.0
+"""The same for deletions: where clocks only differ, a deletion must not become earlier than what it deletes."""
 
 
 async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int:
@@ -30,6 +40,12 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     latest = now + tolerated
     await budget.bring_back(session, now, latest)
     await session.execute(update(FeedbackRow).where(FeedbackRow.created_at > latest).values(created_at=now))
+    begun_ahead = TaskRow.updated_at > latest, TaskRow.created_at > latest  # the first has an index
+    await session.execute(update(TaskRow).where(*begun_ahead).values(created_at=now))
+    deletions = update(ErasureRow).where(
+        ErasureRow.at > now + max(tolerated, _DELETIONS_TOLERATED), ~ErasureRow.pending
+    )
+    await session.execute(deletions.values(at=now))
     waiting = RunRow.state.in_(RUNS_UNDER_WAY)
     runs = update(RunRow).where(waiting, RunRow.updated_at > latest)
     runs = runs.values(due_at=RunRow.due_at - (RunRow.updated_at - now), updated_at=now)

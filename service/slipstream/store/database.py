@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, Any
 
+import structlog
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker
@@ -18,6 +19,8 @@ from slipstream.store import keys, postgres, schema, sqlite
 from slipstream.store.cipher import Cipher
 from slipstream.store.claim import claim, sqlite_file
 from slipstream.store.sealed import seal_with
+
+_log = structlog.get_logger(__name__)
 
 _SCRUB_TIMEOUT_MS = 2_000
 """Milliseconds to wait for readers before the log is emptied; nobody writes meanwhile."""
@@ -54,6 +57,7 @@ class Database:
 
     Attributes:
         writes: transactions of this process that wrote, or may have written, so far.
+        unscrubbed: SQLite's log may hold what was deleted; True at first, because a kill leaves the log as it is.
     """
 
     def __init__(self, url: str, cipher: Cipher | None = None) -> None:
@@ -74,6 +78,7 @@ class Database:
         self._writing = asyncio.Lock()
         self._waiting = 0
         self.writes = 0
+        self.unscrubbed = True
         self._lock: IO[str] | None = None
 
     @property
@@ -123,6 +128,8 @@ class Database:
         if not self.shared and ((path := sqlite_file(self._url)) is None or not path.is_file()):
             raise ConfigError(f"store.url: expected a store, found no file {path}")
         async with self._opening(), self._engine.connect() as connection:
+            if not self.shared and connection.sync_connection is not None:
+                sqlite.stream_by_few(connection.sync_connection)
             yield connection
 
     @asynccontextmanager
@@ -144,9 +151,12 @@ class Database:
 
     async def scrub(self) -> bool:
         """Empty SQLite's log, which holds pages as they were, so that deleted data is in no file. Returns False if
-        there were readers all the time and it was not emptied. PostgreSQL has its own vacuum."""
+        there were readers all the time and it was not emptied; that is logged, and `unscrubbed` is True then.
+        PostgreSQL has its own vacuum."""
         if self.shared:
+            self.unscrubbed = False
             return True
+        self.unscrubbed = True
         async with AsyncExitStack() as held:
             await self._queue(held)
             connection = await held.enter_async_context(self._engine.connect())
@@ -156,6 +166,9 @@ class Database:
                 busy, *_ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
             finally:
                 await driver.execute(f"PRAGMA busy_timeout={sqlite.BUSY_TIMEOUT_MS}")
+            self.unscrubbed = bool(busy)  # while no writer of this process can delete more
+        if busy:
+            _log.warning("deleted_data_in_log", reason="somebody read the store all the time")
         return not busy
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.store.tables.serving import UnitRow
 from slipstream.store.tables.versions import VersionRow
 from slipstream.store.tasks import delete_tasks
-from slipstream.tenants import name_of
+from slipstream.tenants import name_of, qualified, tenant_of
 
 Kind = Literal["session_id", "task_id"]
 
@@ -84,10 +84,10 @@ async def standing(session: AsyncSession, since: float) -> dict[tuple[str, str],
     return {(kind, ref): at for kind, ref, at in rows}
 
 
-async def forget_older(session: AsyncSession, before: float) -> None:
-    """Forget deletions from before this time: whatever was captured before them is long stored or gone."""
-    old = delete(ErasureRow).where(ErasureRow.at < before, ~ErasureRow.pending)
-    await session.execute(old.execution_options(synchronize_session=False))
+async def forget_older(session: AsyncSession, before: float) -> int:
+    """Forget deletions from before this time: whatever was captured before them is long stored or gone. Returns how
+    many."""
+    return await _done(session, delete(ErasureRow).where(ErasureRow.at < before, ~ErasureRow.pending))
 
 
 async def told(session: AsyncSession, kind: Kind, ref: str) -> dict[str, Any]:
@@ -155,7 +155,8 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
         "runs": await _count(session, _of_tasks(select(func.count()), tasks)),
     }
     counts["feedback"] = await _delete_feedback(session, row, tasks)
-    marks = delete(MarkRow).where(or_(_is(row, "task_id", MarkRow.task_id, tasks), MarkRow.msg_id.in_(_msg_ids(tasks))))
+    answers = _msg_ids(row, tasks)
+    marks = delete(MarkRow).where(or_(_is(row, "task_id", MarkRow.task_id, tasks), MarkRow.msg_id.in_(answers)))
     counts["marks"] = await _done(session, marks)
     facade = delete(FacadeGroupRow).where(_is(row, "task_id", FacadeGroupRow.task_id, tasks), ~clients)
     counts["facade_groups"] = await _done(session, facade)
@@ -190,12 +191,13 @@ def _is(row: ErasureRow, kind: Kind, column: Any, tasks: Select[Any]) -> ColumnE
     return among | (column == row.ref) if row.kind == kind else among
 
 
-def _msg_ids(tasks: Select[Any]) -> Any:
-    """The ids of all answers in these tasks, of production and of the policy."""
-    replayed = _of_tasks(select(RunCallRow.msg_id), tasks).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+def _msg_ids(row: ErasureRow, tasks: Select[Any]) -> Any:
+    """The ids of all answers in these tasks, of production and of the policy, as marks and feedback name them."""
+    tenant = qualified(tenant_of(row.ref), "")  # runs have the policy's ids as they are
+    replayed = _of_tasks(select(tenant + RunCallRow.msg_id), tasks).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
     return union_all(
         select(CallRow.msg_id).where(CallRow.task_id.in_(tasks), CallRow.msg_id.is_not(None)),
-        _of_tasks(select(RunRow.msg_id), tasks).where(RunRow.msg_id.is_not(None)),
+        _of_tasks(select(tenant + RunRow.msg_id), tasks).where(RunRow.msg_id.is_not(None)),
         replayed,
     )
 
@@ -238,7 +240,7 @@ async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select
     names = [
         _is_named(row) & (FeedbackRow.created_at <= row.at),
         (FeedbackTargetRow.kind == "task_id") & FeedbackTargetRow.ref.in_(tasks),
-        (FeedbackTargetRow.kind == "msg_id") & FeedbackTargetRow.ref.in_(_msg_ids(tasks)),
+        (FeedbackTargetRow.kind == "msg_id") & FeedbackTargetRow.ref.in_(_msg_ids(row, tasks)),
         FeedbackTargetRow.call_pk.in_(select(CallRow.id).where(CallRow.task_id.in_(tasks))),
         FeedbackTargetRow.run_pk.in_(_of_tasks(select(RunRow.id), tasks)),
     ]

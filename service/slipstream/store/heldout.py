@@ -52,13 +52,14 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
     )
     columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id).join(TaskRow, TaskRow.id == CallRow.task_id)
     found: dict[str, list[HeldOutCall]] = {}
-    for query in (
-        columns.where(*fits, CallRow.id.in_(before)).order_by(CallRow.id),
-        columns.where(*fits).order_by(CallRow.id.desc()),
+    fitting = columns.where(*fits)
+    for query, behind in (
+        (fitting.where(CallRow.id.in_(before)).order_by(CallRow.id), CallRow.id.__gt__),
+        (fitting.order_by(CallRow.id.desc()), CallRow.id.__lt__),
     ):
-        offset = 0
+        page = query.limit(_PAGE)
         while len(found) < sessions:
-            rows = (await session.execute(query.limit(_PAGE).offset(offset))).all()
+            rows = (await session.execute(page)).all()
             names = {row.session_id for row in rows}
             spoiled = set(await session.scalars(trained.where(TaskRow.session_id.in_(names)))) if names else set()
             for call, task_id, of in rows:
@@ -71,7 +72,7 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
                     calls.append(HeldOutCall(call, task_id, of))
             if len(rows) < _PAGE:
                 break
-            offset += _PAGE
+            page = query.where(behind(rows[-1].id)).limit(_PAGE)
     return [call for calls in found.values() for call in calls]
 
 

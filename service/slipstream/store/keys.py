@@ -6,12 +6,12 @@ may go once all that was written under it is gone, and no earlier.
 
 from __future__ import annotations
 
-from sqlalchemy import LargeBinary, exists, func, select
+from sqlalchemy import LargeBinary, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.errors import ConfigError
 from slipstream.store.cipher import MARK, Cipher
-from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, MarkRow
 from slipstream.store.tables.privacy import StoreKeyRow
 
@@ -57,7 +57,8 @@ async def _anything_before(session: AsyncSession, until: float | None) -> bool:
 
 
 async def _anything_unread(session: AsyncSession, name: str) -> bool:
-    """Return whether an exchange that is not read yet is sealed with this key, whenever that was."""
+    """Return whether an exchange that is not read yet, or is set apart, is sealed with this key, whenever that was."""
     begins = MARK + bytes.fromhex(name)
-    head = func.substr(CapturedRow.packed, 1, len(begins), type_=LargeBinary)
-    return bool(await session.scalar(select(exists().where(head == begins))))
+    packed = CapturedRow.packed, QuarantinedExchangeRow.packed
+    heads = [func.substr(column, 1, len(begins), type_=LargeBinary) for column in packed]
+    return bool(await session.scalar(select(or_(*(exists().where(head == begins) for head in heads)))))

@@ -153,8 +153,9 @@ async def postpone(session: AsyncSession, told: Delivery, sidecar: int, due_at: 
 async def drop(session: AsyncSession, now: float, limit: int) -> tuple[int, dict[str, int]]:
     """Delete events that are too old, or too many. Returns how many, and of how many of them each receiver was to be
     told."""
-    newest = select(func.max(WebhookEventRow.id)).scalar_subquery()
-    over = or_(WebhookEventRow.at <= now - KEPT, WebhookEventRow.id <= newest - MOST)
+    # the newest one that is too many, of those that are there: numbers have gaps, of those that were told
+    surplus = select(WebhookEventRow.id).order_by(WebhookEventRow.id.desc()).offset(MOST).limit(1)
+    over = or_(WebhookEventRow.at <= now - KEPT, WebhookEventRow.id <= surplus.scalar_subquery())
     old = (await session.scalars(select(WebhookEventRow.id).where(over).limit(limit))).all()
     if not old:
         return 0, {}

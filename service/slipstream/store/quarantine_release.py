@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, String, cast, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import quarantine
@@ -15,7 +15,6 @@ from slipstream.store.feedback import rewards_may_change
 from slipstream.store.states import GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
-from slipstream.tenants import tenant_of
 
 Kind = Literal["exchange", "task", "run"]
 
@@ -37,25 +36,42 @@ class Quarantined:
     since: float
 
 
-async def listed(session: AsyncSession, tenant: str | None, limit: int) -> list[Quarantined]:
+async def listed(
+    session: AsyncSession, tenant: str | None, limit: int, kind: Kind | None = None, name: str | None = None
+) -> list[Quarantined]:
     """Return what is set apart, at most so much of each kind, the oldest first.
 
     Args:
         tenant: whose; None for all. Exchanges, of which nothing is read, are listed for None alone.
+        kind: of which alone; None for each.
+        name: the `id` of which alone; None for all.
     """
-    exchanges = select(QuarantinedExchangeRow.id, QuarantinedExchangeRow.reason, QuarantinedExchangeRow.created_at)
-    tasks = select(TaskRow.id, TaskRow.updated_at).where(TaskRow.state == TaskState.QUARANTINED)
-    runs = select(RunRow.id, GroupRow.task_id, RunRow.reason, RunRow.updated_at)
-    runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id).where(RunRow.state == RunState.QUARANTINED)
     found: list[Quarantined] = []
-    if tenant is None:
-        rows = await session.execute(exchanges.order_by(QuarantinedExchangeRow.id).limit(limit))
-        found += [Quarantined("exchange", str(pk), None, reason, since) for pk, reason, since in rows]
-    for task_id, since in await session.execute(tasks.order_by(TaskRow.updated_at).limit(limit)):
-        found.append(Quarantined("task", task_id, task_id, quarantine.REASON, since))
-    for pk, task_id, reason, since in await session.execute(runs.order_by(RunRow.updated_at).limit(limit)):
-        found.append(Quarantined("run", str(pk), task_id, reason or quarantine.REASON, since))
-    return [one for one in found if tenant is None or tenant_of(one.task_id or "") == tenant]
+    if tenant is None and kind in (None, "exchange"):
+        row = QuarantinedExchangeRow
+        exchanges = select(row.id, row.reason, row.created_at).where(*_is(row.id, name))
+        for pk, reason, since in await session.execute(exchanges.order_by(row.id).limit(limit)):
+            found.append(Quarantined("exchange", str(pk), None, reason, since))
+    whose = () if tenant is None else (TaskRow.tenant == tenant,)
+    if kind in (None, "task"):
+        tasks = select(TaskRow.id, TaskRow.updated_at).where(*whose, *_is(TaskRow.id, name))
+        tasks = tasks.where(TaskRow.state == TaskState.QUARANTINED, TaskRow.decided.is_(False))
+        for task_id, since in await session.execute(tasks.order_by(TaskRow.updated_at).limit(limit)):
+            found.append(Quarantined("task", task_id, task_id, quarantine.REASON, since))
+    if kind in (None, "run"):
+        runs = select(RunRow.id, GroupRow.task_id, RunRow.reason, RunRow.updated_at).where(
+            *whose, *_is(RunRow.id, name)
+        )
+        runs = runs.join(GroupRow, GroupRow.id == RunRow.group_id).join(TaskRow, TaskRow.id == GroupRow.task_id)
+        runs = runs.where(RunRow.state == RunState.QUARANTINED).order_by(RunRow.updated_at)
+        for pk, of_task, why, since in await session.execute(runs.limit(limit)):
+            found.append(Quarantined("run", str(pk), of_task, why or quarantine.REASON, since))
+    return found
+
+
+def _is(column: Any, name: str | None) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition that an id is this, as text: what is asked for need not be a number."""
+    return () if name is None else (cast(column, String) == name,)
 
 
 async def retry(session: AsyncSession, some: Sequence[Quarantined], owner: int, now: float) -> int:
@@ -86,10 +102,7 @@ async def drop(session: AsyncSession, some: Sequence[Quarantined], now: float) -
     changed = 0
     for one in some:
         if one.kind == "exchange":
-            row = await session.get(QuarantinedExchangeRow, int(one.id))
-            if row is not None:
-                await session.delete(row)
-                changed += 1
+            changed += await quarantine.delete_by_id(session, int(one.id))
         elif one.kind == "task":
             changed += await _end_of_task(session, one.id, decided=True)
         else:

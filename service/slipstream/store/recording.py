@@ -16,6 +16,7 @@ from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
 from slipstream.store import erasure, feedback, segments
 from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.clock_skew import TOLERATED
 from slipstream.store.segments import NewRequest, Segment
 from slipstream.store.states import MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -74,10 +75,11 @@ class Added:
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     """Store calls, each at the end of its task, with the marks and the feedback that waited for them. Those of what was
     deleted since they began are not stored."""
-    first_start = min((call.started_at for call in calls), default=now)
+    ahead = now + TOLERATED
+    first_start = min((call.started_at if call.started_at <= ahead else 0.0 for call in calls), default=now)
     if erased := await erasure.standing(session, first_start):
-        gone = [call for call in calls if _is_erased(call, erased)]
-        calls = [call for call in calls if not _is_erased(call, erased)]
+        gone = [call for call in calls if _is_erased(call, erased, ahead)]
+        calls = [call for call in calls if not _is_erased(call, erased, ahead)]
         names = [call.msg_id for call in gone if call.msg_id], list({call.task_id for call in gone})
         await erasure.forget_waiting(session, *names)
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
@@ -205,9 +207,11 @@ async def _match_feedback(
     return rows[done:], rescore
 
 
-def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float]) -> bool:
+def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float], ahead: float) -> bool:
+    """Return whether a call may be of before a deletion: one later than `ahead` has a time of a clock that was set back
+    since, and the deletion a time of either clock."""
     names = ("session_id", call.session_id), ("task_id", call.task_id)
-    return any(call.started_at <= erased.get(name, call.started_at - 1) for name in names)
+    return any(name in erased and (call.started_at <= erased[name] or call.started_at > ahead) for name in names)
 
 
 def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:

@@ -25,7 +25,7 @@ _PREPARED = 0
 driver's own 128 on each of five connections SQLite held 23 MiB after four minutes of load, and more with each."""
 
 _ROWS_AT_ONCE = 1000
-"""Rows that come with their statement. More are read by who asks for them."""
+"""Rows that come with their statement, but for streams. More are read by who asks for them."""
 
 
 def engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
@@ -38,6 +38,16 @@ def engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
     event.listen(engine.sync_engine, "invalidate", _end)
     writer = engine.execution_options(**{_WRITES: True})
     return engine, writer, writer
+
+
+def stream_by_few(connection: Connection) -> None:
+    """Have streams on this connection hold no more rows than they take at once (`yield_per`)."""
+    event.listen(connection, "before_cursor_execute", _take_few)
+
+
+def _take_few(connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+    if cursor.server_side:  # of a stream
+        cursor.arraysize = context.execution_options.get("yield_per", _ROWS_AT_ONCE)
 
 
 async def _connect(database: str, **arguments: Any) -> _Connection:
@@ -64,7 +74,7 @@ class _Cursor:
     which takes longer than most of what the store asks for.
     """
 
-    arraysize = 1
+    arraysize = _ROWS_AT_ONCE
 
     def __init__(self, connection: sqlite3.Connection, turn: Callable[..., Awaitable[Any]]) -> None:
         self._connection = connection
@@ -90,9 +100,9 @@ class _Cursor:
 
     def _run(self, execute: Callable[[str, Any], sqlite3.Cursor], statement: str, parameters: Any) -> None:
         cursor = execute(statement, parameters)
-        self._rows = cursor.fetchmany(_ROWS_AT_ONCE)
+        self._rows = cursor.fetchmany(self.arraysize)
         self.description, self.rowcount, self.lastrowid = cursor.description, cursor.rowcount, cursor.lastrowid
-        if len(self._rows) < _ROWS_AT_ONCE:
+        if len(self._rows) < self.arraysize:
             cursor.close()
         else:
             self._more = cursor

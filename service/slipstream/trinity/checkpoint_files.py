@@ -5,6 +5,7 @@ job_dir/
   latest_checkpointed_iteration.txt    the last step saved with its training state
   trainer_meta.json                    the last step, as Trinity writes it
   global_step_N/actor/                 weights: model.safetensors, or huggingface/
+  global_step_N/.full_checkpoint       it has the training state too
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ def steps(job_dir: Path) -> list[int]:
     """The steps whose folders are there, in no order."""
     names = (_STEP.fullmatch(entry.name) for entry in job_dir.glob("global_step_*"))
     return [int(name[1]) for name in names if name]
+
+
+def is_full(step: Path) -> bool:
+    """Return whether a step was saved with its training state. Trinity-RFT says so before it has written that."""
+    return (step / ".full_checkpoint").exists()
 
 
 def marked(job_dir: Path, marker: str) -> int | None:

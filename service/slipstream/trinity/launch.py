@@ -18,6 +18,7 @@ import yaml
 
 from slipstream.errors import ConfigError
 from slipstream.trinity.job import job_directory, trained_steps, trainer_lock
+from slipstream.trinity.old_checkpoints import OldCheckpoints
 from slipstream.trinity.process import Program
 from slipstream.trinity.ray import cluster, find_program
 
@@ -45,13 +46,19 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str], output: 
         The exit code: 0 when it was told to stop or reached `trainer.total_steps`, FAILED or UNFINISHED.
 
     Raises:
-        ConfigError: the document is not that of an Explorer or a Trainer, or asks for a cluster that is not there.
+        ConfigError: the document is not that of an Explorer or a Trainer, an Explorer's has adapters, or it asks for a
+            cluster that is not there.
         TrainerRuns: another Trainer runs on this job.
         SlipstreamError: Trinity or Ray is not installed, or Ray cannot be had.
     """
     mode = document.get("mode")
     if mode not in ("serve", "train"):
         raise ConfigError(f"mode: expected serve (an Explorer) or train (a Trainer), found {mode!r}")
+    if mode == "serve" and (document.get("model") or {}).get("lora_configs") is not None:
+        raise ConfigError(
+            "model.lora_configs: expected none in an Explorer's file: Trinity-RFT would answer with the first model, "
+            "whatever version it names"
+        )
     trinity = find_program("trinity")
     held = trainer_lock(job_directory(document)) if mode == "train" else contextlib.nullcontext()
     with (
@@ -62,11 +69,14 @@ def launch(document: Mapping[str, Any], environment: Mapping[str, str], output: 
     ):
         if stop.is_set():
             return 0
+        old = OldCheckpoints(document)
+        old.delete()
         # SIGINT: Python ends it as an exception, so that Trinity shuts its actors down; SIGTERM would skip that.
         command = [trinity, "run", "--config", path]
         with Program(command, surroundings, _STOP_GRACE, ask=signal.SIGINT, output=output) as program:
             while (code := program.ended()) is None and not stop.is_set():
                 stop.wait(_POLL)
+                old.delete()
     return 0 if code is None else _verdict(document, code)
 
 

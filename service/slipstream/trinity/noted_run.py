@@ -59,6 +59,11 @@ class NotedRun:
     steps: int
     folder: Path = field(compare=False)
 
+    @property
+    def newest_before(self) -> int:
+        """The policy's newest version when the run began."""
+        return self.version - 1
+
     @classmethod
     def folder_of(cls, job_dir: Path) -> Path:
         """Return the folder of a job's run, whether it is there or not."""
@@ -106,7 +111,7 @@ class NotedRun:
                 f"the half-done run is on {begun.dataset!r}, expected {dataset!r}; to give it up, delete {folder}"
             )
         newest = marked(job_dir, VERSION_MARKER) or 0
-        if newest >= begun.version:
+        if newest > begun.newest_before:
             raise RunError(
                 f"version {newest} was published since the half-done run for version {begun.version} began: what it "
                 f"was trained from is no longer the newest; delete {folder} and train again"

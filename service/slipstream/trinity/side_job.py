@@ -37,6 +37,9 @@ _FORMAT = {
         "rejected_key": "rejected",
     },
 }
+_WITH_CRITIC = "ppo"  # alone of Trinity's algorithms, and its default
+_STRATEGY = ("trainer.trainer_strategy", "fsdp2")
+"""The key with Trinity's default."""
 _KEPT = 2
 """Full checkpoints of the side job: the one before is there until the next one is whole."""
 
@@ -75,6 +78,39 @@ def check(policy: Mapping[str, Any], algorithm: Algorithm) -> None:
         for key, expected, found, right in _expectations(policy, algorithm)
         if not right
     ]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def check_resumable(policy: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+    """Refuse a side job whose checkpoint the policy's own Trainer could not resume from.
+
+    Its optimizer and weights are in one file for each GPU, in the way of the strategy; and a Trainer with a critic
+    looks for that beside them, which no data set trains. The Trainer would end at its start, at each start.
+
+    Args:
+        policy: the file of the policy's Trainer, with its own overlays.
+        training: with all overlays of `data.yaml`; `check` let it pass.
+
+    Raises:
+        ConfigError: a key differs, or the policy's algorithm has a critic; names each.
+    """
+    of, trained = _Sections(policy), _Sections(training)
+    problems = []
+    algorithm = of("algorithm.algorithm_type") or _WITH_CRITIC
+    if algorithm == _WITH_CRITIC:
+        problems.append(
+            "algorithm.algorithm_type: expected one without a critic in the policy's own Trainer, found "
+            f"{algorithm}: it could not resume from a checkpoint that has none; train on the data set in a job of "
+            "another algorithm, and give its Hugging Face directory to a new job as model.model_path"
+        )
+    for key, default in (("cluster.node_num", None), ("cluster.gpu_per_node", None), _STRATEGY):
+        own, found = of(key) or default, trained(key) or default
+        if own != found:
+            problems.append(
+                f"{key}: expected that of the policy's own Trainer, which is to resume from this checkpoint; found "
+                f"{found!r}, and {own!r} there; overlays of that Trainer come before the algorithm's"
+            )
     if problems:
         raise ConfigError(*problems)
 

@@ -22,6 +22,7 @@ from slipstream.trinity.checkpoint_files import (
     META,
     RESUME_MARKER,
     VERSION_MARKER,
+    is_full,
     marked,
     replace_text,
     step_directory,
@@ -41,11 +42,19 @@ class SideRun(NotedRun):
 
     Attributes:
         rows: of a step.
+        newest: version of the policy when it began, which may be far below that of the run; None in one of an earlier
+            release, whose version is the next one.
     """
 
     FOLDER: ClassVar[str] = "trinity_run"
 
     rows: int
+    newest: int | None = None
+
+    @property
+    def newest_before(self) -> int:
+        """The policy's newest version when the run began."""
+        return super().newest_before if self.newest is None else self.newest
 
     @property
     def cache(self) -> Path:
@@ -96,7 +105,7 @@ class SideRun(NotedRun):
     def forget_last(self) -> None:
         """Have the side job go on from the full step before its last one, or from the start."""
         last = self.done()
-        before = [step for step in steps(self.job) if step < last and _is_full(step_directory(self.job, step))]
+        before = [step for step in steps(self.job) if step < last and is_full(step_directory(self.job, step))]
         if before:
             for marker in (RESUME_MARKER, VERSION_MARKER):
                 replace_text(self.job / marker, str(max(before)))
@@ -117,10 +126,6 @@ def model_directory(step: Path) -> Path | None:
     """Return the Hugging Face directory of a step; None if its weights were not exported."""
     path = step / "actor" / "huggingface"
     return path if any(path.glob("*.safetensors")) else None
-
-
-def _is_full(step: Path) -> bool:
-    return (step / ".full_checkpoint").exists()
 
 
 def _lines_with(path: Path, text: bytes) -> int:

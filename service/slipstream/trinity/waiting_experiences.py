@@ -16,8 +16,9 @@ _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 """Those that Trinity itself brings."""
 
 
-def discard_before(document: Mapping[str, Any], version: int) -> int:
-    """Have the Trainer never take what versions before this one sampled.
+def discard_outside(document: Mapping[str, Any], first: int, last: int) -> int:
+    """Have the Trainer never take what other versions than `first` to `last` sampled: earlier ones, and those above, of
+    a training that its Trainer's restart gave up.
 
     Args:
         document: the file of the policy's Trainer.
@@ -35,10 +36,10 @@ def discard_before(document: Mapping[str, Any], version: int) -> int:
         if not path.exists():
             return 0
         url = f"sqlite:///{path}"
-    return asyncio.run(_discard(url, name, version))
+    return asyncio.run(_discard(url, name, first, last))
 
 
-async def _discard(url: str, table: str, version: int) -> int:
+async def _discard(url: str, table: str, first: int, last: int) -> int:
     from sqlalchemy import ColumnClause, column, inspect, or_, update
     from sqlalchemy import table as named
     from sqlalchemy.engine import make_url
@@ -50,7 +51,7 @@ async def _discard(url: str, table: str, version: int) -> int:
     sampled_by: ColumnClause[int | None] = column("model_version")
     change = (
         update(named(table, consumed, sampled_by))
-        .where(consumed == 0, or_(sampled_by.is_(None), sampled_by < version))
+        .where(consumed == 0, or_(sampled_by.is_(None), sampled_by < first, sampled_by > last))
         .values(consumed=1)
     )
     try:

@@ -17,6 +17,13 @@ limits, a log and restarts of its own, and they share nothing but a folder in me
 {{- .Values.sidecar.store.existingClaim | default (printf "%s-store" (include "slipstream.fullname" .)) -}}
 {{- end }}
 
+{{/* Where data sets lie; empty if nowhere: without the claim of SQLite's store that takes one of its own. */}}
+{{- define "slipstream.datasets" -}}
+{{- if or (.Values.sidecar.datasets).existingClaim (hasPrefix "sqlite" (include "slipstream.store" .)) -}}
+/var/lib/slipstream/datasets
+{{- end -}}
+{{- end }}
+
 {{- define "slipstream.explorerUrl" -}}
 http://{{ include "slipstream.fullname" . }}-explorer:8010
 {{- end }}
@@ -34,18 +41,19 @@ http://{{ include "slipstream.fullname" . }}-explorer:8010
 
 {{/*
 sidecar.yaml: what the cluster decides, and over it sidecar.config of the values. With an Explorer of the chart it says
-the same as explorer.yaml and trainer.yaml about the size of groups and batches.
+the same as explorer.yaml and trainer.yaml about the algorithm and the size of groups and batches.
 */}}
 {{- define "slipstream.sidecarYaml" -}}
 {{- $given := dict
   "listen" "0.0.0.0:8100"
   "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
-  "datasets" (dict "directory" "/var/lib/slipstream/datasets")
+  "datasets" (dict "directory" (include "slipstream.datasets" . | default nil))
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
 {{- if .Values.explorer.enabled -}}
 {{- $told := include "slipstream.explorerDocument" . | fromJson -}}
 {{- $_ := set $given.explorer "train_batch_size" $told.buffer.train_batch_size -}}
+{{- $_ := set $given.explorer "algorithm_type" $told.algorithm.algorithm_type -}}
 {{- $_ := set $given "runs" (dict "repeat_time" $told.algorithm.repeat_times) -}}
 {{- end -}}
 {{- range $section := list "production" "facade" -}}
@@ -113,6 +121,9 @@ volumeMounts:
   {{- if and (not $proxy) (hasPrefix "sqlite" (include "slipstream.store" .context)) }}
   - {name: slipstream-store, mountPath: /var/lib/slipstream}
   {{- end }}
+  {{- if and (not $proxy) ($sidecar.datasets).existingClaim }}
+  - {name: slipstream-datasets, mountPath: {{ include "slipstream.datasets" .context }}}
+  {{- end }}
   - {name: slipstream-{{ .half }}-tmp, mountPath: /tmp}
   {{- if include "slipstream.secrets" .context | fromJson }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
@@ -131,6 +142,10 @@ while the page is written back; and a pod whose emptyDir on a disk grows over it
 {{- if hasPrefix "sqlite" (include "slipstream.store" .) }}
 - name: slipstream-store
   persistentVolumeClaim: {claimName: {{ include "slipstream.storeClaim" . }}}
+{{- end }}
+{{- with (.Values.sidecar.datasets).existingClaim }}
+- name: slipstream-datasets
+  persistentVolumeClaim: {claimName: {{ . }}}
 {{- end }}
 - name: slipstream-proxy-tmp
   emptyDir: {medium: Memory, sizeLimit: 64Mi}

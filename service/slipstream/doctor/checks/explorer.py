@@ -19,6 +19,14 @@ NEVER_RELOADS = Problem(
     "so: the Explorer serves its first version for ever, and what is trained is never used.",
     fix="`engine_num: 2` or more; with one GPU `min_running_model_num: 0` (`--overlay overlays/one-gpu.yaml`).",
 )
+ADAPTERS = Problem(
+    "files.adapters_never_answer",
+    "error",
+    why="Trinity loads a new adapter beside the model and answers with the model: its OpenAI server is not told of the "
+    "adapter. So all answers are the first model's, whatever version they name, and what is trained is never used. The "
+    "embedded engine merges adapters into its versions.",
+    fix="Take `model.lora_configs` out of both files; where memory is short, `trainer.offload_policy: true`.",
+)
 FAILS_IN_RELOAD = Problem(
     "files.chats_fail_in_reload",
     "warning",
@@ -130,6 +138,13 @@ def reloads(files: Files) -> Iterator[Finding]:
         settings = files.sidecar
         retries = f"runs.max_attempts {settings.runs.max_attempts}, facade.retry_for {settings.facade.retry_for:g} s"
         yield FAILS_IN_RELOAD.at(where, f"0 with engine_num {engines}; {retries}")
+
+
+def adapters(files: Files) -> Iterator[Finding]:
+    for document in (files.explorer, files.trainer):
+        if (given := document.given("model.lora_configs")) is not None:
+            count = len(given) if isinstance(given, list) else 1
+            yield ADAPTERS.at(document.at("model.lora_configs"), f"{count} of them")
 
 
 def gpus(files: Files) -> Iterator[Finding]:

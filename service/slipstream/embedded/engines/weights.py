@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,8 +50,9 @@ def _converted(directory: Path, model: PreTrainedModel) -> Iterator[tuple[str, T
     Raises:
         CheckpointError: they cannot be read, or are not this model's.
     """
+    load: Any = type(model).from_pretrained  # its types do not tell that it gives two values here
     try:
-        loaded, found = type(model).from_pretrained(directory, local_files_only=True, output_loading_info=True)
+        loaded, found = load(directory, local_files_only=True, output_loading_info=True)
     except Exception as error:
         raise CheckpointError(f"{directory}: {error}") from error
     for problem in ("missing", "unexpected"):

@@ -29,7 +29,7 @@ class ReportCase:
         case: what is asked, with its session.
         expected: the tool calls that are right; None if nothing is known of them.
         due: a tool is to be called; None if that is not known either.
-        task: of a held-out call, with that call alone.
+        task: of a held-out call, from that call on.
         stored: production's answer to it, as its user got it.
     """
 
@@ -142,6 +142,11 @@ def cases_of_rows(source: str, rows: Iterable[tuple[HeldOutRow, str]]) -> CaseSe
     return CaseSet(source, list(found.values()))
 
 
+def key_of(*parts: Any) -> str:
+    """Name what is asked and what is known of the right answer."""
+    return hashlib.sha256(to_json(parts)).hexdigest()[:32]
+
+
 def _of_row(row: HeldOutRow, session: str) -> ReportCase:
     request: dict[str, Any] = {"messages": list(row.prompt)}
     if row.tools:
@@ -158,6 +163,6 @@ def _of_row(row: HeldOutRow, session: str) -> ReportCase:
             expected = [exactly(parsed(call)) for call in raw]
         except ValueError:  # a call that cannot be read is no example of a right one
             expected = None
-    key = hashlib.sha256(to_json([request, metadata])).hexdigest()[:32]
+    key = key_of(request, metadata)
     case = AskedCase(f"row-{row.digest[:16]}", key, session, request, metadata)
     return ReportCase(case, expected, due=bool(raw) if raw or row.tools else None)

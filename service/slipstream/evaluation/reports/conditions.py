@@ -16,8 +16,8 @@ class Wanted(NamedTuple):
 
     Attributes:
         least: the least mean of some measures.
-        not_worse: measures by which no model may be proven to be worse than the one that it is compared with.
-        margin: in the unit of the measure: being worse by less than this is allowed.
+        not_worse: measures by which no model may be worse than the one that it is compared with by its whole interval.
+        margin: in the unit of the measure: being worse by so much is allowed.
     """
 
     least: Mapping[str, float]

@@ -37,7 +37,7 @@ class _Part(BaseModel):
 
 
 class Mean(_Part):
-    """Mean of one measure of a model over the cases; the error and the interval (95%) count sessions."""
+    """Mean of one measure of a model over the cases; the error and the interval, at the `level`, count sessions."""
 
     mean: Number | None
     std: Number | None
@@ -72,7 +72,7 @@ class Difference(_Part):
     """Difference of a measure, `one` less `other`, over the sessions that both have.
 
     Attributes:
-        interval: by the normal distribution, 95%.
+        interval: by the normal distribution, at the `level`.
         verdict: what is proven by the evidence of the sessions; null for a measure without a range.
         always: the interval of that evidence, which is wider: it holds for few sessions too, and after each of them.
     """

@@ -55,7 +55,7 @@ def html(report: Report) -> str:
             _answers(report),
             *(_pair(report, pair, ranges) for pair in report.pairs),
             "<h2>How to read it</h2><ul>",
-            *(f"<li>{escape(note)}</li>" for note in wording.NOTES),
+            *(f"<li>{escape(note)}</li>" for note in wording.notes(report)),
             "</ul>",
         )
     )

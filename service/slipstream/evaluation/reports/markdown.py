@@ -19,7 +19,7 @@ def markdown(report: Report) -> str:
     lines += ["## Means", "", *_means(report), ""]
     lines += _answers(report)
     lines += _pairs(report)
-    lines += ["## How to read it", "", *(f"- {escaped(note)}" for note in wording.NOTES), ""]
+    lines += ["## How to read it", "", *(f"- {escaped(note)}" for note in wording.notes(report)), ""]
     return "\n".join(lines)
 
 

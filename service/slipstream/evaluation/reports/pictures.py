@@ -48,7 +48,8 @@ def means(report: Report, ranges: Mapping[str, tuple[float, float]]) -> str:
             parts.append(_value(wording.number(mean.mean, wording.measure_of(name)), middle))
             y += _ROW
         y += _GAP
-    return _picture(axis, parts, y, "Mean of each measure for each model, with its 95% interval")
+    part = wording.part_held(report.settings.level)
+    return _picture(axis, parts, y, f"Mean of each measure for each model, with its {part} interval")
 
 
 def differences(pair: PairPart, ranges: Mapping[str, tuple[float, float]]) -> str:

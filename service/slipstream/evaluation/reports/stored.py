@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.evaluation.cases import AskedCase
-from slipstream.evaluation.reports.cases import CaseSet, ReportCase
+from slipstream.evaluation.reports.cases import CaseSet, ReportCase, key_of
 from slipstream.evaluation.reports.names import ReportError
-from slipstream.evaluation.scoring import message_call
+from slipstream.evaluation.scoring import from_call, message_call
 from slipstream.settings.sidecar import Settings
 from slipstream.store import heldout, read_models, versions
 from slipstream.store.cipher import Cipher
@@ -71,7 +70,8 @@ async def is_replaced(settings: Settings, version: int) -> bool:
 
 
 async def made_at(settings: Settings, version: int) -> float | None:
-    """When the weights of a version were made, in Unix seconds; None where the store does not know it, or is not there.
+    """Time at which the weights of a version were made, in Unix seconds; None if the store does not know it, or is not
+    there.
 
     Raises:
         ConfigError, StoreAway: the store cannot be read.
@@ -98,11 +98,12 @@ async def _snapshot(settings: Settings) -> AsyncIterator[AsyncSession | None]:
 
 async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
     place = await heldout.task_of(session, call.id)
-    task = None if place is None else (await read_models.tasks(session, [place[0]])).get(place[0])
-    calls = () if task is None or place is None else tuple(each for each in task.calls if each.position == place[1])
-    if task is None or not calls:
+    found = None if place is None else (await read_models.tasks(session, [place[0]])).get(place[0])
+    task = None if found is None or place is None else from_call(found, place[1])
+    if task is None:
         return None
-    name = f"call-{call.id}"
-    asked = AskedCase(name, name, call.session, calls[0].request, task.metadata)
-    stored = message_call(calls[0].request, calls[0].answer, calls[0].latency)
-    return ReportCase(asked, task=replace(task, calls=calls), stored=stored)
+    first = task.calls[0]
+    # The number tells equal calls of one store apart; another store has other calls by the same numbers.
+    key = key_of(call.id, first.request, task.metadata)
+    asked = AskedCase(f"call-{call.id}", key, call.session, first.request, task.metadata)
+    return ReportCase(asked, task=task, stored=message_call(first.request, first.answer, first.latency))

@@ -126,14 +126,21 @@ def asked_text(report: Report) -> str:
     return f"{len(report.cases):,} cases of {sessions:,} sessions from {shown(settings.source)}{times}"
 
 
-NOTES = (
-    "± is the standard error of the mean. It counts sessions, whose cases resemble each other (arXiv:2411.00640). A "
-    "case that was asked several times counts once, with its mean.",
-    "Two models are compared by the differences of the same cases, one for each session. The interval (95%) is that of "
-    "the normal distribution, which is too narrow for few sessions, and holds for one look.",
-    "Proven is what the evidence of the sessions proves at the same level, for few sessions too, and however often one "
-    "looks: better, worse, or equal within the margin. Without that word it is not proven.",
-    "A case that gives no basis for a measure is left out of it, for all models. A model that was away has no value. "
-    "An answer that a model refused to give has the lowest one.",
-)
-"""Notes on the numbers for their reader."""
+def part_held(level: float) -> str:
+    """Write how many of a hundred intervals at a level hold the true value."""
+    return f"{100 - 100 * level:.6g}%"
+
+
+def notes(report: Report) -> tuple[str, ...]:
+    """Write notes on the numbers for their reader."""
+    part = part_held(report.settings.level)
+    return (
+        "± is the standard error of the mean. It counts sessions, whose cases resemble each other (arXiv:2411.00640). "
+        "A case that was asked several times counts once, with its mean.",
+        "Two models are compared by the differences of the same cases, one for each session. The interval "
+        f"({part}) is that of the normal distribution, which is too narrow for few sessions, and holds for one look.",
+        "Proven is what the evidence of the sessions proves at the same level, for few sessions too, and however often "
+        "one looks: better, worse, or equal within the margin. Without that word it is not proven.",
+        "A case that gives no basis for a measure is left out of it, for all models. A model that was away has no "
+        "value. An answer that a model refused to give has the lowest one.",
+    )

@@ -24,7 +24,11 @@ DEFAULT_WEIGHTS = {
 
 
 class TaskCompletion(PlainCalculator):
-    """1 if the answer contains the reference; without a reference, the agreement with production's answer."""
+    """1 if the answer contains the reference; without a reference, the agreement with production's answer.
+
+    Where production's answer is hidden, so that versions can be compared with production, there is no basis then:
+    silence would agree with it.
+    """
 
     key: str = "reference"
 
@@ -32,6 +36,8 @@ class TaskCompletion(PlainCalculator):
         try:
             return Contains(key=self.key).calculate(run)
         except NoBasis:
+            if run.production is not None and not run.production.answer.get("choices"):
+                raise
             return Agreement().calculate(run)
 
 

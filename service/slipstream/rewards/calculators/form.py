@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, ClassVar
 
 from slipstream.rewards.calculator import PlainCalculator
@@ -22,6 +23,12 @@ _LEFTOVER = re.compile(
     r"</?tool_calls?>|</?function_calls?>|<function=|<\|python_tag\|>|\[TOOL_CALLS\]|<[|｜]tool[_▁]calls?[_▁]\w+[|｜]>"
 )
 
+_JSON_STARTS = re.compile(r"(?:^|```[a-z_+-]*)[ \t]*(?=[{\[])", re.IGNORECASE | re.MULTILINE)
+_MOST_VALUES = 100
+"""Places that are tried: each may take the time of reading the rest of the text."""
+
+_decoder = json.JSONDecoder()
+
 
 def tool_faults(call: PolicyCall, tools: Mapping[str, Mapping[str, Any]]) -> int:
     """Count the malformed tool calls of one answer.
@@ -34,16 +41,34 @@ def tool_faults(call: PolicyCall, tools: Mapping[str, Mapping[str, Any]]) -> int
 
 
 def left_in_text(text: str, tools: Mapping[str, Any]) -> bool:
-    """Return whether a text holds a tool call: a template's mark, or a JSON object that names one of the tools."""
-    if _LEFTOVER.search(text):
-        return True
-    try:
-        value = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
-    except (ValueError, RecursionError):
-        return False
-    function = value.get("function", value) if isinstance(value, dict) else None
-    name = function.get("name") if isinstance(function, dict) else function
-    return isinstance(name, str) and name in tools
+    """Return whether a text holds a tool call: a template's mark, or JSON that names one of the tools."""
+    return _LEFTOVER.search(text) is not None or any(_names_tool(value, tools) for value in _json_values(text))
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    """The objects and arrays of JSON at the beginning of a line or of a code fence; none that is within another."""
+    end = 0
+    for start in islice(_JSON_STARTS.finditer(text), _MOST_VALUES):
+        if start.end() < end:
+            continue
+        try:
+            value, end = _decoder.raw_decode(text, start.end())
+        except (ValueError, RecursionError):
+            continue
+        yield value
+
+
+def _names_tool(value: Any, tools: Mapping[str, Any]) -> bool:
+    """Return whether a value is a tool call, or has one in a list, in one of the forms that models write."""
+    if isinstance(value, dict):
+        value = value.get("tool_calls", value)
+    for call in value if isinstance(value, list) else [value]:
+        if isinstance(call, dict):
+            function = next((call[key] for key in ("function", "function_call", "tool") if key in call), call)
+            name = function.get("name") if isinstance(function, dict) else function
+            if isinstance(name, str) and name in tools:
+                return True
+    return False
 
 
 def _well_formed(raw: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -8,6 +8,10 @@ from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
 
+class NoFeedback(ScoringError):
+    """Nobody said anything about the answer in time: no error of the calculator's."""
+
+
 @calculator("constant")
 class Constant(PlainCalculator):
     """The same value for every run."""
@@ -29,5 +33,5 @@ class PostedFeedback(PlainCalculator):
         if posted:
             return posted[-1]
         if self.default is None:
-            raise ScoringError("no feedback within grace, and no default")
+            raise NoFeedback("no feedback within grace, and no default")
         return self.default

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from slipstream.errors import ScoringError
 from slipstream.rewards.calculator import NoBasis, PlainCalculator
+from slipstream.rewards.numerals import normalised
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
 
@@ -45,7 +46,7 @@ def _written(value: str | float) -> str:
 
 class _AgainstReference(PlainCalculator):
     """Comparison after normalisation: Unicode NFKC (so that full-width forms, as in Chinese text, equal ASCII ones),
-    runs of white space as one space, and what the options say."""
+    with numbers as they are meant, runs of white space as one space, and what the options say."""
 
     key: Annotated[str, Field(min_length=1)] = "reference"
     ignore_case: bool = True
@@ -53,7 +54,7 @@ class _AgainstReference(PlainCalculator):
     ignore_punctuation: bool = False
 
     def normalised(self, text: str) -> str:
-        text = unicodedata.normalize("NFKC", text)
+        text = normalised(text)
         if self.ignore_case:
             text = text.casefold()
         if self.ignore_punctuation:
@@ -91,17 +92,32 @@ class Contains(_AgainstReference):
     def _within(self, answer: str, reference: str) -> bool:
         if self.ignore_space or not self.whole_words:  # without spaces no border of a word is left
             return reference in answer
-        return re.search(_whole(reference), answer) is not None
+        return re.search(_whole(_without_groups(reference)), _without_groups(answer)) is not None
+
+
+_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
+
+
+def _without_groups(text: str) -> str:
+    """The text without the commas between thousands."""
+    return _GROUPS.sub(lambda found: found[0].replace(",", ""), text)
 
 
 def _whole(text: str) -> str:
     """A pattern for the text where it is not part of a longer word or number.
 
     Only ASCII letters and digits have such borders here: Chinese has no space between words. The 4 of "14", "4.5",
-    "3.4" and "-4" is no 4; the one of "3-4" is.
+    ".4", "3/4", "4:30", "4^2" and "-4" is no 4, and the -4 of "10-4" no -4; the 4 of "3-4" is one.
     """
-    before = r"(?<![A-Za-z0-9_])(?<!\d[.,])" if text[:1].isascii() and text[:1].isalnum() else ""
+    before = after = ""
+    if text[:1].isascii() and text[:1].isalnum():
+        before = r"(?<![A-Za-z0-9_])(?<!\d[.,])"
     if text[:1].isdigit():
-        before += r"(?<!(?<![A-Za-z0-9_)])[-−])"
-    after = r"(?![A-Za-z0-9_])(?![.,]\d)" if text[-1:].isascii() and text[-1:].isalnum() else ""
+        before += r"(?<!(?<![A-Za-z0-9_)])[-–])(?<!\d[/:])(?<!(?<![A-Za-z0-9_.])\.)(?<!\^)"
+    if re.match(r"[-+]\.?\d", text):
+        before = r"(?<![A-Za-z0-9_)^])"
+    if text[-1:].isascii() and text[-1:].isalnum():
+        after = r"(?![A-Za-z0-9_])(?![.,]\d)"
+    if text[-1:].isdigit():
+        after += r"(?![/:]\d)(?!\^)"
     return before + re.escape(text) + after

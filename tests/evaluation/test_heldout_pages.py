@@ -1,0 +1,65 @@
+"""Held-out calls of a store that are read in pages: each once, the newest sessions first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, select
+
+from slipstream.selection.decision import Decision
+from slipstream.store import heldout
+from slipstream.store.bodies import pack
+from slipstream.store.database import Database
+from slipstream.store.recording import NewCall, add_calls
+from slipstream.store.segments import whole
+from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
+
+NOW = 1_000_000.0
+LEFT = Decision(False, "not_sampled")
+
+
+def call(number: int) -> NewCall:
+    """The first call of a task; three tasks are of one session."""
+    return NewCall(
+        f"s{number // 3}",
+        f"t{number}",
+        whole(b"{}"),
+        pack({}),
+        None,
+        1.0,
+        NOW,
+        True,
+        False,
+        frozenset(),
+        {},
+        True,
+        LEFT,
+    )
+
+
+async def test_pages_give_what_one_look_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        await add_calls(session, [call(number) for number in range(15)], NOW)
+        before = list(await session.scalars(select(CallRow.id).where(CallRow.task_id.in_(["t0", "t1", "t2"]))))
+        found = {}
+        for page in (500, 3, 1):
+            monkeypatch.setattr(heldout, "_PAGE", page)
+            found[page] = [one.task_id for one in await heldout.newest(session, "suite", 3)]
+        assert found[500] == [f"t{number}" for number in range(14, 5, -1)]
+        assert found[3] == found[500]
+        assert found[1] == [f"t{number}" for number in (14, 13, 12, 11, 10, 9, 8)], (
+            "its look ends with the last session"
+        )
+        evaluation = {"id": 1, "version": 1, "suite": "suite", "trigger": "hand", "begun_at": NOW, "opened_at": NOW}
+        await session.execute(insert(EvaluationRow).values(**evaluation))
+        for number, pk in enumerate(before):
+            case = {"evaluation_id": 1, "position": number, "name": "", "key": "", "session": 0, "call_id": pk}
+            await session.execute(insert(EvaluationCaseRow).values(**case))
+        monkeypatch.setattr(heldout, "_PAGE", 2)
+        again = [one.task_id for one in await heldout.newest(session, "suite", 2)]
+        assert again == ["t0", "t1", "t2", "t14", "t13"]
+    await database.close()
