@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from guarded import RunGuarded
+from signing_in import PAGE, browser
 
+from slipstream.access.page_session import cookie_name, new_token
 from slipstream.proxy import addresses
 from slipstream.proxy.addresses import AddressLimits
 
@@ -37,6 +39,28 @@ async def test_an_address_that_fails_too_often_is_told_to_wait_and_a_valid_key_s
         assert (await client.get("/v1/models", headers=guarded.key("proxy"))).status_code == 200
         assert len(guarded.production.heads) == 1
         assert await metric(guarded, "address_failures") == len(limited)
+
+
+async def test_a_made_up_session_fails_as_a_key_does_and_one_that_holds_still_passes(run_guarded: RunGuarded) -> None:
+    async with run_guarded(limits={"address_failures": 3}) as guarded:
+        url = guarded.loop.url
+        async with browser(url, guarded.keys["viewer"]) as signed_in, browser(url) as another:
+            assert (await signed_in.get("/status")).status_code == 200
+            cookie = cookie_name(url.removeprefix("http://").encode()).decode()
+            made_up = [{**PAGE, "cookie": f"{cookie}={new_token().decode()}"} for _ in range(9)]
+            answers = [await another.get("/status", headers=each) for each in made_up]
+            assert {answer.status_code for answer in answers} == {401, 429}
+            limited = [answer for answer in answers if answer.status_code == 429]
+            assert 3 <= len(limited) <= 6, "the clock's minute may have changed between them"
+            assert limited[0].json()["error"]["code"] == "slipstream_address_limit"
+            assert await metric(guarded, "address_failures") == len(limited)
+            admin = {**guarded.key("admin"), "x-forwarded-for": "9.9.9.9"}
+            unauthorized = 'slipstream_key_requests_total{key="(none)",outcome="unauthorized"} '
+            told = (await guarded.loop.client.get("/metrics", headers=admin)).text
+            assert f"{unauthorized}{9 - len(limited)}.0" in told
+            assert (await signed_in.get("/status")).status_code == 200
+            asked = await another.get("/session", headers=made_up[0])
+            assert (asked.status_code, asked.json()["signed_in"]) == (200, False), "so that it can sign in"
 
 
 async def test_behind_a_trusted_proxy_the_forwarded_address_counts(run_guarded: RunGuarded) -> None:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from scripted import ScriptedExplorer
 from serving import until
 from shared_by_tenants import RunShared, Shared
-from sqlalchemy import text
+from sqlalchemy import text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from stores import ON_BOTH_STORES
@@ -26,6 +26,8 @@ from slipstream.metrics import Metrics
 from slipstream.store import audit
 from slipstream.store.audit import Action, Author, Wanted, Write
 from slipstream.store.database import Database
+from slipstream.store.states import TaskState
+from slipstream.store.tables.capture import TaskRow
 
 DAY = 86400.0
 
@@ -107,6 +109,28 @@ async def test_a_write_that_fails_leaves_no_entry_and_no_write_is_without_one(ru
         assert lost.status_code == 404
         await shared.ask("admin", "POST", "/commit")
         assert await entries(shared) == [], "nothing was written, and there was nothing to deliver"
+
+
+async def test_what_is_set_apart_is_not_released_without_an_entry(run_shared: RunShared, store_url: str) -> None:
+    async with run_shared() as shared:
+        await shared.chat("agent-a", "hello", task_id="order-1")
+        await shared.stored(1)
+        engine = create_async_engine(store_url)
+        async with engine.begin() as connection:
+            await connection.execute(update(TaskRow).values(state=TaskState.QUARANTINED))
+        await engine.dispose()
+
+        async def release(key: str, action: str) -> int:
+            changed: int = (await shared.ask(key, "POST", "/quarantine", json={"action": action})).json()["changed"]
+            return changed
+
+        assert await release("admin-b", "retry") == 0
+        assert await entries(shared) == [], "there was nothing of this tenant"
+        assert await release("admin-a", "drop") == 1
+        assert await release("admin-a", "drop") == 0
+        [entry] = await entries(shared)
+        assert (entry["action"], entry["key"], entry["tenant"]) == ("quarantine_drop", "admin-a", "acme")
+        assert (entry["written"], entry["kind"], entry["names"]) == (None, "task_id", ["order-1"])
 
 
 async def test_the_facades_own_key_has_a_name_too(run_shared: RunShared) -> None:

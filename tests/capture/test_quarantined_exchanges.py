@@ -131,6 +131,11 @@ async def test_what_is_set_apart_is_seen_tried_again_and_dropped(run_loop: RunLo
         assert not await _stored(loop, "m-1")
         assert await _command(loop, "drop") == (0, "drop: 1, still set apart: 0\n")
         assert await _command(loop, "list") == (0, "nothing is set apart\n")
+        noted = (await loop.client.get("/audit")).json()["entries"]
+        assert [(one["action"], one["written"], one["named"]) for one in noted] == [
+            ("quarantine_drop", None, 0),
+            ("quarantine_retry", "1", 0),
+        ]
         code, out = await _command(loop, "retry", "--id", "7")
         assert (code, "kind: exchange, task or run, for an id; found none" in out) == (2, True)
 

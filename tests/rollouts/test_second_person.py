@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from slipstream.store.database import Database
 from slipstream.store.rollouts import Verdict
 from slipstream.store.states import RolloutState
 from slipstream.store.tables.versions import VersionRow
+from slipstream.terminal import rollouts
 
 PEOPLE = {"ann": "operator", "bob": "admin", "cid": "operator", "vic": "viewer"}
 TWO = {"approval": "second_person"}
@@ -34,7 +36,9 @@ async def lane(database: Database) -> AsyncIterator[dict[str, Any]]:
         yield {"mode": "on", "lane": {"base_url": f"{url}/v1"}}
 
 
-async def test_one_asks_and_another_approves(run_loop: RunLoop, lane: dict[str, Any]) -> None:
+async def test_one_asks_and_another_approves(
+    run_loop: RunLoop, lane: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     keys = {name: new_key() for name in PEOPLE}
     made = [{"name": name, "roles": [role], "hash": as_hash(keys[name])} for name, role in PEOPLE.items()]
     async with run_loop(serving=lane, rollouts=TWO, access={"keys": made}) as loop:
@@ -67,6 +71,7 @@ async def test_one_asks_and_another_approves(run_loop: RunLoop, lane: dict[str, 
         assert "ann has asked to advance, so another person has to approve it" in answer["error"]["message"]
         assert await refused("cid", "/rollouts/1/advance") == (409, "approval_waits")
         assert await refused("cid", "/rollouts/1/approve", promotion) == (409, "nothing_asked")
+        assert await refused("cid", "/rollouts/1/approve", step | {"force": True}) == (409, "nothing_asked")
         assert await refused("vic", "/rollouts/1/approve", step) == (403, "slipstream_role_missing")
         status, advanced = await ask("cid", "POST", "/rollouts/1/approve", step)
         assert (status, advanced["share"], advanced["asked"]) == (200, 0.2, None)
@@ -77,8 +82,21 @@ async def test_one_asks_and_another_approves(run_loop: RunLoop, lane: dict[str, 
         assert (await ask("ann", "POST", "/rollouts/1/promote", {"force": True}))[0] == 202
         assert (await ask("bob", "POST", "/rollouts/1/pause"))[1]["asked"] is None, "it was asked for before that"
         assert await refused("bob", "/rollouts/1/approve", promotion) == (409, "nothing_asked")
+        _, asked = await ask("ann", "POST", "/rollouts/1/promote", {"force": True})
+        status, unforced = await ask("bob", "POST", "/rollouts/1/approve", promotion)
+        assert (status, unforced["error"]["code"]) == (409, "nothing_asked"), "he has not said that he means the force"
+        assert unforced["error"]["param"] == "force"
+        assert "promote by force, which ann asked for, waits" in unforced["error"]["message"]
+        forced = promotion | {"force": True, "at": asked["asked"]["at"]}
         await ask("ann", "POST", "/rollouts/1/promote", {"force": True})
-        status, promoted = await ask("bob", "POST", "/rollouts/1/approve", promotion)
+        assert await refused("bob", "/rollouts/1/approve", forced) == (409, "nothing_asked"), "an earlier request"
+        _, asked = await ask("vic", "GET", "/rollouts/1")
+        forced["at"] = asked["asked"]["at"]
+        capsys.readouterr()
+        await asyncio.to_thread(rollouts.show, loop.url, keys["bob"], 1)
+        assert "ann asks to promote by force, which" in (said := capsys.readouterr().out)
+        assert "slipstream rollout approve 1 promote --force\n" in said
+        status, promoted = await ask("bob", "POST", "/rollouts/1/approve", forced)
         assert (status, promoted["state"], promoted["share"]) == (200, "promoted", 0.95)
         assert "by force" in promoted["reason"]
         assert promoted["reason"].endswith("; asked for by ann, approved by bob")

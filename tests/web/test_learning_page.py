@@ -80,12 +80,48 @@ async def test_two_versions_are_compared_down_to_the_tasks(page: Page, site: Loo
     lowest = compared.locator("section", has=page.get_by_role("heading", name="What version 8 still fails"))
     first = found["lowest"][0]["task_id"]
     await expect(lowest.get_by_role("row").nth(1).get_by_role("link")).to_have_attribute("href", f"#/tasks/{first}")
+    href = await lowest.get_by_role("link", name="All tasks with such rewards").get_attribute("href") or ""
+    listed = (await site.client.get(f"/tasks?{href.partition('?')[2]}")).json()["tasks"]
+    assert {one["task_id"] for one in found["lowest"][:5]} <= {one["task_id"] for one in listed}
     await expect(compared.get_by_role("row", name="shop").first).to_be_visible()
     await compared.get_by_role("button", name="Swap").click()
     await expect(page).to_have_url(f"{site.url}/#/learning?a=8&b=0")
     await expect(compared.get_by_role("row", name="training")).to_contain_text("lower")
     await page.goto("/#/learning?a=3&b=77")
     await expect(page.get_by_role("alert")).to_have_text("b: no version has the number 77Try again")
+
+
+async def test_the_link_to_the_lowest_rewards_finds_those_that_are_alike_too(page: Page, site: Loop) -> None:
+    found = (await site.client.get("/learning/compare?a=0&b=8")).json()
+    await page.route("**/learning/compare?*", lambda route: route.fulfill(json=found))
+    for mean, below in ((0.5, "0.51"), (0.29, "0.30"), (0.254, "0.26"), (0.0, "0.01")):
+        found["lowest"] = [{**found["lowest"][0], "mean": mean}]
+        await page.goto("/#/learning?a=0&b=8")
+        await page.reload()
+        link = page.get_by_role("link", name="All tasks with such rewards")
+        await expect(link).to_have_attribute("href", f"#/tasks?version=8&reward_below={below}")
+
+
+async def test_a_chart_of_nothing_but_zeros_has_an_axis_that_can_be_read(page: Page, site: Loop) -> None:
+    found = (await site.client.get("/learning?limit=100")).json()
+    for version in found["versions"]:
+        version["metrics"] = version["metrics"] and version["metrics"] | {"clip_fraction": 0.0}
+    await page.route("**/learning?*", lambda route: route.fulfill(json=found))
+    await page.add_init_script("""
+        window.written = [];
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+            window.written.push(String(text));
+            return write.call(this, text, ...place);
+        };
+    """)
+    await page.goto("/#/learning")
+    clipped = page.locator("section.panel", has=page.get_by_role("heading", name="Clip fraction"))
+    await expect(clipped.locator("canvas")).to_be_visible()
+    shares = r"window.written.filter((text) => /[.]\d %$/.test(text))"  # no other chart has such
+    await page.wait_for_function(f"{shares}.length > 1")
+    written = await page.evaluate(shares)
+    assert max(float(text.removesuffix("%")) for text in written) == 100
 
 
 async def test_a_sidecar_without_versions_says_what_to_do(page: Page, site: Loop) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from typing import Any
 
 import pytest
 from loops import Loop
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
+from serving import until
+
+from slipstream.api import events
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -22,6 +28,57 @@ async def test_it_tells_who_answers_users_and_where_the_loop_stands(page: Page, 
     rewards = page.locator("section", has=page.get_by_role("heading", name="Rewards"))
     await expect(rewards.get_by_role("row").nth(1)).to_contain_text(f"{status['rewards'][0]['mean']:.3f}")
     await expect(page.locator("section", has=page.get_by_role("heading", name="Selection"))).to_contain_text("sampling")
+
+
+async def told(page: Page, **topics: Any) -> None:
+    """Have the stream of events tell this, and end."""
+    said = "".join(f"event: {name}\ndata: {json.dumps(shown)}\n\n" for name, shown in topics.items())
+    body = f"retry: 600000\n\n{said}"
+    await page.route("**/events", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+
+
+async def test_a_lane_that_is_not_ready_answers_nobody(page: Page, site: Loop) -> None:
+    serving = {**(await site.client.get("/serving")).json(), "ready": False, "reason": "the lane does not answer"}
+    await told(page, status=await site.status(), serving=serving)
+    await page.goto("/#/now")
+    told_by = page.locator("section", has=page.get_by_role("heading", name="Who answers users"))
+    await expect(told_by.get_by_role("row", name="version 8")).to_contain_text("0.0 %")
+    await expect(told_by.get_by_role("row", name="production")).to_contain_text("100.0 %")
+    await expect(told_by).to_contain_text("the lane does not answer")
+    await expect(page.locator("header")).to_contain_text("production answers everybody: the lane is not ready")
+    await expect(page.locator("header")).not_to_contain_text("version 8 answers")
+
+
+async def test_the_time_until_the_next_commit_counts_down(page: Page, site: Loop) -> None:
+    status = await site.status()
+    status["next_commit"]["at"] = time.time() + 1000
+    await page.clock.install()
+    await told(page, status=status)
+    await page.goto("/#/now")
+    figure = page.locator(".figure", has_text="Next commit")
+    await expect(figure).to_contain_text(re.compile(r"Next commit1[67] min"))
+    await page.clock.fast_forward(940_000)
+    await expect(figure).to_contain_text(re.compile(r"Next commit[1-6]?\d s"))
+    await page.clock.fast_forward(100_000)
+    await expect(figure).to_contain_text("Next commit0 s")
+
+
+async def test_figures_that_are_old_because_nothing_can_be_read_are_told_as_such(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await page.goto("/#/now")
+    await expect(page.get_by_role("img", name="live", exact=True)).to_be_visible()
+
+    async def fails(*_: Any) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(events, "status_view", fails)
+        await expect(page.get_by_role("img", name="not live")).to_be_visible()
+        await expect(page.locator("header")).to_contain_text("not live: the store does not answer")
+        await expect(page.get_by_role("heading", name="Who answers users")).to_be_visible()
+    await expect(page.get_by_role("img", name="live", exact=True)).to_be_visible()
+    await expect(page.locator("header")).not_to_contain_text("not live")
 
 
 async def test_a_kill_asks_for_the_word_has_effect_at_once_and_is_taken_back(page: Page, site: Loop) -> None:
@@ -101,8 +158,20 @@ async def test_the_audit_is_filtered_by_key_and_action_and_goes_on_page_by_page(
     await page.goto("/#/audit?action=mark")
     rows = page.get_by_role("row")
     await expect(rows).to_have_count(101)
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        held.append(route)
+
+    await page.route("**/audit?*cursor=*", hold)
     await page.get_by_role("button", name="Older entries").click()
-    await expect(rows).to_have_count(121)
+    await until(lambda: held)
+    await site.client.post("/marks", json={"task_id": "marked-120"})  # it pushes marked-20 out of the first page
+    await held[0].continue_()
+    await expect(rows.nth(120)).to_contain_text("marked-0")
+    await page.get_by_role("button", name="auto").click()
+    tasks = await rows.get_by_role("link").all_inner_texts()
+    assert tasks == [f"marked-{number}" for number in range(119, -1, -1)]
     await page.get_by_label("Action").fill("rollout_begin")
     await page.get_by_role("button", name="Filter").click()
     await expect(rows).to_have_count(2)

@@ -118,6 +118,24 @@ async def test_the_next_verdict_sends_the_last_one(page: Page, site: Loop) -> No
         assert [one["choice"] for one in sent] == ["tie", "both_bad", "skip"][:number], choice
 
 
+async def test_a_key_that_is_held_down_judges_one_pair(page: Page, site: Loop) -> None:
+    sent = verdicts(page)
+    await begin(page, "hans")
+    first = await pair_of(site, "hans")
+    second = await pair_of(site, "hans", after=first["pair_id"])
+    await page.keyboard.down("1")
+    await expect(page.get_by_text("You said: answer 1 is better.")).to_be_visible()
+    await expect(page.get_by_role("article", name="Answer 1")).to_contain_text(second["a"]["content"])
+    await page.keyboard.down("1")  # which the browser tells of as a repetition
+    await page.keyboard.up("1")
+    await page.keyboard.press("2")
+    await expect(page.get_by_text("You said: answer 2 is better.")).to_be_visible()
+    await expect(page.get_by_role("article", name="Answer 1")).to_be_visible()
+    await page.keyboard.press("s")  # which sends the one before
+    await until(lambda: len(sent) == 2)
+    assert [(one["pair_id"], one["choice"]) for one in sent] == [(first["pair_id"], "a"), (second["pair_id"], "b")]
+
+
 async def test_a_verdict_is_not_lost_when_the_page_goes_away(page: Page, site: Loop) -> None:
     await begin(page, "dora")
     await page.keyboard.press("1")

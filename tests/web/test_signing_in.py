@@ -106,6 +106,16 @@ async def test_a_key_without_a_page_says_so(browser: Browser, guarded: Loop) -> 
         await expect(page.get_by_role("heading", name="Nothing to see here")).to_be_visible()
 
 
+async def taken_away(page: Page, keys_file: Path, role: str) -> None:
+    """Take the key away by which the page is signed in."""
+    write_keys(keys_file, *(other for other in ROLES if other != role))
+
+    async def ended() -> bool:  # the file is looked at once a second
+        return (await page.context.request.get("status")).status == 401
+
+    await until(ended)
+
+
 async def test_a_key_that_is_taken_away_ends_its_session_where_one_was(
     browser: Browser, guarded: Loop, keys_file: Path
 ) -> None:
@@ -113,13 +123,25 @@ async def test_a_key_that_is_taken_away_ends_its_session_where_one_was(
         await page.goto("/")
         await sign_in(page, KEYS["viewer"])
         await expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
-        write_keys(keys_file, *(role for role in ROLES if role != "viewer"))
-
-        async def ended() -> bool:  # the file is looked at once a second
-            return (await page.context.request.get("status")).status == 401
-
-        await until(ended)
+        await taken_away(page, keys_file, "viewer")
         await page.get_by_role("navigation").get_by_role("link", name="Tasks").click()
         await expect(page.get_by_text("Your session has ended")).to_be_visible()
         await sign_in(page, KEYS["operator"])
         await expect(page.get_by_role("heading", name="Tasks", exact=True, level=1)).to_be_visible()
+
+
+async def test_a_session_that_ended_is_told_of_where_only_the_stream_is_refused(
+    browser: Browser, guarded: Loop, keys_file: Path
+) -> None:
+    async with visitor(browser, guarded) as page:
+        await page.goto("/")
+        await sign_in(page, KEYS["operator"])
+        await expect(page.get_by_role("img", name="live", exact=True)).to_be_visible()
+        hidden = """(value) => {
+            Object.defineProperty(document, "hidden", {value, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+        await page.evaluate(hidden, True)
+        await taken_away(page, keys_file, "operator")
+        await page.evaluate(hidden, False)
+        await expect(page.get_by_text("Your session has ended")).to_be_visible()

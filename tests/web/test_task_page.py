@@ -14,7 +14,7 @@ import pytest_asyncio
 import replaying
 from filled_site import filled_site, talk
 from loops import Loop
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 from serving import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -142,6 +142,8 @@ async def test_a_replay_shows_its_last_answer_what_led_there_and_why_it_failed(p
     task = await task_of(site, "again")
     first, last = task["groups"][0]["runs"][0]["answers"]
     await expect(run(page, 0)).to_contain_text(last["content"])
+    await expect(run(page, 0)).to_contain_text(re.compile(r"The whole run: .* tokens"))
+    await expect(run(page, 0).locator(".foot", has_text="tokens")).to_have_count(0)
     before = run(page, 0).get_by_text(first["content"])
     await run(page, 0).get_by_text("An answer before the last").click()
     await expect(before.first).to_be_visible()
@@ -202,6 +204,39 @@ async def test_erasing_asks_for_the_id_and_tells_what_was_deleted_and_what_was_g
     await expect(page.get_by_role("heading", name="There is no such task")).to_be_visible()
 
 
+async def test_the_report_of_an_erasure_names_data_sets_and_versions(page: Page) -> None:
+    answer: dict[str, Any] = {
+        "erased_at": 1784552472.1, "deleted": {"tasks": 0}, "pending": {"groups": 0, "exchanges": 0, "datasets": 1},
+        "explorer": {
+            "delivered": {"experiences": 0, "commits": [], "versions": [], "groups": []},
+            "uncertain": [], "recorded": [],
+        },
+        "datasets": [{"name": "support", "rows": 2, "versions": [5, 6]}, {"name": "late", "rows": 0, "versions": []}],
+    }  # fmt: skip
+    await page.route("**/data?*", lambda route: route.fulfill(json=answer))
+
+    async def erased() -> Locator:
+        await page.goto("/#/tasks/order-1047")
+        await page.reload()
+        await page.get_by_role("button", name="Erase the session").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("textbox").fill("customer-7")
+        await dialog.get_by_role("button", name="Erase the session").click()
+        return page.get_by_role("status").filter(has=page.get_by_role("heading", name="Erased"))
+
+    report = await erased()
+    await expect(report).to_contain_text("Nothing was stored under this id, outside of data sets.")
+    await expect(report).to_contain_text("Still pending: 1 data sets that an export is writing")
+    rows = report.get_by_role("listitem")
+    await expect(rows.nth(0)).to_contain_text("support: 2 rows deleted. Versions that were trained on it")
+    await expect(rows.nth(0).get_by_role("link", name="6")).to_have_attribute("href", "#/versions/6")
+    await expect(rows.nth(1)).to_contain_text("late: pending.")
+    answer |= {"datasets": [{"rows": 2}], "pending": {"groups": 0, "exchanges": 0, "datasets": 0}}
+    report = await erased()
+    await expect(report.get_by_role("listitem")).to_contain_text("A data set: 2 rows deleted.")
+    await expect(report).not_to_contain_text("Still pending")
+
+
 async def test_of_a_thousand_messages_the_newest_are_shown_and_more_when_asked_for(page: Page, site: Loop) -> None:
     said = [{"role": ("user", "assistant")[number % 2], "content": f"message {number}"} for number in range(999)]
     await site.chat(said, {"x-slipstream-task-id": "thousand"})
@@ -240,6 +275,53 @@ async def test_what_an_open_task_becomes_is_seen_without_asking(page: Page, site
     await site.chat([{"role": "user", "content": "use the tool"}, message, result], named)
     await expect(page.locator("dl.facts")).to_contain_text("complete")
     await expect(page.get_by_role("region", name="Conversation")).to_contain_text("calls look_up")
+
+
+async def test_the_version_that_is_trained_after_the_task_was_opened_is_seen(page: Page, site: Loop) -> None:
+    on_data = {"commits": 0, "first_commit": None, "last_commit": None, "dataset": {"name": "support"}}
+    on_commits = {"commits": 1, "first_commit": 1, "last_commit": 1}
+    pages = [{"versions": [{"version": 5, "trained_on": on_data}], "next": 5}, {"versions": [], "next": None}]
+    mark = "one"
+
+    async def versions(route: Route) -> None:
+        await route.fulfill(json=pages["cursor=5" in route.request.url])
+
+    async def events(route: Route) -> None:
+        said = f'retry: 200\n\nevent: changed\ndata: {{"versions": "{mark}"}}\n\n'
+        await route.fulfill(content_type="text/event-stream", body=said)
+
+    await page.route("**/versions?*", versions)
+    await page.route("**/events", events)
+    await page.goto("/#/tasks/order-1047")
+    delivery = page.locator(".delivery").first
+    await expect(delivery).to_contain_text("which version was trained on it is not known")
+    pages[1]["versions"].append({"version": 3, "trained_on": on_commits})  # behind one that was trained on a data set
+    mark = "two"
+    await expect(delivery).to_contain_text("trained into version 3")
+
+
+async def test_a_task_that_was_over_and_goes_on_is_followed(page: Page, site: Loop) -> None:
+    task = await task_of(site, "order-1047")
+    mark = 0
+
+    async def told(route: Route) -> None:
+        await route.fulfill(json=task)
+
+    async def events(route: Route) -> None:
+        said = f'retry: 200\n\nevent: changed\ndata: {{"tasks": "{mark}"}}\n\n'
+        await route.fulfill(content_type="text/event-stream", body=said)
+
+    await page.route("**/tasks/order-1047", told)
+    await page.route("**/events", events)
+    await page.goto("/#/tasks/order-1047")
+    delivery = page.locator(".delivery").first
+    await expect(delivery).to_contain_text("delivered in commit 1")
+    task["groups"][0] |= {"state": "running", "commit": None}
+    await page.keyboard.press("r")
+    await expect(delivery).to_contain_text("some of its runs have not ended")
+    task["groups"][0] |= {"state": "ready"}
+    mark += 1
+    await expect(delivery).to_contain_text("it waits for the next commit")
 
 
 async def test_its_json_is_made_when_it_is_opened(page: Page, site: Loop) -> None:

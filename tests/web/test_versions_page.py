@@ -146,6 +146,10 @@ async def test_a_rollout_is_opened_by_a_form_with_each_error_at_its_field(page: 
     await page.get_by_role("button", name="Open the rollout").click()
     await expect(page.locator(".field.wrong")).to_contain_text("min_time:")
     await page.get_by_label("Time of a step").fill("1h")
+    await page.get_by_label("Sessions of each arm in a step").fill("1,000")  # as this page writes it; not 1
+    await page.get_by_role("button", name="Open the rollout").click()
+    await expect(page.locator(".field.wrong")).to_contain_text("min_units:")
+    await page.get_by_label("Sessions of each arm in a step").fill("1000")
     await page.get_by_label("margin of failure").fill("0.1")
     await page.get_by_label("slower than").fill("4s")
     await page.get_by_label("Feedback", exact=True).uncheck()
@@ -154,6 +158,7 @@ async def test_a_rollout_is_opened_by_a_form_with_each_error_at_its_field(page: 
     await expect(page).to_have_url(f"{site.url}/#/rollouts/2")
     plan = (await rollout_of(site, 2))["plan"]
     assert (plan["steps"], plan["min_time"], plan["approval"]) == ([0.1, 0.6], 3600.0, "by_hand")
+    assert plan["min_units"] == 1000
     assert plan["guardrails"]["failure"] == {"margin": 0.1}
     assert plan["guardrails"]["latency"] == {"margin": 0.05, "bound": 4.0}
     assert plan["guardrails"]["feedback"] is None
@@ -181,7 +186,17 @@ async def test_what_a_second_person_has_to_approve_is_shown_and_approved(page: P
     await expect(page.locator(".asked")).to_contain_text("ann has asked to promote it")
     await confirm(page, "Approve: promote", str(VERSION))
     await expect(page.get_by_text("Approved.", exact=True)).to_be_visible()
-    assert approved == [{"action": "promote"}]
+    assert approved == [{"action": "promote", "force": False, "at": 1795160052.1}]
+    waiting["asked"] = {"action": "promote", "by": "ann", "at": 1795160060.2, "force": True}
+    await page.reload()
+    await expect(page.locator(".asked")).to_contain_text("ann has asked to promote it by force")
+    await page.get_by_role("button", name="Approve: promote by force", exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"Approve: promote version {VERSION} by force")
+    await expect(dialog).to_contain_text("By force: whatever the version's verdict is.")
+    await dialog.get_by_label(f"Type {VERSION} to go on").fill(str(VERSION))
+    waiting["asked"]["at"] = 1795160070.3  # while the question is open, she asks again
+    await expect(dialog).to_have_count(0)
+    assert len(approved) == 1, "nothing that the reader has not seen is approved"
 
 
 async def test_an_experiment_is_started_shown_and_stopped(page: Page, site: Loop) -> None:
@@ -198,12 +213,17 @@ async def test_an_experiment_is_started_shown_and_stopped(page: Page, site: Loop
     await expect(page.locator(".field.wrong")).to_contain_text("metrics.1:")
     await page.get_by_label("Metrics").fill("failure, feedback")
     await page.get_by_label("Share of b").fill("20")
+    await page.get_by_label("Sessions of each arm").fill("1,000")
+    await page.get_by_role("button", name="Start the experiment").click()
+    await expect(page.locator(".field.wrong")).to_contain_text("min_units:")
+    await page.get_by_label("Sessions of each arm").fill("1000")
     await page.get_by_label("Ends").select_option("by_hand")
     await page.get_by_role("button", name="Start the experiment").click()
     await expect(page).to_have_url(f"{site.url}/#/experiments/2")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("<b>week</b>")
     started = (await site.client.get("/experiments/2")).json()
     assert (started["plan"]["share"], started["plan"]["metrics"]) == (0.2, ["failure", "feedback"])
+    assert started["plan"]["min_units"] == 1000
     await confirm(page, "Stop: production answers", str(VERSION))
     await expect(page.get_by_role("heading", level=1)).to_contain_text("stopped")
 

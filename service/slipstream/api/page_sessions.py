@@ -23,17 +23,9 @@ from slipstream.access.page_session import PATH
 from slipstream.api.store_failed import store_failed
 from slipstream.errors import StoreAway
 from slipstream.proxy import rights
-from slipstream.proxy.refusal import Refusal
+from slipstream.proxy.refusal import SESSION_ENDED, Refusal
 from slipstream.sidecar import Sidecar
 from slipstream.store import page_sessions
-
-_ENDED = Refusal(
-    401,
-    "slipstream_session_ended",
-    "Slipstream: the session with the page has ended: it expired or was signed out, or its key expired or was taken "
-    "out. Sign in again.",
-    fields=b"www-authenticate: Bearer\r\n",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +93,7 @@ class PageSessions:
             raise StoreAway("the store is away, and is waited for")
         found = await signed_in(self._sidecar, told.session or "", time.time())
         if found is None:
-            return _ENDED
+            return SESSION_ENDED
         refusal = rights.role_missing(found.key, method, path) or rights.too_often(found.key, self._book)
         return refusal or msgspec.structs.replace(found.key.scope, session=told.session)
 

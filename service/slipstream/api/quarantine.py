@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from fastapi import APIRouter
@@ -10,10 +11,12 @@ from pydantic import Field, model_validator
 
 from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
-from slipstream.api.scope import ScopeDep
+from slipstream.api.scope import ScopeDep, author
 from slipstream.http.body import Body
-from slipstream.store import quarantine, quarantine_release
+from slipstream.store import audit, quarantine, quarantine_release
+from slipstream.store.audit import Action, Write
 from slipstream.store.lengths import REF_LENGTH
+from slipstream.store.quarantine_release import Quarantined
 from slipstream.tenants import name_of
 
 router = APIRouter(tags=["operations"], route_class=BodyRoute)
@@ -58,13 +61,22 @@ async def get_quarantine(sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]
 @router.post("/quarantine")
 async def post_quarantine(body: ReleaseBody, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, int]:
     """Have what is set apart tried again, or give it up. Says how much of it was, and how much is still set apart."""
+    now = time.time()
     async with sidecar.database.write() as session:
         some = await quarantine_release.listed(session, scope.tenant, _MOST, body.kind, body.id)
         if body.action == "retry":
-            changed = await quarantine_release.retry(session, some, sidecar.membership.id, time.time())
+            changed = await quarantine_release.retry(session, some, sidecar.membership.id, now)
         else:
-            changed = await quarantine_release.drop(session, some, time.time())
+            changed = await quarantine_release.drop(session, some, now)
+        if changed:
+            await audit.note(session, _write(body, some), author(scope), now)
         left = await quarantine.count(session, scope.tenant)
     sidecar.database.unscrubbed |= body.action == "drop"  # an exchange is deleted
     sidecar.take_up()
     return {"changed": changed, "left": sum(left.values())}
+
+
+def _write(body: ReleaseBody, some: Sequence[Quarantined]) -> Write:
+    """The entry of the audit: an exchange, of which nothing is read, names no task."""
+    tasks = list(dict.fromkeys(one.task_id for one in some if one.task_id is not None))
+    return Write(Action(f"quarantine_{body.action}"), body.id, "task_id" if tasks else None, tasks)

@@ -50,13 +50,16 @@ class PromoteBody(Body):
 
 
 class ApproveBody(Body):
-    """The decision that is approved.
+    """The decision that is approved: as it was asked for, so that nothing else is approved.
 
     Attributes:
-        action: as it was asked for, so that nothing else is approved.
+        force: the promotion is one by force.
+        at: when it was asked for, in Unix seconds; whatever waits, if it is left out.
     """
 
     action: Literal["advance", "promote"]
+    force: bool = False
+    at: float | None = None
 
 
 @router.post("/rollouts", status_code=201)
@@ -130,7 +133,7 @@ async def post_approve(
     """Approve, as a second person, what another one has asked for."""
     require_all_tenants(scope, _OF_ALL)
     by = author(scope)
-    asked = await approval.waiting(sidecar.context, rollout_id, body.action, by)
+    asked = await approval.waiting(sidecar.context, rollout_id, body.action, by, force=body.force, at=body.at)
     note = None
     if asked.action == Verdict.PROMOTE:
         note = await _verdict(sidecar, rollout_id, force=asked.force)

@@ -92,9 +92,10 @@ def approve(
     url: Url = None,
     config: Config = SIDECAR_FILE,
     key: ReaderOrOperatorKey = None,
+    force: Annotated[bool, typer.Option("--force", help="The promotion that was asked for is one by force.")] = False,
 ) -> None:
     """Approve, as a second person, what another one has asked for."""
-    _decide("approve", rollout, url, config, key, {"action": action})
+    _decide("approve", rollout, url, config, key, {"action": action, **({"force": True} if force else {})})
 
 
 @commands.command()

@@ -46,20 +46,30 @@ class AddressLimits:
         """Count a failed authentication; returns None, or the seconds until the address may fail again."""
         return self._within(self._failures, address, self._failures_most)
 
+    def failed(self, address: str) -> float | None:
+        """Return the seconds until an address that has failed as often as it may has more; None for any other."""
+        minute, into = divmod(self._clock(), _WINDOW)
+        place = self._place(self._failures, address)
+        spent = minute == self._minute and self._failures.get(place, 0) >= self._failures_most
+        return _WINDOW - into if spent else None
+
     def _within(self, counts: dict[str, int], address: str, most: int) -> float | None:
         minute, into = divmod(self._clock(), _WINDOW)
         if minute != self._minute:
             self._minute = minute
             self._requests.clear()
             self._failures.clear()
-        place = _caller(address)
-        if place not in counts and len(counts) >= _MOST:
-            place = _OTHERS
+        place = self._place(counts, address)
         used = counts.get(place, 0)
         if used >= most:
             return _WINDOW - into
         counts[place] = used + 1
         return None
+
+    @staticmethod
+    def _place(counts: dict[str, int], address: str) -> str:
+        place = _caller(address)
+        return _OTHERS if place not in counts and len(counts) >= _MOST else place
 
 
 @lru_cache(maxsize=4096)

@@ -209,6 +209,8 @@ class Forward:
                 return
             self._started = True
             self._route.metrics.answered(connection.status)
+            if not self._route.tapped and self.request.scope.to_be_resolved and self._gateway.guard is not None:
+                self._gateway.guard.answered(self.request, connection.status, self._agent.peer)
             head, self._framed = answer_head(self.request, connection, self._agent)
             if recording is not None:
                 recording.answer_starts(connection.status, connection.headers)

@@ -26,7 +26,7 @@ from slipstream.access.scope import EVERYTHING, FACADE, LEAST, Scope
 from slipstream.http.headers import Headers
 from slipstream.proxy import rights
 from slipstream.proxy.addresses import AddressLimits
-from slipstream.proxy.refusal import Refusal, fails_too_often, too_often
+from slipstream.proxy.refusal import SESSION_ENDED, Refusal, fails_too_often, too_often
 from slipstream.proxy.request import Request
 from slipstream.settings.sidecar import Settings
 
@@ -36,6 +36,9 @@ _PRODUCTIONS = "/v1"
 
 _QUIET = 1.0
 """Seconds after a line about a refusal until the next one."""
+
+_MOST_SESSIONS = 1000
+"""Sessions of the page of which a worker remembers that they hold: some 100 KiB."""
 
 _CHALLENGE = b'www-authenticate: Bearer, Basic realm="slipstream"\r\n'
 _CHALLENGE_OF_SCRIPT = b"www-authenticate: Bearer\r\n"
@@ -110,6 +113,8 @@ class Guard:
         self._on_trust = settings.access.on_trust
         limits, workers = settings.limits, settings.proxy.workers
         self._addresses = AddressLimits(limits.address_requests, limits.address_failures, workers, clock)
+        self._hold: dict[str, None] = {}
+        """Sessions that the training side let in, by the hashes of their tokens; those of late are the last ones."""
         self._quiet_until = 0.0
 
     def admit(self, request: Request, productions: bool, peer: Callable[[], str]) -> Admitted | Refusal:
@@ -131,6 +136,21 @@ class Guard:
                 answer = fails_too_often(caller, wait)
             self._tell(answer, caller)
         return answer
+
+    def answered(self, request: Request, status: int, peer: Callable[[], str]) -> None:
+        """The training side has answered a request in a session, and so said whether that holds."""
+        session = request.scope.session or ""
+        if status == HTTPStatus.UNAUTHORIZED:
+            self._hold.pop(session, None)
+            self._book.counts(NOBODY, "unauthorized")
+            caller = self._caller(request, peer)
+            self._addresses.failure(caller)
+            self._tell(SESSION_ENDED, caller)
+        elif status < HTTPStatus.BAD_REQUEST and control_path(request.target) != SESSION:  # that one answers anybody
+            self._hold.pop(session, None)
+            self._hold[session] = None
+            if len(self._hold) > _MOST_SESSIONS:
+                del self._hold[next(iter(self._hold))]
 
     def _caller(self, request: Request, peer: Callable[[], str]) -> str:
         """The caller's address. It costs some microseconds, so it is looked for where it counts only."""
@@ -159,7 +179,19 @@ class Guard:
             return keyless
         if facade and (found is None or not found.keys):
             return self._unauthorized("unauthorized", _FACADE)
-        return self._known(self._keyring, found, request, path, productions)
+        known = self._known(self._keyring, found, request, path, productions)
+        if isinstance(known, Admitted) and known.key is None and path != SESSION:
+            return self._in_session(known, caller)
+        return known
+
+    def _in_session(self, admitted: Admitted, caller: str) -> Admitted | Refusal:
+        """Refuse a session that may be made up, where the caller's address has failed too often. One that holds passes
+        all the same, as a valid key does."""
+        scope = admitted.scope
+        if not scope.to_be_resolved or scope.session in self._hold:
+            return admitted
+        wait = self._addresses.failed(caller)
+        return admitted if wait is None else fails_too_often(caller, wait)
 
     def _foreign(self, request: Request, productions: bool) -> Refusal | None:
         """The answer, of a sidecar without keys, to what a web page of elsewhere may have sent."""

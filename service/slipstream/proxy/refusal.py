@@ -82,6 +82,16 @@ def unreadable(flaw: object) -> Refusal:
     return Refusal(400, "invalid_request", f"The request cannot be read: {flaw}.")
 
 
+# Whose session has ended
+
+SESSION_ENDED = Refusal(
+    401,
+    "slipstream_session_ended",
+    "Slipstream: the session with the page has ended: it expired or was signed out, or its key expired or was taken "
+    "out. Sign in again.",
+    fields=b"www-authenticate: Bearer\r\n",
+)
+
 # What is more than there may be
 
 TOO_MANY_CONNECTIONS = Refusal(

@@ -41,8 +41,14 @@ async def ask(
                 return after
 
 
-async def waiting(context: Context, rollout_id: int, action: str, by: Author) -> Asked:
+async def waiting(
+    context: Context, rollout_id: int, action: str, by: Author, *, force: bool = False, at: float | None = None
+) -> Asked:
     """Return the decision that this person may approve.
+
+    Args:
+        action, force: of the decision that the person has seen.
+        at: when that was asked for, in Unix seconds; None for whatever waits.
 
     Raises:
         RequestError: 404, there is no such rollout; 409, nothing or another decision waits, or the person that is to
@@ -54,10 +60,11 @@ async def waiting(context: Context, rollout_id: int, action: str, by: Author) ->
     if rollout is None:
         raise RequestError(f"there is no rollout {rollout_id}", status=404, code="not_found")
     asked = rollout.asked
-    if asked is None or asked.action != action:
-        waits = "nothing" if asked is None else f"{asked.action}, which {asked.by} asked for,"
-        text = f"action: expected a decision that waits for approval; {waits} waits for rollout {rollout_id}"
-        raise RequestError(text, param="action", status=409, code="nothing_asked")
+    if asked is None:
+        raise _nothing("action", "nothing", rollout_id)
+    if (param := _other(asked, action, force, at)) is not None:
+        forced = " by force" if asked.force else ""
+        raise _nothing(param, f"{asked.action}{forced}, which {asked.by} asked for,", rollout_id)
     if asked.by == name:
         text = f"rollout {rollout_id}: {name} has asked to {action}, so another person has to approve it: a key of "
         text += f"another name with the role operator or admin; this one is {name} too"
@@ -83,6 +90,20 @@ async def approve(
         if after := await stage.carry_out(rollout, replace(made, reason=reasons), by):
             commands.woken(context)
             return after
+
+
+def _nothing(param: str, waits: str, rollout_id: int) -> RequestError:
+    text = f"{param}: expected a decision that waits for approval; {waits} waits for rollout {rollout_id}"
+    return RequestError(text, param=param, status=409, code="nothing_asked")
+
+
+def _other(asked: Asked, action: str, force: bool, at: float | None) -> str | None:
+    """The field by which what waits is not what is to be approved; None if it is that."""
+    if asked.action != action:
+        return "action"
+    if asked.force != force:
+        return "force"
+    return "at" if at not in (None, asked.at) else None
 
 
 def _named(by: Author) -> str:

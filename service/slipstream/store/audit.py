@@ -62,6 +62,8 @@ class Action(StrEnum):
     ALIAS_SET = "alias_set"
     ALIAS_REMOVE = "alias_remove"
     EVALUATION_ASK = "evaluation_ask"
+    QUARANTINE_RETRY = "quarantine_retry"
+    QUARANTINE_DROP = "quarantine_drop"
     SIGN_IN = "sign_in"
     SIGN_OUT = "sign_out"
 

@@ -113,10 +113,10 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _asked(found: Mapping[str, Any]) -> Iterator[str]:
     if (asked := found.get("asked")) is not None:
-        forced = " by force" if asked["force"] else ""
+        forced, option = (" by force", " --force") if asked["force"] else ("", "")
         yield (
             f"{asked['by']} asks to {asked['action']}{forced}, which another person has to approve: "
-            f"slipstream rollout approve {found['id']} {asked['action']}"
+            f"slipstream rollout approve {found['id']} {asked['action']}{option}"
         )
 
 

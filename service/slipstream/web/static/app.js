@@ -1,4 +1,5 @@
 // The frame of the page: who is signed in, the way to each page, the state of the sidecar on each of them.
+import { answering, standsIn } from "./lib/answering.js";
 import { html, render, useEffect, useRef, useState } from "./lib/html.js";
 import { useLive } from "./lib/live.js";
 import { go, link, useRoute } from "./lib/router.js";
@@ -91,17 +92,21 @@ function NoPage({ pages }) {
 
 /** What concerns every page: is the stream of news there, and who answers users. */
 function State() {
-  const { connected, status, serving } = useLive();
+  const { connected, status, serving, unavailable } = useLive();
   if (!can("read")) return null;
   const worst = status && status.problems.some((problem) => problem.severity === "error");
   const number = status ? status.problems.length : 0;
+  const live = connected && unavailable === null;
   return html`<div class="state">
     ${serving && serving.killed && html`<a class="badge bad" href=${link("now")}>killed: production answers everybody</a>`}
-    ${serving && !serving.killed && serving.share > 0 && html`
-      <a class="badge note" href=${link("versions")}>version ${serving.version} answers ${Math.round(serving.share * 100)} %</a>`}
+    ${serving && answering(serving) > 0 && html`
+      <a class="badge note" href=${link("versions")}>version ${serving.version} answers ${Math.round(answering(serving) * 100)} %</a>`}
+    ${serving && standsIn(serving) && html`
+      <a class="badge warn" href=${link("now")} title=${serving.reason}>production answers everybody: the lane is not ready</a>`}
     ${number > 0 && html`<a class=${`badge ${worst ? "bad" : "warn"}`} href=${link("now")}>${number} ${number === 1 ? "problem" : "problems"}</a>`}
-    <span class=${`dot ${connected ? "good" : "off"}`} role="img" title=${connected ? "live" : "not live: the sidecar does not answer"}
-      aria-label=${connected ? "live" : "not live"}></span>
+    ${unavailable !== null && html`<span class="badge bad">not live: ${unavailable}</span>`}
+    <span class=${`dot ${live ? "good" : "off"}`} role="img" title=${live ? "live" : `not live: ${unavailable || "the sidecar does not answer"}`}
+      aria-label=${live ? "live" : "not live"}></span>
   </div>`;
 }
 

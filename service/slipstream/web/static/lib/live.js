@@ -4,11 +4,13 @@ import { useEffect, useState } from "./html.js";
 const EVENTS = ["status", "serving", "changed"];
 const RETRY = 5000; // ms; a stream that the server refused is not opened again by the browser
 
-const state = { connected: false, status: null, serving: null, changed: {} };
+// `unavailable`: why the sidecar can read nothing, in words; null while it can
+const state = { connected: false, status: null, serving: null, changed: {}, unavailable: null };
 const listeners = new Set();
 let source = null;
 let retry = null;
 let wanted = false;
+let refused = () => {};
 
 function tell() {
   for (const listener of listeners) listener();
@@ -27,15 +29,21 @@ function open() {
     if (source.readyState === EventSource.CLOSED) {
       close();
       retry = setTimeout(open, RETRY);
+      refused();
     }
     tell();
   };
   for (const name of EVENTS) {
     source.addEventListener(name, (event) => {
       state[name] = JSON.parse(event.data);
+      if (name === "status") state.unavailable = null;
       tell();
     });
   }
+  source.addEventListener("unavailable", (event) => {
+    state.unavailable = JSON.parse(event.data).error.message;
+    tell();
+  });
 }
 
 function close() {
@@ -51,9 +59,10 @@ document.addEventListener("visibilitychange", () => {
   tell();
 });
 
-/** Opens the stream. */
-export function start() {
+/** Opens the stream. `onRefused` is called when it gets another answer than events: the browser does not say which. */
+export function start(onRefused) {
   wanted = true;
+  refused = onRefused;
   open();
 }
 
@@ -61,7 +70,7 @@ export function start() {
 export function stop() {
   wanted = false;
   close();
-  Object.assign(state, { status: null, serving: null, changed: {} });
+  Object.assign(state, { status: null, serving: null, changed: {}, unavailable: null });
   tell();
 }
 

@@ -8,7 +8,7 @@ const listeners = new Set();
 
 function become(next) {
   session = next;
-  if (next && next.signed_in && can("read", next)) live.start();
+  if (next && next.signed_in && can("read", next)) live.start(ask);
   else live.stop();
   for (const listener of listeners) listener(next);
 }
@@ -37,9 +37,20 @@ export async function signOut() {
   become({ ...session, signed_in: false });
 }
 
-onSignedOut(() => {
+function end() {
   if (session && session.signed_in) become({ ...session, signed_in: false, ended: true });
-});
+}
+
+onSignedOut(end);
+
+/** Asks whether the session still holds, where something else than an answer of the API's may say that it has ended. */
+function ask() {
+  const asked = session;
+  get("session").then(
+    (now) => asked === session && !now.signed_in && end(),
+    () => {}, // the sidecar is away, and is asked again
+  );
+}
 
 const ROLES = {
   read: ["metrics", "viewer", "operator", "admin"],

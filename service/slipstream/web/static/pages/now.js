@@ -1,11 +1,12 @@
 // What is happening, at a glance: who serves users, what is wrong, and where the loop stands.
+import { answering, standsIn } from "../lib/answering.js";
 import { post } from "../lib/api.js";
 import { count, decimal, percent, seconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { link } from "../lib/router.js";
 import { can } from "../lib/session.js";
-import { Badge, Bar, Empty, Figure, Loading, Time } from "../parts/basics.js";
+import { Badge, Bar, Empty, Figure, Loading, Time, Until } from "../parts/basics.js";
 import { Confirm } from "../parts/dialog.js";
 
 export default function Now() {
@@ -39,7 +40,7 @@ function Problems({ problems }) {
 }
 
 function Serving({ serving }) {
-  const production = serving.killed || serving.version === null ? 1 : 1 - serving.share;
+  const production = 1 - answering(serving);
   const asks = async (path) => post(path, {});
   return html`<section class="panel"><h2>Who answers users</h2>
     <table><tbody>
@@ -47,6 +48,8 @@ function Serving({ serving }) {
       ${serving.version !== null && html`<tr><th scope="row"><a href=${link("versions", [serving.version])}>version ${serving.version}</a></th>
         <td><${Bar} value=${1 - production} label=${percent(1 - production)} /></td><td class="number">${percent(1 - production, 1)}</td></tr>`}
     </tbody></table>
+    ${standsIn(serving) && html`<p><${Badge} kind="warn">the lane is not ready<//> Production answers everybody, in the place of
+      ${" "}version ${serving.version} with its share of ${percent(serving.share, 1)} too.</p>`}
     <p class="muted small">${serving.killed ? "Killed: production answers everybody, whatever share is set."
       : serving.mode === "off" ? "Serving is off: this sidecar has no lane that could answer users."
       : serving.ready ? "The lane is ready." : serving.reason}</p>
@@ -76,7 +79,7 @@ function Policy({ status }) {
   return html`<section class="panel"><h2>Training</h2><dl class="figures">
     <${Figure} name="Version served by the Explorer" value=${policy.version ?? "–"}
       below=${explorer.up ? html`since <${Time} at=${policy.changed_at} />` : html`<${Badge} kind="bad">the Explorer is away<//>`} />
-    <${Figure} name="Next commit" value=${next.in_seconds === null ? "–" : seconds(next.in_seconds)}
+    <${Figure} name="Next commit" value=${next.at === null ? "–" : html`<${Until} at=${next.at} />`}
       below=${`${count(next.experiences_ready)} experiences ready, ${count(next.min_experiences)} needed`} />
     <${Figure} name="Towards the next step" value=${count(training.experiences_since_version)}
       below=${training.train_batch_size ? `of ${count(training.train_batch_size)} experiences` : "experiences since this version"} />

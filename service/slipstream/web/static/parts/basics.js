@@ -1,6 +1,6 @@
 // Small parts that every page uses.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { ago, exactTime } from "../lib/format.js";
+import { ago, exactTime, seconds } from "../lib/format.js";
 
 export function Loading({ what = "Loading" }) {
   return html`<p class="loading" role="status">${what} …</p>`;
@@ -32,6 +32,16 @@ export function Time({ at }) {
   }, []);
   if (at === null || at === undefined) return html`<span class="muted">–</span>`;
   return html`<time datetime=${new Date(at * 1000).toISOString()} title=${exactTime(at)}>${ago(at)}</time>`;
+}
+
+/** How long it is until a time: it counts down to 0 by itself. */
+export function Until({ at }) {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => again((turn) => turn + 1), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return html`<span title=${exactTime(at)}>${seconds(Math.max(0, at - Date.now() / 1000))}</span>`;
 }
 
 /** A word in a colour: "good", "bad", "warn", "note" or none. */

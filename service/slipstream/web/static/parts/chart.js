@@ -34,7 +34,7 @@ export function Chart({ label, data, series, height = 220, x = {}, y = {}, legen
     const draw = (uPlot) => {
       if (ended) return;
       if (plot) plot.destroy();
-      plot = new uPlot(options({ series, height, x, y, legend, width: box.clientWidth }), data, box);
+      plot = new uPlot(options({ data, series, height, x, y, legend, width: box.clientWidth }), data, box);
     };
     const all = load();
     all.then(draw, () => setFailure(new Error("The chart could not be loaded.")));
@@ -52,7 +52,12 @@ export function Chart({ label, data, series, height = 220, x = {}, y = {}, legen
   return html`<figure class="chart" role="img" aria-label=${label}><div ref=${place}></div></figure>`;
 }
 
-function options({ series, height, x, y, legend, width }) {
+/** The range of an axis whose values are all 0, to which the library would give thousands of per cent. */
+const OF_NOTHING = [0, 1];
+
+const isNothing = (data) => data.slice(1).every((values) => values.every((value) => !value));
+
+function options({ data, series, height, x, y, legend, width }) {
   const line = colour("line-soft");
   const text = colour("muted");
   const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
@@ -77,7 +82,7 @@ function options({ series, height, x, y, legend, width }) {
     height,
     cursor: { drag: { x: false, y: false } },
     legend: { show: legend, live: true },
-    scales: { x: { time: Boolean(x.time) }, y: y.range ? { range: y.range } : {} },
+    scales: { x: { time: Boolean(x.time) }, y: y.range ? { range: y.range } : isNothing(data) ? { range: OF_NOTHING } : {} },
     axes: [
       { ...axis, size: 30, label: x.label, labelSize: 18, labelFont: "12px system-ui", incrs: x.whole ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] : undefined },
       { ...axis, size: 60, label: y.label, labelSize: 18, labelFont: "12px system-ui", values: y.format ? (_, all) => all.map(y.format) : undefined },

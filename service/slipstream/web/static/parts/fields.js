@@ -54,6 +54,13 @@ export function typedNumber(text) {
   return Number.isNaN(number) ? trimmed : number;
 }
 
+/** A whole number as it was typed, as typedNumber does it. Any sign between digits is refused: "1,000" is not 1. */
+export function typedWhole(text) {
+  const trimmed = String(text).trim();
+  if (trimmed === "") return null;
+  return /^[0-9]+$/.test(trimmed) ? Number(trimmed) : trimmed;
+}
+
 /** "50" or "50 %" in per cent as a part of 1. */
 export function typedShare(text) {
   const number = typedNumber(text.replace("%", ""));

@@ -8,7 +8,10 @@ const typing = (target) => target.closest && target.closest("input, textarea, se
 
 const lists = new Set();
 
-/** Keys of a page: `{j: [down, "next task"]}`; they hold while it is shown. */
+/**
+ * Keys of a page: `{j: [down, "next task", true]}`; they hold while it is shown. One that is held down acts once, unless
+ * it says that it goes on: a verdict must not be given for what nobody has seen yet.
+ */
 export function useKeys(keys) {
   const newest = useRef(keys);
   newest.current = keys;
@@ -20,7 +23,8 @@ export function useKeys(keys) {
       const found = newest.current[event.key];
       if (!found) return;
       event.preventDefault();
-      found[0]();
+      const [act, , goesOn] = found;
+      if (!event.repeat || goesOn) act();
     };
     addEventListener("keydown", pressed);
     return () => {

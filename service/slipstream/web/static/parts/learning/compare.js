@@ -105,10 +105,13 @@ function Cases({ suite }) {
     <h4>Lost most</h4><${Changed} rows=${suite.lost} first="Case" name=${name} empty="None lost." /></section>`;
 }
 
+/** The next number of two digits above a mean: a filter for less than that has it. */
+const above = (mean) => (Math.floor(mean * 100 + 1e-9) / 100 + 0.01).toFixed(2);
+
 /** What the newer one still fails: where somebody who wants to know why begins. */
 function Lowest({ found }) {
   return html`<section><h3>What version ${found.b} still fails: its lowest rewards</h3>${found.lowest.length === 0 ? html`<p class="muted">It has answered no run that is still stored.</p>` : html`
     <div class="scroll"><table><thead><tr><th>Task</th><th class="number">Runs</th><th class="number">Mean reward</th></tr></thead>
     <tbody>${found.lowest.map((row) => html`<tr key=${`${row.tenant} ${row.task_id}`}><th scope="row" class="wrap"><${Task} of=${row} /></th><td class="number">${count(row.runs)}</td><td class="number">${decimal(row.mean, 3)}</td></tr>`)}</tbody></table></div>
-    <p><a href=${link("tasks", [], { version: found.b, reward_below: found.lowest[Math.min(4, found.lowest.length - 1)].mean.toFixed(2) })}>All tasks with such rewards</a></p>`}</section>`;
+    <p><a href=${link("tasks", [], { version: found.b, reward_below: above(found.lowest[Math.min(4, found.lowest.length - 1)].mean) })}>All tasks with such rewards</a></p>`}</section>`;
 }

@@ -4,7 +4,7 @@ import { html } from "../../lib/html.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { notice } from "../basics.js";
-import { typedNumber, typedShare, useForm, wrongAt } from "../fields.js";
+import { typedNumber, typedShare, typedWhole, useForm, wrongAt } from "../fields.js";
 
 const START = { name: "", b: "", share: "", metrics: "", primary: "", margin: "", ends: "evidence", duration: "", min_units: "", decision: "report_only", level: "", grace: "", force: false };
 
@@ -14,7 +14,8 @@ export function bodyOf(values) {
   if (values.share.trim()) body.share = typedShare(values.share);
   if (values.metrics.trim()) body.metrics = values.metrics.split(/[\s,;]+/).filter(Boolean);
   for (const name of ["primary", "duration", "grace"]) if (values[name].trim()) body[name] = values[name].trim();
-  for (const name of ["margin", "min_units", "level"]) if (values[name].trim()) body[name] = typedNumber(values[name]);
+  for (const name of ["margin", "level"]) if (values[name].trim()) body[name] = typedNumber(values[name]);
+  if (values.min_units.trim()) body.min_units = typedWhole(values.min_units);
   for (const name of ["ends", "decision"]) if (values[name] !== START[name]) body[name] = values[name];
   if (values.force) body.force = true;
   return body;

@@ -4,7 +4,7 @@ import { html } from "../../lib/html.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { notice } from "../basics.js";
-import { Field, typedNumber, typedShares, useForm, wrongAt } from "../fields.js";
+import { Field, typedNumber, typedShares, typedWhole, useForm, wrongAt } from "../fields.js";
 import { useVersionNames, VersionInput } from "../versions/input.js";
 
 const GUARDRAILS = [
@@ -20,10 +20,11 @@ const START = {
 
 /** What is sent: the version, and of the plan what differs from the defaults. */
 export function bodyOf(values) {
-  const body = { version: typedNumber(values.version) };
+  const body = { version: typedWhole(values.version) };
   if (values.steps.trim()) body.steps = typedShares(values.steps);
   for (const name of ["min_time", "grace", "longest_session"]) if (values[name].trim()) body[name] = values[name].trim();
-  for (const name of ["min_units", "objective_margin", "level"]) if (values[name].trim()) body[name] = typedNumber(values[name]);
+  for (const name of ["objective_margin", "level"]) if (values[name].trim()) body[name] = typedNumber(values[name]);
+  if (values.min_units.trim()) body.min_units = typedWhole(values.min_units);
   if (values.objective.trim() !== "feedback") body.objective = values.objective.trim();
   for (const name of ["advance", "approval"]) if (values[name] !== START[name]) body[name] = values[name];
   const guardrails = {};

@@ -173,9 +173,12 @@ function Actions({ rollout, again }) {
 /** What waits for a second person. */
 function Asked({ rollout, again }) {
   const { asked, id, version } = rollout;
-  const approve = () => post(path("rollouts", id, "approve"), { action: asked.action }).then(again);
-  return html`<div class="asked"><p><strong>${plain(asked.by || "somebody")}</strong> has asked to ${asked.action} it, <${Time} at=${asked.at} />${asked.force ? ", by force" : ""}. A second person approves it.</p>
-    ${can("operate") && html`<${Confirm} label=${`Approve: ${asked.action}`} kind="main" title=${`Approve: ${asked.action} version ${version}`} word=${String(version)} act=${approve} done="Approved.">
+  // what was read here is approved, and nothing that was asked for meanwhile
+  const approve = () => post(path("rollouts", id, "approve"), { action: asked.action, force: asked.force, at: asked.at }).then(again);
+  const forced = asked.force ? " by force" : "";
+  return html`<div class="asked"><p><strong>${plain(asked.by || "somebody")}</strong> has asked to ${asked.action} it${forced}, <${Time} at=${asked.at} />. A second person approves it.</p>
+    ${can("operate") && html`<${Confirm} key=${asked.at} label=${`Approve: ${asked.action}${forced}`} kind="main" title=${`Approve: ${asked.action} version ${version}${forced}`} word=${String(version)} act=${approve} done="Approved.">
+      ${asked.force && html`<p><strong>By force</strong>: whatever the version's verdict is.</p>`}
       <p>Both names will stand in the decision's reason. It needs a key of another name than the one that asked.</p><//>`}</div>`;
 }
 

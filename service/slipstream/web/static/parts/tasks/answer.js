@@ -49,14 +49,19 @@ export function Answer({ title, badge, msgId, message, before, diff, usage, late
   return html`<article class=${`answer ${chosen && chosen === msgId ? "marked" : ""}`} aria-label="production"><div class="row apart"><h3>${title}</h3>${badge}</div>${shown}${foot}</article>`;
 }
 
-/** The answers of an agent that was run again: the last one is compared, those before it lead there. */
+/**
+ * The answers of an agent that was run again: the last one is compared, those before it lead there. Its latency and
+ * tokens are those of all its calls.
+ */
 export function Steps({ run, before, ...shared }) {
   const ids = run.msg_ids || [];
   const answers = run.answers || [];
   const last = ids.length - 1;
-  return html`${last > 0 && html`<details><summary>${last === 1 ? "An answer before the last" : `${count(last)} answers before the last`}</summary>
+  const whole = [run.latency && seconds(run.latency), tokens(run.usage)].filter(Boolean).join(" · ");
+  return html`${whole && html`<p class="muted small">The whole run: ${whole}</p>`}
+    ${last > 0 && html`<details><summary>${last === 1 ? "An answer before the last" : `${count(last)} answers before the last`}</summary>
       ${ids.slice(0, last).map((id, index) => html`<${Answer} key=${id} msgId=${id} message=${answers[index]} inner ...${shared} diff=${false} />`)}</details>`}
-    ${last >= 0 && html`<${Answer} msgId=${ids[last]} message=${answers[last]} before=${before} usage=${run.usage} latency=${run.latency && seconds(run.latency)} inner ...${shared} />`}
+    ${last >= 0 && html`<${Answer} msgId=${ids[last]} message=${answers[last]} before=${before} inner ...${shared} />`}
     ${last < 0 && html`<p class="muted small">The agent made no call.</p>`}`;
 }
 

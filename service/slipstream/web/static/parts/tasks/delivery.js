@@ -1,11 +1,14 @@
 // How a group of runs was delivered, and which version was trained on it.
 import { get, query } from "../../lib/api.js";
+import { useCalm } from "../../lib/calm.js";
 import { html, useEffect, useState } from "../../lib/html.js";
+import { useMark } from "../../lib/live.js";
 import { link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { Badge } from "../basics.js";
 import { words } from "./links.js";
 
+const PAUSE = 3000; // ms between two looks
 const PAGE = 100;
 const PAGES = 5; // of versions: an older one is not looked for
 
@@ -25,7 +28,8 @@ async function trainedOn(commit, signal) {
   let cursor = null;
   for (let page = 0; page < PAGES; page += 1) {
     const { versions, next } = await get("versions" + query({ limit: PAGE, cursor }), { signal });
-    const known = versions.filter((version) => version.trained_on);
+    // one that was trained on a data set has no commits
+    const known = versions.filter(({ trained_on: on }) => on && on.last_commit !== null);
     const found = known.find(({ trained_on: on }) => on.first_commit <= commit && commit <= on.last_commit);
     if (found) return found.version;
     if (next === null || known.some(({ trained_on: on }) => on.last_commit < commit)) return null;
@@ -34,14 +38,18 @@ async function trainedOn(commit, signal) {
   return null;
 }
 
+/** Looks again when there are other versions, until it is found. */
 function useTrained(commit) {
-  const [version, setVersion] = useState(undefined);
+  const mark = useCalm(useMark("versions"), PAUSE);
+  const [found, setFound] = useState({ commit: null, version: undefined });
+  const version = found.commit === commit ? found.version : undefined;
   useEffect(() => {
-    if (commit === null || commit === undefined || !can("read")) return undefined;
+    if (commit === null || commit === undefined || !can("read") || typeof version === "number") return undefined;
     const control = new AbortController();
-    trainedOn(commit, control.signal).then(setVersion, () => control.signal.aborted || setVersion(null));
+    const told = (number) => control.signal.aborted || setFound({ commit, version: number });
+    trainedOn(commit, control.signal).then(told, () => told(null));
     return () => control.abort();
-  }, [commit]);
+  }, [commit, mark]);
   return version;
 }
 

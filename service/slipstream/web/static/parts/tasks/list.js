@@ -24,8 +24,8 @@ export function TaskList({ list, filters, session, last }) {
     scrollTo(0, 0);
   };
   useKeys({
-    j: [() => move(1), "next task; Enter opens it"],
-    k: [() => move(-1), "task before"],
+    j: [() => move(1), "next task; Enter opens it", true],
+    k: [() => move(-1), "task before", true],
     n: [() => list.waiting > 0 && show(), "show new tasks"],
   });
   useEffect(() => {

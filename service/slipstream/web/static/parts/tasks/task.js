@@ -30,13 +30,13 @@ export function Task({ id, tenant, query, session, filters, newer, older }) {
   const found = useLoad((signal) => get(path("tasks", id), { signal, headers }), [done ? null : mark]);
   const task = found.data;
   useEffect(() => {
-    if (task && over(task)) setDone(true);
+    if (task) setDone(over(task)); // it may go on: groups that were lost are run again
   }, [task]);
   const back = link("tasks", [], filters || {});
   useKeys({
     u: [() => go(back), "all tasks"],
-    j: [() => older && go(older), "next task of the list"],
-    k: [() => newer && go(newer), "task before it"],
+    j: [() => older && go(older), "next task of the list", true],
+    k: [() => newer && go(newer), "task before it", true],
     r: [found.again, "read again"],
   });
   const way = html`<p class="row way"><a href=${back}>All tasks</a>
@@ -53,8 +53,8 @@ function Body({ task, query, session, headers, erased }) {
   const chosen = chosenCall(task, query);
   const choose = (position) => go(linkTo(task, session, { call: position }), { replace: true });
   useKeys({
-    "[": [() => chosen > 0 && choose(chosen - 1), "answers to the call before"],
-    "]": [() => chosen < task.calls.length - 1 && choose(chosen + 1), "answers to the next call"],
+    "[": [() => chosen > 0 && choose(chosen - 1), "answers to the call before", true],
+    "]": [() => chosen < task.calls.length - 1 && choose(chosen + 1), "answers to the next call", true],
   });
   return html`<div class="split">
     <${Said} task=${task} chosen=${chosen} choose=${choose} content=${session.content} />
