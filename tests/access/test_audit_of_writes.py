@@ -114,10 +114,15 @@ async def test_a_write_that_fails_leaves_no_entry_and_no_write_is_without_one(ru
 async def test_what_is_set_apart_is_not_released_without_an_entry(run_shared: RunShared, store_url: str) -> None:
     async with run_shared() as shared:
         await shared.chat("agent-a", "hello", task_id="order-1")
-        await shared.stored(1)
+
+        async def decided() -> bool:
+            task = await shared.ask("admin-a", "GET", "/tasks/order-1")
+            return task.status_code == 200 and task.json()["decided"]
+
+        await until(decided)
         engine = create_async_engine(store_url)
         async with engine.begin() as connection:
-            await connection.execute(update(TaskRow).values(state=TaskState.QUARANTINED))
+            await connection.execute(update(TaskRow).values(state=TaskState.QUARANTINED, decided=False))
         await engine.dispose()
 
         async def release(key: str, action: str) -> int:
