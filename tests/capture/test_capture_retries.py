@@ -44,7 +44,7 @@ class Capture:
 
     def place(self, call: CapturedCall) -> Place:
         before = self._retries.earlier(call)
-        place = self._conversations.place(call) if before is None else self._conversations.again(call, before)
+        place = self._conversations.place(call) if before is None else self._conversations.again(call, before.place)
         self._retries.add(call, place)
         return place
 

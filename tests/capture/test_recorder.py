@@ -186,18 +186,23 @@ async def test_a_task_of_one_call_is_decided_where_it_is_recorded(recording: Rec
     assert (task.task_id, task.session_id) in {(row.id, row.session_id) for row in await recording.tasks()}
 
 
-async def test_a_retry_is_stored_in_the_task_of_the_attempt_before(recording: Recording) -> None:
-    for retry in range(3):
-        await recording.record(
-            exchange(
-                asks("hi"),
-                completion(assistant(f"answer {retry}"), id=f"a{retry}"),
-                request_headers=[(b"x-stainless-retry-count", b"%d" % retry)],
-                started_at=1000.0 + retry,
-            )
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_retry_is_stored_in_the_place_of_the_attempt_before(recording: Recording, at_once: bool) -> None:
+    attempts = [
+        exchange(
+            asks("hi"),
+            completion(assistant(f"answer {retry}"), id=f"a{retry}"),
+            request_headers=[(b"x-stainless-retry-count", b"%d" % retry)],
+            started_at=1000.0 + retry,
         )
+        for retry in range(3)
+    ]
+    for some in [attempts] if at_once else [[each] for each in attempts]:
+        await recording.record(*some)
     [task] = await recording.tasks()
-    assert [call.msg_id for call in await recording.calls()] == ["a0", "a1", "a2"]
+    [call] = await recording.calls()
+    assert (call.msg_id, call.position, call.started_at) == ("a2", 0, 1002.0)
+    assert call.answer == completion(assistant("answer 2"), id="a2")
     assert not task.decided, "with what came since"
 
 

@@ -177,7 +177,8 @@ def test_a_retry_is_where_an_attempt_with_the_same_words_is(
         newest[place.session_id] = item, place
     again, _ = data.draw(st.sampled_from([*newest.values()]))
     found = retries.earlier(again._replace(retry=1, started_at=again.started_at + 60.0))
-    assert found in [place for item, place in newest.values() if item.digest == again.digest]
+    assert found is not None
+    assert found.place in [place for item, place in newest.values() if item.digest == again.digest]
 
 
 @given(interleaved(), st.integers(1, 5))

@@ -9,14 +9,14 @@ from stores import ON_BOTH_STORES
 
 from slipstream.jsontext import to_json
 from slipstream.selection import Decision
-from slipstream.store import feedback, tasks
+from slipstream.store import feedback, planning, tasks
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
-from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.recording import Added, NewCall, Stored, add_calls
 from slipstream.store.segments import whole
 from slipstream.store.tables.capture import CallRow, TaskRow
-from slipstream.store.tables.feedback import MarkRow
+from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
 
 NOW = 1_000_000.0
 LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})
@@ -71,6 +71,23 @@ async def test_a_task_opens_again_and_keeps_its_session_and_what_was_said_of_it(
     row = await task(database, "t")
     assert (row.state, row.session_id, row.marked, row.labels) == ("open", "s", True, ["a", "b"])
     assert row.meta == {"x": 1, "y": "é"}
+
+
+async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its_feedback(database: Database) -> None:
+    await add(database, new("t", "0", completes=False), new("t", "1"))
+    async with database.write() as session:
+        [row] = await session.scalars(select(CallRow).where(CallRow.msg_id == "1"))
+        await planning.plan(session, [planning.CapturedCall(row.id, "t", 1)], 2, NOW)
+        await feedback.add(session, NewFeedback("of-first", "msg_id", ("1",), 1.0), NOW)
+        await feedback.add(session, NewFeedback("of-second", "msg_id", ("2",), 0.5), NOW)
+    before = Stored("1", NOW)
+    await add(database, new("t", "2", started_at=NOW + 5, replaces=before), new("t", "3", replaces=Stored("gone", NOW)))
+
+    assert await calls(database, "t") == [(0, "0"), (1, "2"), (2, "3")]
+    async with database.read() as session:
+        assert [call.position for call in await planning.unplanned(session, ["t"])] == [0, 2]
+        found = await session.scalars(select(FeedbackTargetRow).order_by(FeedbackTargetRow.id))
+        assert [target.call_pk for target in found] == [row.id, row.id]
 
 
 async def test_a_decision_comes_with_the_call(database: Database) -> None:

@@ -29,7 +29,7 @@ from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, histories, quarantine, sidecars, units
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
-from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.recording import Added, NewCall, Stored, add_calls
 from slipstream.store.segments import NewRequest
 from slipstream.store.units import Outcome
 from slipstream.tenants import name_of, qualified
@@ -229,12 +229,16 @@ class Recorder:
             self._metrics.not_captured.labels("rate").inc()
             return None
         tried = self._retries.earlier(call)
-        place = self._conversations.place(call, earlier) if tried is None else self._conversations.again(call, tried)
+        if tried is None:
+            place, replaces = self._conversations.place(call, earlier), None
+        else:
+            place = self._conversations.again(call, tried.place)
+            replaces = Stored(_stored_id(call.tenant, tried.msg_id), tried.started_at)
         self._retries.add(call, place)
         self._histories.add(call, place)
-        return self._ready(call, place)
+        return self._ready(call, place, replaces)
 
-    def _ready(self, call: CapturedCall, place: Place) -> NewCall:
+    def _ready(self, call: CapturedCall, place: Place, replaces: Stored | None) -> NewCall:
         """The call as it is stored: packed, and its task decided where that can be done here."""
         marked = bool(call.mark)
         if call.variant not in (None, PRODUCTION):
@@ -252,7 +256,7 @@ class Recorder:
             new_task=place.new_task,
             request=self._prefixes.stored_form(call.request_text, call.messages),
             answer=pack(call.answer_text),
-            msg_id=None if call.msg_id is None else qualified(call.tenant, call.msg_id),
+            msg_id=_stored_id(call.tenant, call.msg_id),
             latency=call.latency,
             started_at=call.started_at,
             completes=whole,
@@ -264,6 +268,7 @@ class Recorder:
             problem=call.problem,
             original=self._original(call),
             served=call.served,
+            replaces=replaces,
         )
 
     def _original(self, call: CapturedCall) -> tuple[NewRequest, bytes] | None:
@@ -271,6 +276,10 @@ class Recorder:
             return None
         request, answer = call.original
         return self._prefixes.stored_form(request, call.original_messages), pack(answer)
+
+
+def _stored_id(tenant: str, msg_id: str | None) -> str | None:
+    return None if msg_id is None else qualified(tenant, msg_id)
 
 
 def _outcomes(kept: Sequence[RedactedExchange]) -> list[Outcome]:

@@ -14,12 +14,13 @@ WINDOW = 900.0
 """Seconds. The openai SDK gives up on an attempt after 600 s and waits at most 60 s (`retry-after`) before the next."""
 
 
-class _Attempt(NamedTuple):
+class Attempt(NamedTuple):
     """A captured call that may be tried again.
 
     Attributes:
         named: a header names its session or its task.
-        ended_at: Unix seconds.
+        msg_id: as the provider gave it.
+        started_at, ended_at: Unix seconds.
         seen_at: by the clock of `Retries`.
     """
 
@@ -27,6 +28,8 @@ class _Attempt(NamedTuple):
     retry: int
     place: Place
     named: bool
+    msg_id: str | None
+    started_at: float
     ended_at: float
     seen_at: float
 
@@ -35,7 +38,7 @@ class Retries:
     """Recently captured calls, which their clients may send again.
 
     A client sends a call again when it did not get the answer, although the proxy may have passed on all of it. So the
-    answer that it has is the later one, which belongs where the earlier one is. Who says that it is a retry may also be
+    answer that it has is the later one, which takes the place of the earlier one. Who says that it is a retry may also be
     another user, who asks the same and whose first attempt failed. So an earlier attempt counts once, and only if it
     had ended before and its conversation did not go on, for then its client has got the answer.
 
@@ -50,13 +53,13 @@ class Retries:
         self._window = window
         self._clock = clock
         self._numbers = 0
-        self._by_age: OrderedDict[int, _Attempt] = OrderedDict()
+        self._by_age: OrderedDict[int, Attempt] = OrderedDict()
         self._by_digest: dict[bytes, dict[int, None]] = {}
         self._by_session: dict[str, int] = {}
         """The newest call of each session, where no header names it or its task."""
 
-    def earlier(self, call: CapturedCall) -> Place | None:
-        """The place of the attempt of which the call is a retry, which is forgotten; None for a call of its own."""
+    def earlier(self, call: CapturedCall) -> Attempt | None:
+        """The attempt of which the call is a retry, which is forgotten; None for a call of its own."""
         now = self._clock()
         while self._by_age and now - next(iter(self._by_age.values())).seen_at > self._window:
             self._forget(next(iter(self._by_age)))
@@ -66,7 +69,7 @@ class Retries:
             attempt = self._by_age[number]
             if attempt.retry < call.retry and attempt.ended_at <= call.started_at:
                 self._forget(number)
-                return attempt.place
+                return attempt
         return None
 
     def add(self, call: CapturedCall, place: Place) -> None:
@@ -78,8 +81,8 @@ class Retries:
             if (before := self._by_session.get(place.session_id)) is not None:
                 self._forget(before)
             self._by_session[place.session_id] = number
-        ended_at = call.started_at + call.latency
-        self._by_age[number] = _Attempt(call.digest, call.retry, place, named, ended_at, self._clock())
+        ran = call.started_at, call.started_at + call.latency
+        self._by_age[number] = Attempt(call.digest, call.retry, place, named, call.msg_id, *ran, self._clock())
         self._by_digest.setdefault(call.digest, {})[number] = None
         if len(self._by_age) > self._limit:
             self._forget(next(iter(self._by_age)))

@@ -25,6 +25,13 @@ from slipstream.store.tasks import PendingTask, apply_mark, decide, note
 from slipstream.tenants import tenant_of
 
 
+class Stored(NamedTuple):
+    """What a call of a task is found by in the store; the msg_id is that in the store."""
+
+    msg_id: str | None
+    started_at: float
+
+
 class NewCall(NamedTuple):
     """A captured call with its place, ready to be stored: redacted, complete, and its answers packed.
 
@@ -36,6 +43,7 @@ class NewCall(NamedTuple):
         problem: the reason why the policy cannot be asked this.
         original: the request and the answer as they came; None where that is the chat form.
         served: who answered it; None where no share was set.
+        replaces: the earlier attempt of which it is a retry.
     """
 
     session_id: str
@@ -55,6 +63,7 @@ class NewCall(NamedTuple):
     problem: str | None = None
     original: tuple[NewRequest, bytes] | None = None
     served: Served | None = None
+    replaces: Stored | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +82,9 @@ class Added:
 
 
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
-    """Store calls, each at the end of its task, with the marks and the feedback that waited for them. Those of what was
-    deleted since they began are not stored."""
+    """Store calls, each at the end of its task, with the marks and the feedback that waited for them. A retry takes the
+    row of the attempt before, with the runs that repeat it. Calls of what was deleted since they began are not stored.
+    """
     ahead = now + TOLERATED
     first_start = min((call.started_at if call.started_at <= ahead else 0.0 for call in calls), default=now)
     if erased := await erasure.standing(session, first_start):
@@ -82,6 +92,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         calls = [call for call in calls if not _is_erased(call, erased, ahead)]
         names = [call.msg_id for call in gone if call.msg_id], list({call.task_id for call in gone})
         await erasure.forget_waiting(session, *names)
+    calls = _without_replaced(calls)
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
@@ -91,7 +102,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     originals = [call.original[0] for call in calls if call.original is not None]
     kept = await segments.add(session, [*(call.request for call in calls), *originals])
     of_originals = iter(kept.columns[len(calls) :])
-    rows = []
+    rows, appended, replaced = [], list[NewCall](), list[_Replaced]()
     for call, columns in zip(calls, kept.columns, strict=False):  # followed by those of the originals
         task = pending.get(call.task_id)
         if task is None:
@@ -99,8 +110,14 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         elif not task.calls:
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         original = (None, None) if call.original is None else next(of_originals)
-        rows.append(_call_row(call, task.calls, columns, original))
-        task.calls += 1
+        row = _call_row(call, task.calls, columns, original)
+        before = None if call.replaces is None else await _row_of(session, call.task_id, call.replaces)
+        if before is None:
+            rows.append(row)
+            appended.append(call)
+            task.calls += 1
+        else:
+            replaced.append(_Replaced(call, (*row[2:], before[0]), before[1:]))
         task.state = move(task.state, TaskState.COMPLETE if call.completes else TaskState.OPEN)
         note(task, call.marked, call.labels, call.metadata)
         if call.decision is not None and task.revision == 1:
@@ -112,11 +129,18 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
 
     await _write_tasks(session, pending, now)
     rescore = False
+    await update_rows(session, CallRow, _CALL_COLUMNS[2:], [each.row for each in replaced])
     if any(some_feedback):
-        refs = [_refs(call, pending[call.task_id].session_id) for call in calls]
+        again = [each.call for each in replaced]
+        refs = [_refs(call, pending[call.task_id].session_id) for call in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
-        rows, rescore = await _match_feedback(session, calls, rows, refs, awaited, now)
+        rows, rescore = await _match_feedback(session, appended, rows, refs[: len(appended)], awaited, now)
+        for call, names in zip(again, refs[len(appended) :], strict=True):
+            if not awaited.isdisjoint(names):
+                rescore |= await feedback.match_waiting(session, names, now, call.started_at + call.latency)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
+    if segments_before := [number for each in replaced for number in each.segments if number is not None]:
+        await segments.delete_unused(session, segments_before)
     undecided = any(task.state == TaskState.COMPLETE and not task.decided for task in pending.values())
     return Added(undecided, rescore, kept.numbers)
 
@@ -128,6 +152,20 @@ _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency"
                  "original_request", "original_answer", "segment_id", "original_segment_id", "variant", "arm", "unit",
                  "fell_back", "opted_out")  # fmt: skip
 
+
+class _Replaced(NamedTuple):
+    """A retry whose earlier attempt is stored.
+
+    Attributes:
+        row: what the row is to hold, from the third column on, and its id.
+        segments: the last ones of the earlier attempt.
+    """
+
+    call: NewCall
+    row: tuple[Any, ...]
+    segments: Sequence[int | None]
+
+
 _UNSERVED = (None, None, None, False, False)
 """Values of a call that was answered while no share was set."""
 
@@ -136,6 +174,30 @@ _Columns = tuple[bytes | None, int | None]
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
+
+
+def _without_replaced(calls: Sequence[NewCall]) -> list[NewCall]:
+    """The calls, a retry in the place of the attempt before where both are among them."""
+    kept: list[NewCall] = []
+    at: dict[tuple[str, Stored], int] = {}
+    for call in calls:
+        place = None if call.replaces is None else at.pop((call.task_id, call.replaces), None)
+        if place is None:
+            place = len(kept)
+            kept.append(call)
+        else:
+            before = kept[place]
+            kept[place] = call._replace(new_task=before.new_task, replaces=before.replaces)
+        at[call.task_id, Stored(call.msg_id, call.started_at)] = place
+    return kept
+
+
+async def _row_of(session: AsyncSession, task_id: str, call: Stored) -> Sequence[Any] | None:
+    """The id of a call of a task, and its last segments."""
+    query = select(CallRow.id, CallRow.segment_id, CallRow.original_segment_id)
+    query = query.where(CallRow.task_id == task_id, CallRow.started_at == call.started_at)
+    query = query.where(CallRow.msg_id.is_(None) if call.msg_id is None else CallRow.msg_id == call.msg_id)
+    return (await session.execute(query.order_by(CallRow.id.desc()).limit(1))).first()
 
 
 async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, PendingTask]:
