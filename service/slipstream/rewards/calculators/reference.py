@@ -92,8 +92,16 @@ class Contains(_AgainstReference):
     def _within(self, answer: str, reference: str) -> bool:
         if self.ignore_space or not self.whole_words:  # without spaces no border of a word is left
             return reference in answer
-        return re.search(_whole(_without_groups(reference)), _without_groups(answer)) is not None
+        reference, answer = _without_groups(reference), _without_groups(answer)
+        if _NUMBER.fullmatch(reference):
+            answer = _PAIRS.sub("_", answer)
+        return re.search(_whole(reference), answer) is not None
 
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)")
+
+_PAIRS = re.compile(r"(?<!\d)(?<!\d[/:])(?:\d+/\d+|\d?\d:\d\d)(?![/:]?\d)")
+"""Fractions and times, of which no part is a number by itself: 3/4 and 4:30, and no date such as 2024/05/01."""
 
 _GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 
@@ -107,17 +115,17 @@ def _whole(text: str) -> str:
     """A pattern for the text where it is not part of a longer word or number.
 
     Only ASCII letters and digits have such borders here: Chinese has no space between words. The 4 of "14", "4.5",
-    ".4", "3/4", "4:30", "4^2" and "-4" is no 4, and the -4 of "10-4" no -4; the 4 of "3-4" is one.
+    ".4", "4^2" and "-4" is no 4, and the -4 of "10-4" no -4; the 4 of "3-4" is one, and that of "4^\\circ".
     """
     before = after = ""
     if text[:1].isascii() and text[:1].isalnum():
         before = r"(?<![A-Za-z0-9_])(?<!\d[.,])"
     if text[:1].isdigit():
-        before += r"(?<!(?<![A-Za-z0-9_)])[-–])(?<!\d[/:])(?<!(?<![A-Za-z0-9_.])\.)(?<!\^)"
+        before += r"(?<!(?<![A-Za-z0-9_)])[-–])(?<!(?<![A-Za-z0-9_.])\.)(?<!\^)"
     if re.match(r"[-+]\.?\d", text):
         before = r"(?<![A-Za-z0-9_)^])"
     if text[-1:].isascii() and text[-1:].isalnum():
         after = r"(?![A-Za-z0-9_])(?![.,]\d)"
     if text[-1:].isdigit():
-        after += r"(?![/:]\d)(?!\^)"
+        after += r"(?!\^(?!\{?\\circ))"
     return before + re.escape(text) + after
