@@ -296,6 +296,8 @@ async def test_held_out_sessions_are_compared_with_the_answers_that_users_got(
         for number in range(4):
             reference = json.dumps({"reference": f"echo: question {number}"})
             task = {"x-slipstream-task-id": f"t{number}", "x-slipstream-session-id": f"s{number}"}
+            if number:
+                await loop.chat(f"before {number}", task)
             await loop.chat(f"question {number}", {**task, "x-slipstream-metadata": reference})
         await loop.client.post("/marks", json={"task_id": "t0"})
 
@@ -305,6 +307,9 @@ async def test_held_out_sessions_are_compared_with_the_answers_that_users_got(
         await until(run)
 
         async def decided() -> bool:
+            tasks = [await loop.task(f"t{number}") for number in (1, 2, 3)]
+            if not all(task is not None and len(task["calls"]) == 2 for task in tasks):
+                return False
             status = await loop.status()
             return bool(sum(status["selection"]["not_selected"].values()) == 3)
 
@@ -315,7 +320,7 @@ async def test_held_out_sessions_are_compared_with_the_answers_that_users_got(
         assert found["result"]["production"]["reward"]["mean"] == 1
         assert found["result"]["against_production"]["sessions"] == 3
         asked_for = {str(chat["messages"][-1]["content"]) for chat in explorer.chats[1:]}
-        assert asked_for == {"question 1", "question 2", "question 3"}, "what is trained on is not asked"
+        assert asked_for == {"question 1", "question 2", "question 3"}, "the last of what is not trained on"
 
 
 async def refused(loop: Loop, **body: Any) -> tuple[int, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from slipstream.selection.decision import Decision
 from slipstream.store import heldout
@@ -13,7 +13,7 @@ from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
-from slipstream.store.tables.capture import CallRow
+from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
 
 NOW = 1_000_000.0
@@ -37,6 +37,20 @@ def call(number: int) -> NewCall:
         True,
         LEFT,
     )
+
+
+async def test_the_last_call_of_each_task_is_found(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        later = [call(number)._replace(new_task=False) for number in (0, 0, 1)]
+        await add_calls(session, [*map(call, range(3)), *later], NOW)
+        await session.execute(update(TaskRow).values(decided=True))
+        for last_calls, positions in ((False, [0, 0, 0]), (True, [2, 1, 0])):
+            found = await heldout.newest(session, "suite", 1, last_calls=last_calls)
+            places = sorted([await heldout.task_of(session, one.id) for one in found])
+            assert places == [(f"t{number}", position) for number, position in enumerate(positions)]
+    await database.close()
 
 
 async def test_pages_give_what_one_look_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,9 @@ async def ask(context: Context, stage: Evaluations, version: int | None, suite: 
             code="not_served",
         )
     try:
-        cases = await plans.cases_of(chosen, context.database, context.settings.datasets.held_out)
-        plans.rewards_of(context.settings.rewards, cases)
+        rewards, share = context.settings.rewards, context.settings.datasets.held_out
+        cases = await plans.cases_of(chosen, context.database, rewards, share)
+        plans.rewards_of(rewards, cases)
     except SlipstreamError as error:
         raise RequestError(f"suite {chosen.name}: {error}", param="suite", code="cannot_evaluate") from error
     now = context.clock()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from slipstream.errors import SlipstreamError
 from slipstream.evaluation.cases import AskedCase, CasesError, read_cases
-from slipstream.evaluation.scoring import calculators_for
+from slipstream.evaluation.scoring import calculators_for, of_last_answers
 from slipstream.rewards import RewardsSettings
 from slipstream.settings.evaluation import Suite
 from slipstream.store import heldout
@@ -22,10 +22,13 @@ class NothingToEvaluate(SlipstreamError):
     """The suite has no cases, or no calculator can judge answers to them; says which and why."""
 
 
-async def cases_of(suite: Suite, database: Database, share: float = 0.0) -> list[AskedCase]:
+async def cases_of(
+    suite: Suite, database: Database, rewards: RewardsSettings, share: float = 0.0
+) -> list[AskedCase]:
     """The cases of a suite now.
 
     Args:
+        rewards: by which they are to be scored: calculators that need the task's last answer have it asked for.
         share: `datasets.held_out`.
 
     Raises:
@@ -36,7 +39,8 @@ async def cases_of(suite: Suite, database: Database, share: float = 0.0) -> list
         return await asyncio.to_thread(read_cases, suite.cases)
     assert suite.heldout is not None, "a suite has cases or holds sessions out"
     async with database.read() as session:
-        calls = await heldout.newest(session, suite.name, suite.heldout.sessions, share)
+        last = of_last_answers(rewards)
+        calls = await heldout.newest(session, suite.name, suite.heldout.sessions, share, last_calls=last)
     if not calls:
         raise NothingToEvaluate(
             "heldout: no stored session was left out of training; datasets.held_out above 0 leaves some out "

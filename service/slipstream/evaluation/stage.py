@@ -167,7 +167,7 @@ class Evaluations:
         await self._forget()
         rewards = self._context.settings.rewards
         if evaluation.state is EvaluationState.PENDING:
-            cases = await plans.cases_of(suite, self._database, self._context.settings.datasets.held_out)
+            cases = await plans.cases_of(suite, self._database, rewards, self._context.settings.datasets.held_out)
             chosen = plans.rewards_of(rewards, cases)
             scorer = CaseScorer(chosen, self._context.metrics, self._isolation)
             settings = self._described(suite, scorer)

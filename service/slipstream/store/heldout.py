@@ -1,11 +1,12 @@
-"""Held-out calls: the first calls of tasks that no version was trained on, by the newest sessions."""
+"""Held-out calls: the first or the last calls of tasks that no version was trained on, by the newest sessions."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from slipstream.selection.held_out import is_held_out
 from slipstream.store import imports
@@ -27,7 +28,9 @@ class HeldOutCall(NamedTuple):
     session: str
 
 
-async def newest(session: AsyncSession, suite: str, sessions: int, share: float = 0.0) -> list[HeldOutCall]:
+async def newest(
+    session: AsyncSession, suite: str, sessions: int, share: float = 0.0, *, last_calls: bool = False
+) -> list[HeldOutCall]:
     """Held-out calls of so many sessions at most.
 
     Those of the suite's last evaluation come first, as far as they are still held out, so that versions are compared
@@ -36,7 +39,12 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
     Args:
         share: `datasets.held_out`. If it is not 0, only sessions that it holds out: a data set may have been made of
             the others, though no task of theirs has a run.
+        last_calls: the last call of each task instead of its first.
     """
+    other = aliased(CallRow)
+    position: ColumnElement[bool] = CallRow.position == 0
+    if last_calls:
+        position = ~exists().where(other.task_id == CallRow.task_id, other.position > CallRow.position)
     last = select(func.max(EvaluationRow.id)).where(EvaluationRow.suite == suite, EvaluationRow.begun_at.is_not(None))
     before = select(EvaluationCaseRow.call_id).where(
         EvaluationCaseRow.evaluation_id == last.scalar_subquery(), EvaluationCaseRow.call_id.is_not(None)
@@ -45,7 +53,7 @@ async def newest(session: AsyncSession, suite: str, sessions: int, share: float 
     fits = (
         TaskRow.decided.is_(True),
         ~exists().where(GroupRow.task_id == TaskRow.id),
-        CallRow.position == 0,
+        position,
         CallRow.problem.is_(None),
         or_(CallRow.variant.is_(None), CallRow.variant == "production"),
         or_(TaskRow.reason.is_(None), TaskRow.reason != imports.REASON),  # they are no live traffic
