@@ -91,6 +91,17 @@ def test_a_named_session_may_have_calls_at_the_same_time() -> None:
     assert [capture.place(attempt(text, 1, at=2.0, session=b"s")) for text in ("hi", "ho")] == [first, other]
 
 
+def test_in_a_conversation_that_the_provider_holds_the_same_words_come_again() -> None:
+    def in_conversation(text: str, retry: int, at: float) -> CapturedCall:
+        return attempt(text, retry, at)._replace(session_id="conv_1", session_named=False)
+
+    capture = Capture()
+    first = capture.place(in_conversation("go on", 0, 0.0))
+    capture.place(in_conversation("wait", 0, 1.0))
+    assert capture.place(in_conversation("go on", 1, 2.0)).task_id != first.task_id, "its own first attempt failed"
+    assert capture.place(in_conversation("go on", 2, 3.0)).session_id == "conv_1"
+
+
 def test_a_retry_is_recognised_within_the_window() -> None:
     capture = Capture(window=60.0)
     first = capture.place(attempt("hi"))

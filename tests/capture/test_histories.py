@@ -23,6 +23,8 @@ class Capture:
         self._histories = Histories(Items(), Newest(limit))
         self._conversations = Conversations(100)
         self._redactor = ExchangeRedactor(Redactor([]), MAX_BODY, parse_memory())
+        self.messages: list[Any] = []
+        """Of the call that was read last."""
 
     def read(self, number: int, given: Any, *, session: bytes | None = None, **fields: Any) -> tuple[Place, str | None]:
         """The place of a call and its problem."""
@@ -39,6 +41,7 @@ class Capture:
         assert isinstance(call, CapturedCall)
         place = self._conversations.place(call, None if call.history is None else self._histories.earlier(call.history))
         self._histories.add(call, place)
+        self.messages = call.request["messages"]
         return place, call.problem
 
 
@@ -67,6 +70,22 @@ def test_a_call_goes_on_with_the_task_of_the_newest_call_of_its_conversation() -
     assert len({first.task_id, other.task_id, new.task_id}) == 3
     assert capture.read(5, [result], conversation="conv_1")[0].task_id == new.task_id
     assert capture.read(6, [result], previous_response_id="resp_1")[0].task_id == first.task_id
+
+
+def test_a_conversation_does_not_grow_with_its_calls() -> None:
+    capture, result = Capture(), {"type": "function_call_output", "call_id": "c", "output": "42"}
+    first, _ = capture.read(0, "begin", conversation="conv_1", instructions="be short")
+    sizes = []
+    for number in range(1, 20):
+        place, problem = capture.read(number, [result], conversation="conv_1", instructions="be short")
+        assert (place.task_id, problem) == (first.task_id, "history_unseen")
+        assert [message["role"] for message in capture.messages[-2:]] == ["assistant", "tool"]
+        sizes.append(len(capture.messages))
+    assert (sizes[0], sizes[-1]) == (5, 11)
+    assert capture.messages[1] == {"role": "system", "content": [{"id": "conv_1"}]}
+    for number in range(20, 40):
+        capture.read(number, "more", previous_response_id=f"resp_{number - 1}" if number > 20 else None)
+    assert len(capture.messages) == 39, "a chain of answers is whole"
 
 
 def test_conversations_of_which_nothing_was_heard_for_longest_are_forgotten() -> None:

@@ -40,6 +40,7 @@ class CapturedCall(NamedTuple):
         tenant: whose call it is.
         session_id, task_id: as the headers name them, qualified by the tenant; a session that none names has the id of
             the conversation that the provider holds.
+        session_named: a header names the session.
         principal: a hash of the caller's credentials and user field. It keeps users apart in memory.
         digest: a hash of the principal, the route, the session and task headers and the request body: equal for a
             call and its retries.
@@ -78,6 +79,7 @@ class CapturedCall(NamedTuple):
     messages: Messages | None = None
     original_messages: Messages | None = None
     served: Served | None = None
+    session_named: bool = False
 
     @property
     def variant(self) -> str | None:
@@ -166,6 +168,7 @@ def _read(kept: RedactedExchange, seen: Seen) -> CapturedCall:
         messages=messages_of(request_text, "messages", form.request["messages"], owner),
         original_messages=original_messages,
         served=kept.served,
+        session_named=kept.session_id is not None,
     )
 
 

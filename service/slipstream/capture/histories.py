@@ -33,6 +33,11 @@ _THREAD = b'"thread"'
 """The field by which a request of the Messages API asks the provider to hold the conversation."""
 
 
+_LAST = 8
+"""Messages that are kept of what a `conversation` has said: to be read, for the policy is never asked to go on from
+there. With all of them each of its calls would be larger than the one before, as its client's requests are not."""
+
+
 class Items:
     """Items of earlier answers, the newest, by the ids that the provider gave them.
 
@@ -122,7 +127,7 @@ class Histories:
             return
         if call.msg_id is not None:
             request, ref = from_json(asked)[0], qualified(call.tenant, call.msg_id)
-            self._known[ref] = Earlier(_held(call.request, call.answer, request), call.problem, place)
+            self._known[ref] = Earlier(_held(call.request, call.answer, request, call.problem), call.problem, place)
             if call.dialect is Dialect.RESPONSES and (conversation := conversation_of(request)) is not None:
                 self._newest.add(qualified(call.tenant, conversation), ref)
 
@@ -148,13 +153,18 @@ def names_of(exchanges: Iterable[RedactedExchange]) -> set[str]:
 
 
 def _of_stored(call: StoredCall) -> Earlier:
-    held = _held(call.request.read(), unpack(call.answer), call.original_request.read())
+    held = _held(call.request.read(), unpack(call.answer), call.original_request.read(), call.problem)
     return Earlier(held, call.problem, Place(call.session_id, call.task_id))
 
 
-def _held(request: Mapping[str, Any], answer: Mapping[str, Any], original: Mapping[str, Any]) -> Held:
+def _held(
+    request: Mapping[str, Any], answer: Mapping[str, Any], original: Mapping[str, Any], problem: Problem | None
+) -> Held:
     """A call in the chat form as its provider holds it: a thread has instructions and tools of its own, and those of
-    the Responses API hold for one call."""
+    the Responses API hold for one call. Of a `conversation`, the first message, which says that its beginning is
+    unseen, and the last ones."""
     in_thread = isinstance(original.get("thread"), dict)
     messages = messages_up_to(request, answer, instructed=bool(original.get("instructions")))
+    if problem is not None and len(messages) > 1 + _LAST and conversation_of(original) is not None:
+        messages = [messages[0], *messages[-_LAST:]]
     return Held(messages, request.get("tools") or () if in_thread else ())

@@ -76,7 +76,7 @@ class Retries:
         """Remember a call. What came before it in its session is not tried again, unless a header names the session or
         the task: agents make calls of such a one at the same time."""
         number = self._numbers = self._numbers + 1
-        named = call.session_id is not None or call.task_id is not None
+        named = call.session_named or call.task_id is not None
         if not named:
             if (before := self._by_session.get(place.session_id)) is not None:
                 self._forget(before)
