@@ -218,6 +218,27 @@ async def test_a_history_that_a_hook_changed_nothing_of_is_asked(run_loop: RunLo
         assert loop.explorer.chats[1]["messages"][0]["content"] == f"my key is {SECRET}"
 
 
+async def test_a_history_that_has_the_mark_of_a_redaction_by_itself_is_asked(run_loop: RunLoop) -> None:
+    async with run_loop(Repeats(), explorer={"redact": False}) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            first = await client.responses.create(model="prod", input="what is [redacted:api_key]?")
+            await client.responses.create(model="prod", input="and?", previous_response_id=first.id)
+        assert loop.explorer.chats[1]["messages"][0]["content"] == "what is [redacted:api_key]?"
+
+
+async def test_a_chat_is_not_kept_in_memory(run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[Any] = []
+    monkeypatch.setattr(ReplayHistories, "add", lambda _, *call: added.append(call))
+    async with run_loop(Repeats(), explorer={"redact": False}) as loop:
+        [run] = (await open_runs(loop))["runs"]
+        async with responses_client(loop, run) as client:
+            await client.chat.completions.create(model="prod", messages=[{"role": "user", "content": SECRET}])
+            assert added == []
+            await client.responses.create(model="prod", input=SECRET)
+            assert len(added) == 1
+
+
 async def test_an_answer_of_another_run_is_no_history(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         group = await open_runs(loop, runs=2)

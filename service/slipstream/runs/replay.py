@@ -237,7 +237,9 @@ class Replays:
             self._prompts,
             began,
             model_name=self._model_name,
-            keep=lambda made, as_asked: self._keep(task_id, call, replace(made, instructed=instructed()), as_asked),
+            keep=lambda made, as_asked: self._keep(
+                task_id, call, replace(made, instructed=instructed()), as_asked, dialect
+            ),
             give_up=partial(self.give_up, run.pk),
             tried_again=self._metrics.run_retries.inc,
         )
@@ -279,7 +281,9 @@ class Replays:
         translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._histories.earlier, run_pk))
         return translated, lambda: translated.instructed
 
-    async def _keep(self, task_id: str, call: Call, made: NewCall, as_asked: AsAsked | None) -> None:
+    async def _keep(
+        self, task_id: str, call: Call, made: NewCall, as_asked: AsAsked | None, dialect: Dialect
+    ) -> None:
         """Keep an answer as one of this run's.
 
         Raises:
@@ -289,7 +293,7 @@ class Replays:
         async with self._conversations.adding(task_id, call.run_pk, made, now + self._timeout, now) as (session, kept):
             await self._budget.spend(session, 1, made.tokens, now)
             await self._under_way.tell_read(session, call)  # its end follows, or all of it
-        if kept:
+        if kept and dialect is not Dialect.CHAT:  # no chat names what was said before
             said = None if as_asked is None else as_asked._replace(instructed=made.instructed)
             self._histories.add(call.run_pk, made.msg_id, said, now)
         self._metrics.replay_calls.labels("whole" if kept else "straggler").inc()

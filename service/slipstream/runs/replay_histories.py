@@ -53,11 +53,11 @@ class ReplayHistories:
 
     What is stored is redacted. Where the policy is asked what agents say as it is, such a call is therefore kept in
     memory as well, and never read from the store: the policy would be asked another conversation than its agent has.
+    That a call is stored as it was is remembered too: its text may have the mark of a rule, or any that a function made.
 
     Args:
         as_asked: the policy is asked without redaction.
-        hooked: functions of the user's redact too, which may leave any mark. So calls of which they change nothing are
-            remembered as well.
+        hooked: functions of the user's redact too, which may leave any mark.
         limit: bytes in memory; the oldest calls go first.
     """
 
@@ -86,7 +86,7 @@ class ReplayHistories:
         Args:
             call: None where it is stored as it was.
         """
-        if not self._as_asked or (call is None and not self._hooked):
+        if not self._as_asked:
             return
         self._drop(run_pk, msg_id)
         self._calls[run_pk, msg_id] = entry = _Entry(call, now)
