@@ -9,7 +9,7 @@ from stores import ON_BOTH_STORES
 
 from slipstream.jsontext import to_json
 from slipstream.selection import Decision
-from slipstream.store import feedback, planning, tasks
+from slipstream.store import feedback, live_scores, planning, tasks
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
@@ -78,8 +78,9 @@ async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its
     async with database.write() as session:
         [row] = await session.scalars(select(CallRow).where(CallRow.msg_id == "1"))
         await planning.plan(session, [planning.CapturedCall(row.id, "t", 1)], 2, NOW)
-        await feedback.add(session, NewFeedback("of-first", "msg_id", ("1",), 1.0), NOW)
+        await feedback.add(session, NewFeedback("of-task", "task_id", ("t",), 1.0), NOW)
         await feedback.add(session, NewFeedback("of-second", "msg_id", ("2",), 0.5), NOW)
+        await live_scores.save(session, {row.id: live_scores.LiveScore(1.0, {})}, NOW)
     before = Stored("1", NOW)
     await add(database, new("t", "2", started_at=NOW + 5, replaces=before), new("t", "3", replaces=Stored("gone", NOW)))
 
@@ -88,6 +89,9 @@ async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its
         assert [call.position for call in await planning.unplanned(session, ["t"])] == [0, 2]
         found = await session.scalars(select(FeedbackTargetRow).order_by(FeedbackTargetRow.id))
         assert [target.call_pk for target in found] == [row.id, row.id]
+        assert await live_scores.of_calls(session, {row.id}) == {}
+    await add(database, new("t", "4", started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
+    assert await calls(database, "t") == [(0, "0"), (1, "2"), (2, "3"), (3, "4")], "who rated it has got it"
 
 
 async def test_a_decision_comes_with_the_call(database: Database) -> None:

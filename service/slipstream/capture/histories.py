@@ -16,7 +16,7 @@ from slipstream.capture.completion import CapturedCall
 from slipstream.capture.place import Earlier, Place
 from slipstream.capture.redacted import RedactedExchange
 from slipstream.dialects.body import Unreadable, read_json
-from slipstream.dialects.form import Dialect, Held, messages_up_to
+from slipstream.dialects.form import Dialect, Held, Problem, messages_up_to
 from slipstream.dialects.responses.references import references, resolved
 from slipstream.dialects.responses.request import conversation_of
 from slipstream.dialects.translators import TRANSLATORS

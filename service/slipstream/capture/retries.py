@@ -38,8 +38,8 @@ class Retries:
     """Recently captured calls, which their clients may send again.
 
     A client sends a call again when it did not get the answer, although the proxy may have passed on all of it. So the
-    answer that it has is the later one, which takes the place of the earlier one. Who says that it is a retry may also be
-    another user, who asks the same and whose first attempt failed. So an earlier attempt counts once, and only if it
+    answer that it has is the later one, which takes the place of the earlier one. Who says that it is a retry may also
+    be another user, who asks the same and whose first attempt failed. So an earlier attempt counts once, and only if it
     had ended before and its conversation did not go on, for then its client has got the answer.
 
     Args:

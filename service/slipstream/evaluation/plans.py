@@ -22,9 +22,7 @@ class NothingToEvaluate(SlipstreamError):
     """The suite has no cases, or no calculator can judge answers to them; says which and why."""
 
 
-async def cases_of(
-    suite: Suite, database: Database, rewards: RewardsSettings, share: float = 0.0
-) -> list[AskedCase]:
+async def cases_of(suite: Suite, database: Database, rewards: RewardsSettings, share: float = 0.0) -> list[AskedCase]:
     """The cases of a suite now.
 
     Args:

@@ -281,9 +281,7 @@ class Replays:
         translated = TranslatedChat(chat, TRANSLATORS[dialect], partial(self._histories.earlier, run_pk))
         return translated, lambda: translated.instructed
 
-    async def _keep(
-        self, task_id: str, call: Call, made: NewCall, as_asked: AsAsked | None, dialect: Dialect
-    ) -> None:
+    async def _keep(self, task_id: str, call: Call, made: NewCall, as_asked: AsAsked | None, dialect: Dialect) -> None:
         """Keep an answer as one of this run's.
 
         Raises:

@@ -53,7 +53,7 @@ class ReplayHistories:
 
     What is stored is redacted. Where the policy is asked what agents say as it is, such a call is therefore kept in
     memory as well, and never read from the store: the policy would be asked another conversation than its agent has.
-    That a call is stored as it was is remembered too: its text may have the mark of a rule, or any that a function made.
+    That a call is stored as it was is remembered too: its text may have the mark of a rule by itself.
 
     Args:
         as_asked: the policy is asked without redaction.

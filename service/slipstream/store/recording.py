@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.dialects.form import Dialect
@@ -20,13 +20,14 @@ from slipstream.store.clock_skew import TOLERATED
 from slipstream.store.segments import NewRequest, Segment
 from slipstream.store.states import MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
-from slipstream.store.tables.feedback import MarkRow
+from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
+from slipstream.store.tables.rollouts import LiveScoreRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
 from slipstream.tenants import tenant_of
 
 
 class Stored(NamedTuple):
-    """What a call of a task is found by in the store; the msg_id is that in the store."""
+    """The name of a call within its task; the msg_id is that in the store."""
 
     msg_id: str | None
     started_at: float
@@ -129,15 +130,16 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
 
     await _write_tasks(session, pending, now)
     rescore = False
-    await update_rows(session, CallRow, _CALL_COLUMNS[2:], [each.row for each in replaced])
+    if replaced:
+        await _replace(session, replaced)
     if any(some_feedback):
         again = [each.call for each in replaced]
         refs = [_refs(call, pending[call.task_id].session_id) for call in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
         rows, rescore = await _match_feedback(session, appended, rows, refs[: len(appended)], awaited, now)
-        for call, names in zip(again, refs[len(appended) :], strict=True):
-            if not awaited.isdisjoint(names):
-                rescore |= await feedback.match_waiting(session, names, now, call.started_at + call.latency)
+        for call, named in zip(again, refs[len(appended) :], strict=True):
+            if not awaited.isdisjoint(named):
+                rescore |= await feedback.match_waiting(session, named, now, call.started_at + call.latency)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
     if segments_before := [number for each in replaced for number in each.segments if number is not None]:
         await segments.delete_unused(session, segments_before)
@@ -193,11 +195,18 @@ def _without_replaced(calls: Sequence[NewCall]) -> list[NewCall]:
 
 
 async def _row_of(session: AsyncSession, task_id: str, call: Stored) -> Sequence[Any] | None:
-    """The id of a call of a task, and its last segments."""
+    """The id of a call of a task, and its last segments. None too where feedback names its answer."""
     query = select(CallRow.id, CallRow.segment_id, CallRow.original_segment_id)
     query = query.where(CallRow.task_id == task_id, CallRow.started_at == call.started_at)
     query = query.where(CallRow.msg_id.is_(None) if call.msg_id is None else CallRow.msg_id == call.msg_id)
-    return (await session.execute(query.order_by(CallRow.id.desc()).limit(1))).first()
+    named = exists().where(FeedbackTargetRow.call_pk == CallRow.id, FeedbackTargetRow.kind == "msg_id")
+    return (await session.execute(query.where(~named).order_by(CallRow.id.desc()).limit(1))).first()
+
+
+async def _replace(session: AsyncSession, replaced: Sequence[_Replaced]) -> None:
+    await update_rows(session, CallRow, _CALL_COLUMNS[2:], [each.row for each in replaced])
+    before = [each.row[-1] for each in replaced]
+    await session.execute(delete(LiveScoreRow).where(LiveScoreRow.call_id.in_(before)))  # of the answers before
 
 
 async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, PendingTask]:
