@@ -23,6 +23,7 @@ from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.store.tasks import NewMark, add_mark
 
 NOW = 1_800_000_000.0
 HALF_AN_HOUR = 1800.0
@@ -123,6 +124,20 @@ async def test_a_deletion_of_what_a_clock_that_was_ahead_wrote_is_of_its_own_tim
         assert (await erasure.erase(session, "session_id", "s", NOW + 100)).rows["tasks"] == 1
         standing = await erasure.standing(session, 0.0)
     assert standing == {("session_id", "gone"): NOW, ("session_id", "s"): NOW + 100}
+    await database.close()
+
+
+async def test_a_mark_that_a_clock_that_was_ahead_took_for_expired_is_applied(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        mark = NewMark(id="m", task_id="t", msg_id=None, labels=["vip"], metadata={}, ttl=60.0)
+        assert (await add_mark(session, mark, NOW)).state == "waiting"
+    await write(database, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW + 1, tolerated=5)
+    assert await stored_rows(store_url, "SELECT state FROM marks") == [("applied",)]
+    assert await stored_rows(store_url, "SELECT marked, decided FROM tasks") == [(True, False)]
     await database.close()
 
 
