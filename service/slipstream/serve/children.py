@@ -210,9 +210,9 @@ def reaped(life: Life) -> int | None:
 
 
 def reap_others(known: Collection[int]) -> None:
-    """Wait for the orphans that the system gave to this process, where it is a container's first one or their subreaper.
+    """Wait for orphans that the system gave to this process, where it is a container's first one or their subreaper.
 
-    None of its own processes is asked about here, as that is done once: what ends meanwhile is left, and told by SIGCHLD.
+    None of its own processes is waited for here, as that can be done once. SIGCHLD tells of one that ends meanwhile.
 
     Args:
         known: process ids of those that are asked about elsewhere.
