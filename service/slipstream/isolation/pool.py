@@ -150,7 +150,8 @@ class Pool:
         aside: _Process | None = None
         while not self._closed:
             self._changed.clear()
-            process, aside = await self._settled(process), await self._settled(aside)
+            aside = await self._settled(aside)
+            process = await self._settled(process)  # last: while anything is awaited, one without work may die unseen
             if process is not None and process.child is not None and process.child.stuck and await self._freed(aside):
                 process, aside = None, process
             if (work := self._next(process)) is not None:
