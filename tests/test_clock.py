@@ -17,12 +17,13 @@ from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
-from slipstream.store.states import CommitState
+from slipstream.store.states import CommitState, GroupState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.privacy import ErasureRow
 from slipstream.store.tables.runs import GroupRow, RunRow
+from slipstream.store.tasks import NewMark, add_mark
 
 NOW = 1_800_000_000.0
 HALF_AN_HOUR = 1800.0
@@ -113,6 +114,36 @@ async def test_what_a_deleted_session_says_after_the_clock_was_set_back_is_store
     await database.close()
 
 
+@ON_BOTH_STORES
+@pytest.mark.parametrize("again", [False, True], ids=["by itself", "asked for again"])
+async def test_a_deletion_that_waited_for_a_delivery_while_the_clock_was_set_back_is_of_now_once_it_is_done(
+    store_url: str, again: bool
+) -> None:
+    database = Database(store_url)
+    await database.open()
+    await write(database, NOW + HALF_AN_HOUR)
+    delivering = update(GroupRow).where(GroupRow.id == "g")
+    async with database.write() as session:
+        await session.execute(delivering.values(state=GroupState.COMMITTING))
+        assert (await erasure.erase(session, "session_id", "s", NOW + HALF_AN_HOUR + 1)).pending_groups == 1
+        await bring_back(session, NOW, tolerated=5)
+    session_s = "session_id", "s"
+    async with database.write() as session:
+        assert (await erasure.go_on(session, NOW + 1))[0].pending_groups == 1
+        assert (await erasure.standing(session, 0.0))[session_s] == NOW + HALF_AN_HOUR + 1
+        await session.execute(delivering.values(state=GroupState.DELIVERED))
+    async with database.write() as session:
+        if again:
+            done = await erasure.erase(session, "session_id", "s", NOW + 2)
+        else:
+            [done] = await erasure.go_on(session, NOW + 2)
+        assert (done.pending_groups, done.rows["tasks"], done.at) == (0, 1, NOW + HALF_AN_HOUR + 1)
+    async with database.write() as session:
+        assert (await erasure.standing(session, 0.0))[session_s] == NOW + 2
+        assert await erasure.go_on(session, NOW + 3) == []
+    await database.close()
+
+
 async def test_a_deletion_of_what_a_clock_that_was_ahead_wrote_is_of_its_own_time(store_url: str) -> None:
     database = Database(store_url)
     await database.open()
@@ -123,6 +154,20 @@ async def test_a_deletion_of_what_a_clock_that_was_ahead_wrote_is_of_its_own_tim
         assert (await erasure.erase(session, "session_id", "s", NOW + 100)).rows["tasks"] == 1
         standing = await erasure.standing(session, 0.0)
     assert standing == {("session_id", "gone"): NOW, ("session_id", "s"): NOW + 100}
+    await database.close()
+
+
+async def test_a_mark_that_a_clock_that_was_ahead_took_for_expired_is_applied(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        mark = NewMark(id="m", task_id="t", msg_id=None, labels=["vip"], metadata={}, ttl=60.0)
+        assert (await add_mark(session, mark, NOW)).state == "waiting"
+    await write(database, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        await bring_back(session, NOW + 1, tolerated=5)
+    assert await stored_rows(store_url, "SELECT state FROM marks") == [("applied",)]
+    assert await stored_rows(store_url, "SELECT marked, decided FROM tasks") == [(True, False)]
     await database.close()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import yaml
 from ports import free_port
@@ -47,6 +48,16 @@ LOOKS_OFTEN = (
     "cli.main()\n",
 )
 """The command, with less patience."""
+
+ADOPTS = (
+    "-c",
+    "import ctypes, subprocess\n"
+    "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
+    "subprocess.run(['sh', '-c', 'sleep 300 &'])\n"
+    "from slipstream import cli\n"
+    "cli.main()\n",
+)
+"""The command, as subreaper of an orphan."""
 
 
 async def test_the_training_sides_death_is_nothing_to_production(
@@ -329,6 +340,24 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(tmp_path: Path) -> Non
     assert code == 2
     assert said.splitlines()[-1].startswith("slipstream: TMPDIR: expected a folder"), said  # a warning may come before
     assert not list(folder.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are the system's first process's elsewhere")
+async def test_an_orphan_that_ends_leaves_nothing_where_slipstream_is_the_first_process(
+    tmp_path: Path, production: tuple[Production, str]
+) -> None:
+    """As that of a container, which has what processes of the user's code leave behind."""
+    _, url = production
+    async with running(tmp_path, url, ADOPTS) as sidecar:
+        [orphan] = [child for child in psutil.Process(sidecar.pid).children() if child.name() == "sleep"]
+        orphan.kill()
+        await until(lambda: not Path(f"/proc/{orphan.pid}").exists(), 60)
+        killed = sidecar.children()["proxy-0"]
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: sidecar.children().get("proxy-0", killed) != killed)
+        assert await chat(sidecar.url, "hello") == 200
+        assert await sidecar.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.slow

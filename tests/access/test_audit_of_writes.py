@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -111,31 +112,41 @@ async def test_a_write_that_fails_leaves_no_entry_and_no_write_is_without_one(ru
         assert await entries(shared) == [], "nothing was written, and there was nothing to deliver"
 
 
+@ON_BOTH_STORES
 async def test_what_is_set_apart_is_not_released_without_an_entry(run_shared: RunShared, store_url: str) -> None:
     async with run_shared() as shared:
-        await shared.chat("agent-a", "hello", task_id="order-1")
+        longest = "order-".ljust(64, "2")
+        for name in ("order-1", longest):
+            await shared.chat("agent-a", "hello", task_id=name)
 
-        async def decided() -> bool:
-            task = await shared.ask("admin-a", "GET", "/tasks/order-1")
+        async def decided(name: str) -> bool:
+            task = await shared.ask("admin-a", "GET", f"/tasks/{name}")
             return task.status_code == 200 and task.json()["decided"]
 
-        await until(decided)
+        for name in ("order-1", longest):
+            await until(partial(decided, name))
         engine = create_async_engine(store_url)
         async with engine.begin() as connection:
             await connection.execute(update(TaskRow).values(state=TaskState.QUARANTINED, decided=False))
         await engine.dispose()
 
-        async def release(key: str, action: str) -> int:
-            changed: int = (await shared.ask(key, "POST", "/quarantine", json={"action": action})).json()["changed"]
+        async def release(key: str, action: str, **only: str) -> int:
+            answer = await shared.ask(key, "POST", "/quarantine", json={"action": action, **only})
+            assert answer.status_code == 200, answer.text
+            changed: int = answer.json()["changed"]
             return changed
 
         assert await release("admin-b", "retry") == 0
         assert await entries(shared) == [], "there was nothing of this tenant"
+        listed = (await shared.ask("admin-a", "GET", "/quarantine")).json()["quarantined"]
+        [only] = [each["id"] for each in listed if each["task_id"] == longest]
+        assert await release("admin-a", "drop", kind="task", id=only) == 1
         assert await release("admin-a", "drop") == 1
         assert await release("admin-a", "drop") == 0
-        [entry] = await entries(shared)
-        assert (entry["action"], entry["key"], entry["tenant"]) == ("quarantine_drop", "admin-a", "acme")
-        assert (entry["written"], entry["kind"], entry["names"]) == (None, "task_id", ["order-1"])
+        every, one = await entries(shared)
+        for entry, named, name in ((every, None, "order-1"), (one, longest, longest)):
+            assert (entry["action"], entry["key"], entry["tenant"]) == ("quarantine_drop", "admin-a", "acme")
+            assert (entry["written"], entry["kind"], entry["names"]) == (named, "task_id", [name])
 
 
 async def test_the_facades_own_key_has_a_name_too(run_shared: RunShared) -> None:

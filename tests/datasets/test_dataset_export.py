@@ -94,6 +94,33 @@ async def test_a_reference_is_that_of_the_last_answer_of_a_task_alone(tmp_path: 
         assert manifest.dropped == {"production's answer has no reward": 1}
 
 
+async def test_a_call_of_a_tool_before_the_last_answer_is_scored_by_all_that_do_not_compare_with_that(
+    tmp_path: Path,
+) -> None:
+    look = {"name": "look", "arguments": {"for": "it"}}
+    call = completion("c", "", [tool_call("look", {"for": "it"}, "drawn by lot")])
+    request = {"tools": [{"type": "function", "function": {"name": "look"}}]}
+    references = {"reference": "42", "tool_calls": [look], "steps": 2}
+    async with stored(tmp_path) as made:
+        await made.task("a", call, request=request, metadata=references, then="42")
+        await made.task("b", call, request=request, metadata={**references, "reference": None}, then="42")
+
+        async def scored(*calculators: str | dict[str, Any]) -> list[tuple[Any, set[str]]]:
+            production = {"sources": [{"production": {}}]}
+            _, rows = await _exported(made, tmp_path / "sets", production, rewards={"calculators": calculators})
+            kept = [row.provenance for row in rows["train"]]
+            return [(one.rewards[0], {key for key in one.breakdown if "." not in key}) for one in kept]
+
+        tools = ("format", "tool_calls", "timing", "efficiency")
+        assert (await scored(*tools))[0] == (1.0, set(tools))
+        (first, parts), *_ = await scored("agent")
+        assert (first, parts) == (1.0, {"agent"})
+        assert await scored("exact_match") == [(None, set()), (1.0, {"exact_match"}), (None, set()), (None, set())]
+        both = await scored("exact_match", "tool_calls")
+        assert both[0] == (1.0, {"tool_calls"})
+        assert [reward for reward, _ in both[2:]] == [None, None], "its reference is missing, and not optional"
+
+
 async def test_the_best_runs_of_each_group_are_taught(tmp_path: Path) -> None:
     async with stored(tmp_path) as made:
         await made.task("one", runs=[("bad", 0.1), ("best", 0.9), ("good", 0.8)])

@@ -144,6 +144,12 @@ def test_data_sets_lie_where_the_training_side_can_write() -> None:
         assert not [mount for mount in proxy["volumeMounts"] if mount["name"] in names]
 
 
+def test_values_of_a_release_before_data_sets_are_taken() -> None:
+    """`helm upgrade --reuse-values` gives the chart the values of the release before, without what is new."""
+    kept = {"sidecar": {"datasets": None}}
+    assert template(merged(EXPLORER_ELSEWHERE, kept)) == template(EXPLORER_ELSEWHERE)
+
+
 def test_the_algorithm_of_an_overlay_reaches_the_sidecar() -> None:
     manifests = template(merged(GPU, {"trinity": {"overlays": ["ppo"]}}))
     given = yaml.safe_load(of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]["sidecar.yaml"])

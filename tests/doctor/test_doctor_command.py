@@ -49,6 +49,15 @@ def test_the_shipped_files_are_right(deployment: Path) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "Nothing found (the files alone were looked at)\n", "")
 
 
+def test_adapters_are_right_with_the_embedded_engine_and_no_error(deployment: Path) -> None:
+    path = deployment / "adapters.yaml"
+    path.write_text("model: {lora_configs: [{lora_rank: 16}]}\n")
+    run = doctor("--offline", "--overlay", str(path))
+    assert run.returncode == 0
+    assert run.stdout.count("warning: files.adapters_never_answer\n") == 2
+    assert "2 warnings (the files alone were looked at)\n" in run.stdout
+
+
 def test_an_error_is_told_to_people(deployment: Path, overlay: Path) -> None:
     run = doctor("--offline", "--overlay", str(overlay))
     assert (run.returncode, run.stderr) == (1, "")

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from slipstream.errors import StoreAway
 from slipstream.store import versions
 from slipstream.store.database import Database
 from slipstream.store.tables.versions import VersionRow
@@ -293,6 +294,40 @@ async def test_the_lanes_weights_of_another_training_are_not_the_version(
         code, _, err = await slipstream(*words)
         assert code == 2
         assert "version:8: expected version 8 to be served" in err
+
+
+async def test_a_store_that_is_away_while_the_lane_is_asked_does_not_end_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", 2)
+    explorer, job = Knowing(), CheckpointJob(tmp_path / "job")
+    explorer.version = 9
+
+    class Asked(Knowing):
+        def reply(self, msg_id: str, body: dict[str, Any]) -> dict[str, Any]:
+            monkeypatch.setattr(Database, "snapshot", away)
+            return super().reply(msg_id, body)
+
+    def away(_: Database) -> None:
+        raise StoreAway("the store is away")
+
+    lane = Asked()
+    lane.version = 1
+    job.publish(8)
+    lanes.put(tmp_path / "lane", keeping.keep(job.path, tmp_path / "kept", 8, copy=False), 8, copy=False)
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    await database.close()
+    async with serving(explorer.app()) as policy, serving(lane.app()) as lane_url:
+        path = tmp_path / "sidecar.yaml"
+        path.write_text(
+            f"store: {{url: 'sqlite+aiosqlite:///{tmp_path}/slipstream.db'}}\nexplorer: {{base_url: {policy}}}\n"
+            f"serving: {{mode: on, lane: {{base_url: {lane_url}/v1, directory: {tmp_path}/lane}}}}\n"
+        )
+        code, _, err = await slipstream(
+            "evaluate", "--config", str(path), "--cases", str(cases), *FEW, "--model", "version:8"
+        )
+    assert (code, len(lane.chats)) == (0, 2), err
 
 
 async def test_a_version_that_changes_meanwhile_ends_the_report(tmp_path: Path) -> None:

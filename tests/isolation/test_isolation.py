@@ -88,22 +88,66 @@ async def test_what_the_users_code_has_started_ends_with_its_process() -> None:
         await until(lambda started=started: gone(started), 60)
 
 
-async def test_plain_code_that_is_overdue_ends_with_its_process_and_what_runs_beside_it_comes_to_its_end() -> None:
+async def test_plain_code_that_is_overdue_ends_with_its_process_and_holds_up_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "told")
     isolation = Isolation()
     pool = isolation.user
     try:
         pid = await pool.ask(os.getpid, timeout=60)
-        beside = pool.submit(asyncio.sleep, 0.5, "its result", timeout=60)
+        beside = pool.submit((tmp_path / "told").read_text, timeout=60)
         with pytest.raises(NotFinished, match=r"took longer than 0\.1 s"):
             await pool.ask(time.sleep, 3600, timeout=0.1)
-        assert not beside.done()
-        assert await pool.ask(os.getpid, timeout=60) != pid
-        assert beside.done(), "no process is ended with work of others in it"
-        assert beside.result() == "its result"
         again = await pool.ask(os.getpid, timeout=60)
+        assert again != pid
+        assert not beside.done()
+        assert psutil.pid_exists(pid), "no process is ended with work of others in it"
+        await asyncio.to_thread((tmp_path / "told").write_text, "its result")
+        assert await asyncio.wrap_future(beside) == "its result"
+        await until(lambda: not Path(f"/proc/{pid}").exists())
         with pytest.raises(NotFinished, match=r"took longer than 0\.1 s"):
             await pool.ask(asyncio.sleep, 3600, timeout=0.1)
         assert await pool.ask(os.getpid, timeout=60) == again, "what gives way costs no process"
+    finally:
+        await asyncio.to_thread(isolation.close)
+
+
+@pytest.mark.slow
+async def test_one_process_with_overdue_code_is_kept_for_what_runs_beside_it_and_nothing_is_interrupted_twice(
+    tmp_path: Path,
+) -> None:
+    isolation = Isolation()
+    pool = isolation.user
+    slow, before = {}, len(psutil.Process().children())
+
+    async def stuck_beside(name: str | None) -> None:
+        if name is not None:
+            os.mkfifo(tmp_path / name)
+            begins = f"echo >> {tmp_path}/begun-{name}; cat {tmp_path}/{name}"
+            slow[name] = pool.submit(subprocess.check_output, ["sh", "-c", begins], timeout=120)
+            await until(lambda: begun(name) == 1, 60)
+        with pytest.raises(NotFinished, match=r"took longer than 0\.1 s"):
+            await pool.ask(time.sleep, 3600, timeout=0.1)
+
+    def begun(name: str) -> int:
+        file = tmp_path / f"begun-{name}"
+        return len(file.read_text()) if file.exists() else 0
+
+    try:
+        await stuck_beside("first")
+        await stuck_beside("second")
+        await until(lambda: begun("first") == 2, 60)
+        assert begun("second") == 1
+        await stuck_beside(None)
+        await until(lambda: begun("second") == 2, 60)
+        await stuck_beside(None)
+        assert len(psutil.Process().children()) == before + 2
+        waits = pool.submit(abs, -1, timeout=60)
+        await asyncio.to_thread((tmp_path / "first").write_text, "its result")
+        assert await asyncio.wrap_future(slow["first"]) == b"its result"
+        assert await asyncio.wrap_future(waits) == 1
+        await asyncio.to_thread((tmp_path / "second").write_text, "its result")
+        assert await asyncio.wrap_future(slow["second"]) == b"its result"
+        assert (begun("first"), begun("second")) == (2, 2)
     finally:
         await asyncio.to_thread(isolation.close)
 

@@ -79,4 +79,5 @@ async def post_quarantine(body: ReleaseBody, sidecar: SidecarDep, scope: ScopeDe
 def _write(body: ReleaseBody, some: Sequence[Quarantined]) -> Write:
     """The entry of the audit: an exchange, of which nothing is read, names no task."""
     tasks = list(dict.fromkeys(one.task_id for one in some if one.task_id is not None))
-    return Write(Action(f"quarantine_{body.action}"), body.id, "task_id" if tasks else None, tasks)
+    written = None if body.id is None else name_of(body.id)  # with its tenant it is longer than what a row holds
+    return Write(Action(f"quarantine_{body.action}"), written, "task_id" if tasks else None, tasks)

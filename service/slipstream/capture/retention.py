@@ -71,7 +71,7 @@ class Retention:
         async with self._database.write() as session:
             await tasks.expire_marks(session, now)
             await feedback.give_up_waiting(session, now - FEEDBACK_WAIT)
-            erased = await erasure.go_on(session)
+            erased = await erasure.go_on(session, now)
             forgotten = await erasure.forget_older(session, now - max(self._retention, DELETIONS_KEPT))
             deleted, expired = await tasks.delete_older(session, now - self._retention, _BATCH)
             apart = await quarantine.delete_older(session, now - self._retention, _BATCH)

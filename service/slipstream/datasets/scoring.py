@@ -18,10 +18,15 @@ from slipstream.metrics import Metrics
 from slipstream.rewards import RewardModel, RewardsSettings
 from slipstream.rewards.calculator import NoBasis
 from slipstream.rewards.calculators.given import PostedFeedback
+from slipstream.rewards.calculators.mathematics import Math
+from slipstream.rewards.calculators.reference import Contains, ExactMatch
 from slipstream.rollouts.guardrails import comparable, lacks_references
 from slipstream.store.training_answers import OfTask
 from slipstream.tenants import name_of
 from slipstream.trajectory import Call, PolicyCall, Run, Task
+
+_OfLastAnswer = ExactMatch | Contains | Math
+"""Calculators that compare with a reference for the last answer of a task, and do nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,9 @@ class AnswerScorer:
 
     Args:
         rewards: the sidecar's; those calculators are left out that need a user's feedback, that take production's
-            answer for the truth, or that need a reference that the task has not, or has for another answer.
+            answer for the truth, or that need a reference that the task has not. A reference that is an answer is that
+            of a task's last one: for one before, the calculators that compare with it are left out, and the others are
+            asked.
 
     Attributes:
         failed: answers that a calculator failed on.
@@ -49,9 +56,12 @@ class AnswerScorer:
         self._by_references = _without_feedback(comparable(rewards, references=True))
         self._alone = _without_feedback(comparable(rewards, references=False))
         self._models = {
-            references: RewardModel(chosen, metrics, isolation) if chosen.calculators else None
+            (references, between): RewardModel(asked, metrics, isolation) if asked.calculators else None
             for references, chosen in ((True, self._by_references), (False, self._alone))
+            for between, asked in ((False, chosen), (True, _without_last_answers(chosen)))
         }
+        asked_for = [spec.parameters for spec in self._by_references.calculators]
+        self._needed = {each.key for each in asked_for if isinstance(each, _OfLastAnswer) and not each.optional}
 
     @property
     def scores(self) -> bool:
@@ -69,13 +79,15 @@ class AnswerScorer:
         """The score of an answer; None if no calculator has a basis, or one of them failed.
 
         Args:
-            last: it answers the last call of its task, which is the one that a reference describes.
+            last: it answers the last call of its task, which is the one that a reference answer describes.
         """
-        model = self._models[last and not lacks_references(self._by_references, task.metadata)]
+        # one that is not optional, and whose reference is missing, leaves all answers of the task without a score
+        between = not last and all(task.metadata.get(key) not in (None, "", []) for key in self._needed)
+        model = self._models[not lacks_references(self._by_references, task.metadata), between]
         if model is None:
             return None
         hidden = Call(name_of(task.ref), 0, request, {})
-        # calculators of references look for a later call
+        # calculators of reference answers look for a later call
         later = () if last else (Call(name_of(task.ref), 1, {}, {}),)
         seen = Task(
             name_of(task.ref),
@@ -104,4 +116,9 @@ class AnswerScorer:
 
 def _without_feedback(rewards: RewardsSettings) -> RewardsSettings:
     kept = tuple(spec for spec in rewards.calculators if not isinstance(spec.parameters, PostedFeedback))
+    return rewards.model_copy(update={"calculators": kept})
+
+
+def _without_last_answers(rewards: RewardsSettings) -> RewardsSettings:
+    kept = tuple(spec for spec in rewards.calculators if not isinstance(spec.parameters, _OfLastAnswer))
     return rewards.model_copy(update={"calculators": kept})

@@ -44,14 +44,16 @@ class Child:
         self._reading: asyncio.Task[None] | None = None
         self._how: str | None = None
         """The way in which its process ended, perhaps while it had nothing to do; None while it runs."""
-        self._unfit = False
+        self.stuck = False
+        """A thread of it goes on with work that is overdue."""
+        self._full = False
+        """It ran out of memory, and may hold much of it."""
         self._waited_for = False
 
     @property
     def spent(self) -> bool:
-        """Return whether it is to do nothing more: it has ended, it ran out of memory and may hold much of it, or a
-        thread of it goes on with work that is overdue."""
-        return self._unfit or self._how is not None
+        """Return whether it is to do nothing more: it has ended, it is full, or it is stuck."""
+        return self.stuck or self._full or self._how is not None
 
     @classmethod
     async def start(cls, preparations: Sequence[bytes], memory: int, timeout: float, *, quiet: bool) -> Child:
@@ -119,7 +121,8 @@ class Child:
             raise Overdue(f"{timeout:g} s have passed") from None
         finally:
             self._waiting.pop(number, None)
-        self._unfit |= kind in ("memory", "stuck")
+        self.stuck |= kind == "stuck"
+        self._full |= kind == "memory"
         return kind, value
 
     async def kill(self) -> None:

@@ -3,6 +3,9 @@
 submit ─▶ waiting ─▶ in flight ─▶ its result
              ▲            └─the process ended─▶ it failed, if it was overdue or alone
              └────────────────── otherwise again ───┘
+
+A process in which something goes on that is overdue gets no more work: it is put aside until what runs beside that has
+come to its end, and another takes its place at once.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,16 +30,49 @@ _AT_ONCE = 64
 @dataclass(slots=True)
 class _Work:
     """Work that waits or is in flight. `alone`: it was in flight when the process ended, and so were others: which of
-    them ended it is found out one by one."""
+    them ended it is found out one by one. `interrupted`: its process was ended for others' sake, which is done once."""
 
     pickled: bytes
     timeout: float
     future: Future[Any] = field(default_factory=Future)
     alone: bool = False
+    interrupted: bool = False
+
+
+class _Process:
+    """A child process that has started or is about to, and what it was given to do."""
+
+    def __init__(self, starting: Coroutine[Any, Any, Child]) -> None:
+        self.starting = asyncio.create_task(starting)
+        self.flying: dict[asyncio.Task[tuple[str, Any]], _Work] = {}
+
+    @property
+    def child(self) -> Child | None:
+        """Return None until it has started, and where it could not be."""
+        return self.starting.result() if self.starting.done() and not self.starting.exception() else None
+
+    def give(self, work: _Work) -> None:
+        self.flying[asyncio.create_task(self._ask(work))] = work
+
+    def done(self) -> dict[asyncio.Task[tuple[str, Any]], _Work]:
+        """Take what has been done."""
+        return {task: self.flying.pop(task) for task in list(self.flying) if task.done()}
+
+    async def end(self) -> None:
+        """Kill it; all that it had to do is done then, or has failed."""
+        await asyncio.wait([self.starting])
+        if self.child is not None:
+            await self.child.kill()
+        if self.flying:
+            await asyncio.wait(self.flying)
+
+    async def _ask(self, work: _Work) -> tuple[str, Any]:
+        child = await self.starting
+        return await child.ask(work.pickled, work.timeout)
 
 
 class Pool:
-    """One child process, started at the first work and again after one that ended.
+    """One child process, started at the first work and again after one that ended; two while one is put aside.
 
     Args:
         at_once: works that it is given at once.
@@ -110,59 +146,88 @@ class Pool:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        child: Child | None = None
-        flying: dict[asyncio.Task[tuple[str, Any]], _Work] = {}
+        process: _Process | None = None
+        aside: _Process | None = None
         while not self._closed:
             self._changed.clear()
-            if child is not None and child.spent and not flying:
-                await child.kill()
-                child = None
-            if (work := self._next(flying, child)) is not None:
-                try:
-                    child = child or await Child.start(
-                        self._preparations, self._memory, self.start_timeout, quiet=self._quiet
+            aside = await self._settled(aside)
+            process = await self._settled(process)  # last: while anything is awaited, one without work may die unseen
+            if process is not None and process.child is not None and process.child.stuck and await self._freed(aside):
+                process, aside = None, process
+            if (work := self._next(process)) is not None:
+                if process is None:
+                    process = _Process(
+                        Child.start(self._preparations, self._memory, self.start_timeout, quiet=self._quiet)
                     )
-                except NotFinished as error:
-                    _fail(work, str(error))
-                    continue
-                flying[asyncio.create_task(child.ask(work.pickled, work.timeout))] = work
+                process.give(work)
                 continue
             looking = asyncio.create_task(self._changed.wait())
-            await asyncio.wait([looking, *flying], return_when=asyncio.FIRST_COMPLETED)
+            awaited: list[asyncio.Task[Any]] = [looking]
+            for one in filter(None, (process, aside)):
+                awaited += one.flying
+                awaited += () if one.starting.done() else (one.starting,)
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             looking.cancel()
-            if child is not None and any(task.done() and task.exception() for task in flying):
-                await child.kill()
-                child = None
-                await asyncio.wait(flying)
-            done = {task: flying.pop(task) for task in list(flying) if task.done()}
-            self._end(done)
-        if child is not None:
-            await child.kill()
-        for work in (*flying.values(), *self._waiting):
+        for one in filter(None, (process, aside)):
+            await one.end()
+            for work in one.flying.values():
+                _fail(work, "the sidecar ends")
+            await asyncio.gather(*one.flying, return_exceptions=True)
+        for work in self._waiting:
             _fail(work, "the sidecar ends")
-        await asyncio.gather(*flying, return_exceptions=True)
 
-    def _next(self, flying: dict[asyncio.Task[tuple[str, Any]], _Work], child: Child | None) -> _Work | None:
-        """Take the next work, if there is room for it."""
+    async def _settled(self, process: _Process | None) -> _Process | None:
+        """Give out what a process has done. Ends one that has failed, or has nothing to do and is spent: then None."""
+        if process is None:
+            return None
+        failed = any(task.done() and task.exception() for task in process.flying)
+        if failed:
+            await process.end()
+        self._end(process.done())
+        if not failed and (process.flying or process.child is None or not process.child.spent):
+            return process
+        if not failed:
+            await process.end()
+        return None
+
+    async def _freed(self, aside: _Process | None) -> bool:
+        """Make room for another process to be put aside: what the one there does is done again, each work once."""
+        if aside is None:
+            return True
+        if any(work.interrupted for work in aside.flying.values()):
+            return False
+        for work in aside.flying.values():
+            work.interrupted = True
+        await aside.end()
+        self._end(aside.done(), killed=True)
+        return True
+
+    def _next(self, process: _Process | None) -> _Work | None:
+        """Take the next work, if there is room for it; for a process that starts there is one."""
+        flying = {} if process is None else process.flying
+        child = None if process is None else process.child
         if not self._waiting or len(flying) >= self._at_once or (child is not None and child.spent):
             return None
-        if flying and (self._waiting[0].alone or any(work.alone for work in flying.values())):
+        if flying and (child is None or self._waiting[0].alone or any(work.alone for work in flying.values())):
             return None
         return self._waiting.popleft()
 
-    def _end(self, done: dict[asyncio.Task[tuple[str, Any]], _Work]) -> None:
+    def _end(self, done: dict[asyncio.Task[tuple[str, Any]], _Work], *, killed: bool = False) -> None:
+        """Give out what has been done, and have done again what ended through others; `killed`: all of that did."""
         broken = {task: work for task, work in done.items() if task.exception() is not None}
-        overdue = any(isinstance(task.exception(), Overdue) for task in broken)
+        others = killed or any(isinstance(task.exception(), Overdue) for task in broken)
         for task, work in reversed(done.items()):
             if task not in broken:
                 self._answer(work, *task.result())
             elif isinstance(error := task.exception(), Overdue):
                 _fail(work, f"took longer than {work.timeout:g} s")
-            elif isinstance(error, Ended) and len(broken) == 1:
+            elif isinstance(error, Ended) and len(broken) == 1 and not killed:
                 _fail(work, str(error))
             elif isinstance(error, Ended):
-                work.alone |= not overdue
+                work.alone |= not others
                 self._waiting.appendleft(work)
+            elif isinstance(error, NotFinished):  # it did not start
+                _fail(work, str(error))
             else:  # what the child said could not be read
                 _fail(work, f"its result could not be read ({type(error).__name__})")
 

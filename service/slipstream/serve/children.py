@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -207,6 +207,21 @@ def reaped(life: Life) -> int | None:
         return None
     life.pid = 0
     return status
+
+
+def reap_others(known: Collection[int]) -> None:
+    """Wait for orphans that the system gave to this process, where it is a container's first one or their subreaper.
+
+    None of its own processes is waited for here, as that can be done once. SIGCHLD tells of one that ends meanwhile.
+
+    Args:
+        known: process ids of those that are asked about elsewhere.
+    """
+    if sys.platform != "linux":  # orphans are the system's first process's elsewhere
+        return
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in known:
+            os.waitpid(ended.si_pid, 0)
 
 
 def leave(lives: Sequence[Life]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from slipstream.serve.children import (
     Program,
     leave,
     look,
+    reap_others,
     reaped,
     start,
     start_later,
@@ -56,6 +57,11 @@ class Relay(Protocol):
     @property
     def watches(self) -> bool:
         """Return whether a successor starts."""
+        ...
+
+    @property
+    def children(self) -> Collection[int]:
+        """The process ids of those whose end it asks about itself."""
         ...
 
     def serves(self, *, alone: bool) -> None:
@@ -185,6 +191,7 @@ def _look_after(lives: Sequence[Life], held: int, end: int, relay: Relay) -> tup
                         life.due_at = time.monotonic()
             case Step.LEAVE:
                 return 0, True
+        reap_others({*(life.pid for life in lives), *relay.children})
         for life in alone:
             if life.pid and life.killed_at is not None and time.monotonic() >= life.killed_at:
                 os.kill(life.pid, signal.SIGKILL)

@@ -96,6 +96,11 @@ class Succession:
         """Return whether a successor starts."""
         return self._successor is not None
 
+    @property
+    def children(self) -> list[int]:
+        """The process ids of successors that `step` asks about."""
+        return self._dying if self._successor is None else [*self._dying, self._successor.pid]
+
     # As a successor
 
     def serves(self, *, alone: bool) -> None:

@@ -4,9 +4,11 @@ What waits for a time of that clock would wait for as long as it was ahead: a ru
 the end of its grace, a task for its idle time, a rollout for the end of its step, an experiment for its own end. Such
 rows are moved by as much as they are ahead. What was spent of a budget counts as spent now: else it would count for
 longer than an hour. Feedback counts as posted now: else it would be taken for one about a later answer of its session.
-A deletion on request counts as of now: else what its user says next would not be stored until then. So do the tasks of
-that clock, because a deletion is never earlier than what it deletes. What was captured by the clock that was ahead, and
-is stored later, is still refused: see `recording`.
+A deletion on request counts as of now, one that waits for a delivery once that has ended (`erasure`): else what
+its user says next would not be stored until then. So do the tasks of that clock, because a deletion is never earlier
+than what it deletes. What was captured by the clock that was ahead, and is stored later, is still refused: see
+`recording`. A mark that waits for a task of that clock is applied: it had expired by that clock, and has not by this
+one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from slipstream.store import budget
+from slipstream.store import budget, tasks
 from slipstream.store.states import RUNS_UNDER_WAY, FacadeGroupState, TaskState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.experiments import ExperimentRow
@@ -27,7 +29,7 @@ from slipstream.store.tables.runs import RunRow
 TOLERATED = 5.0
 """Seconds: the clocks of two machines differ, and so little is waited for."""
 
-_DELETIONS_TOLERATED = 60.0
+DELETIONS_TOLERATED = 60.0
 """The same for deletions: where clocks only differ, a deletion must not become earlier than what it deletes."""
 
 
@@ -41,15 +43,15 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     await budget.bring_back(session, now, latest)
     await session.execute(update(FeedbackRow).where(FeedbackRow.created_at > latest).values(created_at=now))
     begun_ahead = TaskRow.updated_at > latest, TaskRow.created_at > latest  # the first has an index
-    await session.execute(update(TaskRow).where(*begun_ahead).values(created_at=now))
-    deletions = update(ErasureRow).where(
-        ErasureRow.at > now + max(tolerated, _DELETIONS_TOLERATED), ~ErasureRow.pending
-    )
+    brought_back = await session.execute(update(TaskRow).where(*begun_ahead).values(created_at=now))
+    if brought_back.rowcount:  # type: ignore[attr-defined]
+        await tasks.apply_marks_of_stored(session, now)
+    deletions = update(ErasureRow).where(ErasureRow.at > now + max(tolerated, DELETIONS_TOLERATED), ~ErasureRow.pending)
     await session.execute(deletions.values(at=now))
     waiting = RunRow.state.in_(RUNS_UNDER_WAY)
     runs = update(RunRow).where(waiting, RunRow.updated_at > latest)
     runs = runs.values(due_at=RunRow.due_at - (RunRow.updated_at - now), updated_at=now)
-    tasks = update(TaskRow).where(TaskRow.state == TaskState.OPEN, TaskRow.updated_at > latest).values(updated_at=now)
+    open_tasks = update(TaskRow).where(TaskRow.state == TaskState.OPEN, TaskRow.updated_at > latest)
     groups = update(FacadeGroupRow).where(
         FacadeGroupRow.state == FacadeGroupState.OPEN, FacadeGroupRow.updated_at > latest
     )
@@ -58,6 +60,6 @@ async def bring_back(session: AsyncSession, now: float, tolerated: float) -> int
     begun = under_way.where(ExperimentRow.begun_at > latest).values(begun_at=now)
     settling = under_way.where(ExperimentRow.settling_at > latest).values(settling_at=now)
     moved = 0
-    for statement in (runs, tasks, groups.values(updated_at=now), steps, begun, settling):
+    for statement in (runs, open_tasks.values(updated_at=now), groups.values(updated_at=now), steps, begun, settling):
         moved += (await session.execute(statement)).rowcount  # type: ignore[attr-defined]
     return moved

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import preferences
 from slipstream.store.captured import NUMBERS
+from slipstream.store.clock_skew import DELETIONS_TOLERATED
 from slipstream.store.replays import KIND
 from slipstream.store.states import UNDELIVERED_GROUPS, FacadeGroupState, FeedbackState, GroupState, MarkState
 from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
@@ -68,13 +69,17 @@ async def erase(session: AsyncSession, kind: Kind, ref: str, at: float) -> Erase
         began = select(func.max(TaskRow.created_at)).where(_names(row))
         said = select(func.max(FeedbackRow.created_at)).join(FeedbackTargetRow).where(_is_named(row))
         row.at = max(at, await session.scalar(began) or 0.0, await session.scalar(said) or 0.0)
-    return await _erase(session, row)
+    return await _erase(session, row, at)
 
 
-async def go_on(session: AsyncSession) -> list[Erased]:
-    """Delete what had to wait for a delivery."""
+async def go_on(session: AsyncSession, now: float) -> list[Erased]:
+    """Delete what had to wait for a delivery.
+
+    Args:
+        now: Unix seconds.
+    """
     waiting = await session.scalars(select(ErasureRow).where(ErasureRow.pending.is_(True)))
-    return [await _erase(session, row) for row in waiting.all()]
+    return [await _erase(session, row, now) for row in waiting.all()]
 
 
 async def standing(session: AsyncSession, since: float) -> dict[tuple[str, str], float]:
@@ -128,7 +133,7 @@ async def still_unread(session: AsyncSession, batches: Sequence[tuple[int, int]]
     return int(await session.scalar(select(func.sum(CapturedRow.exchanges)).where(among)) or 0)
 
 
-async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
+async def _erase(session: AsyncSession, row: ErasureRow, now: float) -> Erased:
     named = _names(row) & (TaskRow.created_at <= row.at)
     own, clients = GroupRow.state == GroupState.COMMITTING, FacadeGroupRow.state == FacadeGroupState.COMMITTING
     tasks = select(TaskRow.id).where(named)
@@ -166,6 +171,8 @@ async def _erase(session: AsyncSession, row: ErasureRow) -> Erased:
         await _done(session, update(counted).where(counted.unit.in_(of_tasks)).values(unit=None))
     counts["preferences"] = await preferences.erase(session, tasks, kind, row.ref, row.at)
     counts["tasks"] = await delete_tasks(session, tasks)
+    if row.pending and not pending and row.at > now + DELETIONS_TOLERATED:
+        row.at = now  # its clock was set back while it waited, when `clock_skew` let it be
     row.pending = pending > 0
     return Erased(counts, pending, lost, last)
 

@@ -79,15 +79,28 @@ async def add_mark(session: AsyncSession, new: NewMark, now: float) -> AddedMark
         expires_at=now + new.ttl,
     )
     session.add(mark)
-    task_id = new.task_id
-    if new.msg_id is not None:
-        call_pk = await newest_call(session, new.msg_id)
+    rescore = await _applied(session, mark)
+    return AddedMark(mark.state, rescore)
+
+
+async def apply_marks_of_stored(session: AsyncSession, now: float) -> None:
+    """Apply the marks that wait though what they name is stored: by a clock that was ahead they had expired then."""
+    waits = select(MarkRow).where(MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now)
+    for mark in (await session.scalars(waits.order_by(MarkRow.created_at))).all():
+        await _applied(session, mark)
+
+
+async def _applied(session: AsyncSession, mark: MarkRow) -> bool:
+    """Apply a mark if what it names is stored. Returns True when a run is to be scored again with it."""
+    task_id = mark.task_id
+    if mark.msg_id is not None:
+        call_pk = await newest_call(session, mark.msg_id)
         task_id = await session.scalar(select(CallRow.task_id).where(CallRow.id == call_pk))
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
-        return AddedMark(mark.state, rescore=False)
+        return False
     apply_mark(mark, task)
-    return AddedMark(mark.state, await feedback.score_task_again(session, task.id))
+    return await feedback.score_task_again(session, task.id)
 
 
 async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:

@@ -21,11 +21,12 @@ NEVER_RELOADS = Problem(
 )
 ADAPTERS = Problem(
     "files.adapters_never_answer",
-    "error",
-    why="Trinity loads a new adapter beside the model and answers with the model: its OpenAI server is not told of the "
-    "adapter. So all answers are the first model's, whatever version they name, and what is trained is never used. The "
-    "embedded engine merges adapters into its versions.",
-    fix="Take `model.lora_configs` out of both files; where memory is short, `trainer.offload_policy: true`.",
+    "warning",
+    why="Trinity-RFT's Explorer loads a new adapter beside the model and answers with the model: its OpenAI server is "
+    "not told of the adapter. So with it all answers are the first model's, whatever version they name, and what is "
+    "trained is never used. The embedded engine merges adapters into its versions: with it nothing is wrong.",
+    fix="With Trinity-RFT take `model.lora_configs` out of both files; where memory is short, "
+    "`trainer.offload_policy: true`. With the embedded engine leave it as it is.",
 )
 FAILS_IN_RELOAD = Problem(
     "files.chats_fail_in_reload",

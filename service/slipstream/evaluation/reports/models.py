@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -145,6 +144,7 @@ class Models:
         self._explorer: ExplorerClient | None = None
         self._servers: PolicyServers | None = None
         self._open: list[AskedModel] = []
+        self._made_at: dict[int, float | None] = {}
 
     async def open(self, name: ModelName, *, stored: bool) -> AskedModel:
         """Return the model of a name, ready to be asked.
@@ -219,7 +219,14 @@ class Models:
         lane = self._settings.serving.lane
         if lane is None or lane.directory is None:
             return None
-        return await lanes.known(lane.directory, partial(made_at, self._settings))
+        return await lanes.known(lane.directory, self._known_made_at)
+
+    async def _known_made_at(self, version: int) -> float | None:
+        """Ask the store once in a report's life: the lane is looked at before each answer and after it. Weights of
+        another training that come meanwhile are then of another time than the first, and not the version's."""
+        if version not in self._made_at:
+            self._made_at[version] = await made_at(self._settings, version)
+        return self._made_at[version]
 
     async def aclose(self) -> None:
         """Close all connections."""
