@@ -18,15 +18,10 @@ from slipstream.metrics import Metrics
 from slipstream.rewards import RewardModel, RewardsSettings
 from slipstream.rewards.calculator import NoBasis
 from slipstream.rewards.calculators.given import PostedFeedback
-from slipstream.rewards.calculators.mathematics import Math
-from slipstream.rewards.calculators.reference import Contains, ExactMatch
-from slipstream.rollouts.guardrails import comparable, lacks_references
+from slipstream.rollouts.guardrails import ByLastAnswer, comparable, lacks_references
 from slipstream.store.training_answers import OfTask
 from slipstream.tenants import name_of
 from slipstream.trajectory import Call, PolicyCall, Run, Task
-
-_OfLastAnswer = ExactMatch | Contains | Math
-"""Calculators that compare with a reference for the last answer of a task, and do nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class AnswerScorer:
             for between, asked in ((False, chosen), (True, _without_last_answers(chosen)))
         }
         asked_for = [spec.parameters for spec in self._by_references.calculators]
-        self._needed = {each.key for each in asked_for if isinstance(each, _OfLastAnswer) and not each.optional}
+        self._needed = {each.key for each in asked_for if isinstance(each, ByLastAnswer) and not each.optional}
 
     @property
     def scores(self) -> bool:
@@ -120,5 +115,5 @@ def _without_feedback(rewards: RewardsSettings) -> RewardsSettings:
 
 
 def _without_last_answers(rewards: RewardsSettings) -> RewardsSettings:
-    kept = tuple(spec for spec in rewards.calculators if not isinstance(spec.parameters, _OfLastAnswer))
+    kept = tuple(spec for spec in rewards.calculators if not isinstance(spec.parameters, ByLastAnswer))
     return rewards.model_copy(update={"calculators": kept})

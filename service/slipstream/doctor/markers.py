@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_FULL = ".full_checkpoint"
+from slipstream.trinity.checkpoint_files import FULL_FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +36,4 @@ def read_marker(job_dir: Path, name: str) -> Marker | None:
         return None
     step = int(text) if text.isascii() and text.isdecimal() else None
     directory = job_dir / f"global_step_{step}"
-    return Marker(path, step, os.path.isdir(directory), os.path.exists(directory / _FULL), changed_at)
+    return Marker(path, step, os.path.isdir(directory), os.path.exists(directory / FULL_FLAG), changed_at)

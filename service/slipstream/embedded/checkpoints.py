@@ -30,6 +30,7 @@ from safetensors import safe_open
 
 from slipstream.errors import SlipstreamError
 from slipstream.trinity.checkpoint_files import (
+    FULL_FLAG,
     RESUME_MARKER,
     TRAINED_ON,
     VERSION_MARKER,
@@ -40,7 +41,6 @@ from slipstream.trinity.checkpoint_files import (
     sync_tree,
 )
 
-_FULL_FLAG = ".full_checkpoint"
 _STATE = "training_state.pt"
 
 
@@ -145,7 +145,7 @@ def publish(
     (partial / TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
     if training_state is not None:
         torch.save(dict(training_state), actor / _STATE)
-        (partial / _FULL_FLAG).touch()
+        (partial / FULL_FLAG).touch()
     sync_tree(partial)
 
     put_in_place(job_dir, partial, version, resumable=training_state is not None)

@@ -16,9 +16,7 @@ from slipstream.metrics import Metrics
 from slipstream.rewards import RewardModel, RewardsSettings
 from slipstream.rewards.calculator import NoBasis
 from slipstream.rewards.calculators.given import PostedFeedback
-from slipstream.rewards.calculators.mathematics import Math
-from slipstream.rewards.calculators.reference import Contains, ExactMatch
-from slipstream.rollouts.guardrails import comparable, lacks_references
+from slipstream.rollouts.guardrails import ByLastAnswer, comparable, lacks_references
 from slipstream.store.evaluations import Answer, Outcome
 from slipstream.trajectory import Call, PolicyCall, Run, Task
 
@@ -41,10 +39,8 @@ def calculators_for(rewards: RewardsSettings, cases: Sequence[AskedCase]) -> Rew
 def of_last_answers(rewards: RewardsSettings) -> bool:
     """Return whether a task has to be scored by its last answer: a calculator that may not be left out compares it with
     a reference, which describes no other answer."""
-    return any(
-        isinstance(spec.parameters, ExactMatch | Contains | Math) and not spec.parameters.optional
-        for spec in rewards.calculators
-    )
+    parameters = (spec.parameters for spec in rewards.calculators)
+    return any(isinstance(each, ByLastAnswer) and not each.optional for each in parameters)
 
 
 def digest_of(rewards: RewardsSettings) -> str:

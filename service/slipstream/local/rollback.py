@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.errors import SlipstreamError
-from slipstream.trinity.checkpoint_files import TRAINED_ON, json_object
+from slipstream.trinity.checkpoint_files import TRAINED_ON, is_full, json_object
 from slipstream.trinity.document import load_document
 from slipstream.trinity.job import job_directory, trainer_lock
 
@@ -74,8 +74,8 @@ def _check(job: Path, version: int) -> list[int]:
             f"version {version} was deleted (trainer.max_checkpoints_to_keep), or never published; {there}"
         )
     step = job / f"global_step_{version}"
-    if not _is_embedded(step) and not (step / ".full_checkpoint").exists():
-        full = [each for each in steps if (job / f"global_step_{each}" / ".full_checkpoint").exists()]
+    if not _is_embedded(step) and not is_full(step):
+        full = [each for each in steps if is_full(job / f"global_step_{each}")]
         raise RollbackError(
             f"version {version} is no full checkpoint (trainer.save_interval), which Trinity's Trainer needs to go on "
             f"from; full ones: {', '.join(map(str, full)) or 'none'}"

@@ -12,11 +12,16 @@ from slipstream.rewards.calculators.agreement import Agreement
 from slipstream.rewards.calculators.form import Format
 from slipstream.rewards.calculators.given import PostedFeedback
 from slipstream.rewards.calculators.judge import Judge
+from slipstream.rewards.calculators.mathematics import Math
+from slipstream.rewards.calculators.reference import Contains, ExactMatch
 from slipstream.rewards.calculators.tools import Efficiency, Timing, ToolCalls
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
 from slipstream.rollouts.plan import FEEDBACK, REWARD, Plan
 
 OBJECTIVE = "objective"
+
+ByLastAnswer = ExactMatch | Contains | Math
+"""Calculators that do nothing but compare an answer with a reference, which describes the last answer of a task."""
 
 _LESS_IS_BETTER = ("failure", "latency")
 

@@ -19,6 +19,8 @@ from typing import Any
 
 VERSION_MARKER = "latest_state_dict_iteration.txt"
 RESUME_MARKER = "latest_checkpointed_iteration.txt"
+FULL_FLAG = ".full_checkpoint"
+"""In a step that was saved with its training state."""
 META = "trainer_meta.json"
 TRAINED_ON = "trained_on.json"
 
@@ -38,7 +40,7 @@ def steps(job_dir: Path) -> list[int]:
 
 def is_full(step: Path) -> bool:
     """Return whether a step was saved with its training state. Trinity-RFT says so before it has written that."""
-    return (step / ".full_checkpoint").exists()
+    return (step / FULL_FLAG).exists()
 
 
 def marked(job_dir: Path, marker: str) -> int | None:
