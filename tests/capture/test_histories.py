@@ -24,7 +24,7 @@ class Capture:
         self._conversations = Conversations(100)
         self._redactor = ExchangeRedactor(Redactor([]), MAX_BODY, parse_memory())
         self.messages: list[Any] = []
-        """Of the call that was read last."""
+        """The chat messages of the newest call."""
 
     def read(self, number: int, given: Any, *, session: bytes | None = None, **fields: Any) -> tuple[Place, str | None]:
         """The place of a call and its problem."""

@@ -289,7 +289,7 @@ def test_a_run_that_another_version_overtook_is_not_published(policy: Policy) ->
 
 
 def test_a_version_is_above_the_one_that_the_explorer_serves_after_a_restart_of_the_trainer(policy: Policy) -> None:
-    """The Trainer went on from step 3 when the Explorer served 9, and takes only higher numbers: nobody saw 5."""
+    """An Explorer that serves version 9 takes higher numbers only, and the Trainer has restarted at step 3."""
     for version in (3, 9):
         policy.publish(version)
     put_in_place(policy.job, policy.folder / "made", 4, resumable=False)  # no folder: its marker alone

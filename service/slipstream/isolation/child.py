@@ -126,7 +126,7 @@ class Child:
         return kind, value
 
     async def kill(self) -> None:
-        """End it, and what it has started; whoever waits for an answer hears that it has ended."""
+        """Kill the process and what it has started. Work that waits for an answer fails with `Ended`."""
         self._kill_group()
         if self._reading is not None:
             await asyncio.wait([self._reading])

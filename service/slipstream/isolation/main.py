@@ -100,13 +100,13 @@ def _end_with(parent: int) -> None:
 
 
 def _end_what_it_starts(connection: int) -> None:
-    """Start a process that kills the group of this one when this one ends, however it does: nobody else may be left to
-    end what the user's code has started."""
+    """Start a process that kills the process group of this one when this one ends. It does so for a parent that was
+    killed too, which cannot end what the user's code has started."""
     prctl, leader = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
     if prctl is None or os.getpgrp() != leader or os.fork():
         return
     try:
-        os.close(connection)  # its end says that the other process has ended
+        os.close(connection)  # the parent takes its end for the end of the child
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         with contextlib.suppress(OSError):

@@ -72,7 +72,7 @@ def children(
 
 def _ready_url(listen: Listen) -> str | None:
     """The URL at which the sidecar says that it is ready; None where it cannot be asked, because its port is not known
-    or it answers nobody without a certificate."""
+    or it asks for a client certificate."""
     if listen.port == 0 or (listen.tls is not None and listen.tls.client_ca is not None):
         return None
     return f"{local_url(listen.host, listen.port, 'http' if listen.tls is None else 'https')}/readyz"

@@ -168,7 +168,7 @@ class Database:
                 await driver.execute(f"PRAGMA busy_timeout={sqlite.BUSY_TIMEOUT_MS}")
             self.unscrubbed = bool(busy)  # while no writer of this process can delete more
         if busy:
-            _log.warning("deleted_data_in_log", reason="somebody read the store all the time")
+            _log.warning("deleted_data_in_log", reason="another connection was reading the store")
         return not busy
 
     async def close(self) -> None:

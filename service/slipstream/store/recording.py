@@ -84,7 +84,8 @@ class Added:
 
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     """Store calls, each at the end of its task, with the marks and the feedback that waited for them. A retry takes the
-    row of the attempt before, with the runs that repeat it. Calls of what was deleted since they began are not stored.
+    row of the attempt before it, and keeps the runs that were planned for that row. A call is not stored if its session
+    or task was deleted after the call began.
     """
     ahead = now + TOLERATED
     first_start = min((call.started_at if call.started_at <= ahead else 0.0 for call in calls), default=now)

@@ -1,8 +1,8 @@
 """Full checkpoints that a job's Trainer no longer keeps (`trainer.max_checkpoints_to_keep`).
 
 Trinity-RFT 0.6.0 notes in its process which full checkpoints it has saved, and deletes the oldest of those alone. What
-was saved before a restart stays for ever, 14 bytes a parameter each, until the disk is full. So whoever runs a Trainer
-deletes them, by this rule:
+was saved before a restart stays for ever, 14 bytes a parameter each, until the disk is full. So the program that
+starts the Trainer deletes them, by this rule:
 
 - a full checkpoint has `.full_checkpoint`, which Trinity writes first. It is whole if it is not above the step that
   `latest_checkpointed_iteration.txt` names: only those count and are deleted, the oldest first;
