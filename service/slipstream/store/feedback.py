@@ -262,6 +262,8 @@ async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due."""
     answered = [run for run in runs if run.msg_id is not None]
     for run in answered:
+        if run.state != RunState.ANSWERED:
+            run.due_at = 0.0  # at once: its grace is over, also if that was by a clock that was ahead then
         run.state = move(run.state, RunState.ANSWERED)
         run.reward = run.breakdown = run.reason = None
         run.revision += 1
