@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.evaluation.cases import AskedCase
 from slipstream.evaluation.reports.cases import CaseSet, ReportCase, key_of
 from slipstream.evaluation.reports.names import ReportError
+from slipstream.evaluation.reports.scorers import by_last_answers
 from slipstream.evaluation.scoring import from_call, message_call
 from slipstream.settings.sidecar import Settings
 from slipstream.store import heldout, read_models, versions
@@ -33,9 +34,9 @@ async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
     """
     found: list[ReportCase] = []
     room = settings.limits.parse_memory
-    share = settings.datasets.held_out
+    last, share = by_last_answers(settings.rewards), settings.datasets.held_out
     async with _snapshot(settings) as session:
-        for call in await heldout.newest(session, _SUITE, sessions, share):
+        for call in await heldout.newest(session, _SUITE, sessions, share, last_calls=last):
             size = (await read_models.sizes(session, [call.task_id])).get(call.task_id, 0)
             room -= size
             if room < 0:
