@@ -166,8 +166,8 @@ def end_to_end_for(
 
 
 def by_last_answers(rewards: RewardsSettings) -> bool:
-    """Return whether the last answer of a stored task is scored end to end, and not its first: by a calculator that goes
-    by it, or by the reference because no calculator can judge an answer by itself."""
+    """Return whether the last answer of a stored task is scored end to end, and not its first: by a calculator that
+    goes by it, or by the reference because no calculator can judge an answer by itself."""
     return of_last_answers(rewards) or not calculators_for(rewards, ()).calculators
 
 
