@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 
@@ -255,7 +255,7 @@ def _options(at: Settings) -> dict[str, Any]:
     return {
         "headers": at.own_headers,
         # loading the certificates takes a tenth of a second of the interpreter, which no http:// address needs
-        "verify": at.url.startswith("https:"),
+        "verify": urlsplit(at.url).scheme == "https",
     }
 
 
