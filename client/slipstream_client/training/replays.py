@@ -181,7 +181,8 @@ class Replays:
         except Exception as error:  # noqa: BLE001 - the next task is served all the same
             self._tally.dropped("internal", "%r", error, error=error)
         else:
-            return [GuardedReplay(run.task_id, run.run_id, task.recording) for run in group.runs]
+            shared: dict[object, Any] = {}
+            return [GuardedReplay(run.task_id, run.run_id, task.recording, group=shared) for run in group.runs]
         return []
 
     async def _run(self, task: Task, replay: GuardedReplay, slot: Slot | None) -> None:
