@@ -50,6 +50,12 @@ class Settings:
         return self.call_headers or ({"authorization": f"Bearer {self.api_key}"} if self.api_key else {})
 
     @property
+    def is_https(self) -> bool:
+        """Return whether there is a certificate to verify. Loading the authorities takes a tenth of a second of the
+        interpreter, which no other address needs."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
     def base_url(self) -> str:
         """Return the `base_url` for an OpenAI client."""
         return f"{self.url}/v1"
