@@ -31,7 +31,7 @@ class WebhookError(ValueError):
 
 
 class _Groups:
-    """What the runs of each group have in common, of those that this process is asked for, the newest ones."""
+    """Values that the runs of a group share, of the newest groups whose runs come to this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
