@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -101,6 +102,16 @@ def test_a_service_comes_back_and_says_how_it_is(model: str, name: str) -> None:
     if check.get("test", [])[1:3] == ["python", "-c"]:
         compile(check["test"][3], name, "exec")
     assert re.search(r":v?\d+\.\d+", found["image"]), "a version, not a moving tag"
+
+
+@pytest.mark.parametrize("model", ["gpu", "one-gpu", "two-hosts"])
+def test_the_trainer_s_check_needs_no_token_of_its_ray(model: str) -> None:
+    """Ray's own check does: `slipstream trinity` gives that Ray a token, which nothing else in the container has."""
+    _, _, option, program = service(model, "trinity-trainer")["healthcheck"]["test"]
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        command = [sys.executable, option, program.replace("6379", str(ray.getsockname()[1]))]
+        assert subprocess.run(command, check=False).returncode == 0
+    assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0
 
 
 @pytest.mark.parametrize(("model", "name"), SERVICES)
