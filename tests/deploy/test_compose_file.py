@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from composed import CHECKOUT, ROOT, compose_config, compose_program, seconds
+import yaml
+from composed import CHECKOUT, ROOT, compose_config, compose_program, most_memory, seconds
 from typer.main import get_command
 
 from slipstream import shutdown
@@ -21,6 +22,7 @@ from slipstream.access.keyring import Keyring
 from slipstream.access.settings import Access
 from slipstream.cli import app
 from slipstream.embedded.config import load_config
+from slipstream.settings.sidecar import Isolation, Limits
 from slipstream.trinity.document import load_document
 
 HOSTS = {
@@ -198,6 +200,15 @@ def test_the_halves_share_a_folder_in_memory_and_nothing_that_the_other_may_fill
     for half in (proxy, training):
         assert half["restart"] == "always"
         assert half["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
+
+
+def test_the_training_container_holds_what_its_configuration_lets_it_take() -> None:
+    """Else it is full before a process has come to its own limit."""
+    training = service("cpu", "training")
+    sections = yaml.safe_load(in_checkout("/etc/slipstream/sidecar.yaml", training).read_text())
+    isolation, limits = (sections.get(section, {}) for section in ("isolation", "limits"))
+    needed = most_memory(Isolation.model_validate(isolation), Limits.model_validate(limits))
+    assert needed <= int(training["deploy"]["resources"]["limits"]["memory"])
 
 
 @pytest.mark.parametrize(("model", "name"), TRINITY)

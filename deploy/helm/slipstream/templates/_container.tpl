@@ -49,6 +49,7 @@ the same as explorer.yaml and trainer.yaml about the algorithm and the size of g
   "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
   "datasets" (dict "directory" (include "slipstream.datasets" . | default nil))
+  "isolation" (dict "content_memory" "256MiB" "user_memory" "768MiB")
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
 {{- if .Values.explorer.enabled -}}
 {{- $told := include "slipstream.explorerDocument" . | fromJson -}}
