@@ -189,7 +189,7 @@ def test_the_order_of_the_stop_lets_the_sidecar_deliver() -> None:
 def test_the_halves_share_a_folder_in_memory_and_nothing_that_the_other_may_fill(model: str) -> None:
     proxy, training = service(model, "proxy"), service(model, "training")
     written = [{m["source"] for m in each["volumes"] if not m.get("read_only")} for each in (proxy, training)]
-    assert written == [{"sockets"}, {"sockets", "store"}]
+    assert written == [{"sockets"}, {"sockets", "store", "checkpoints"}]
     assert MODELS[model]["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
     assert proxy["environment"] == training["environment"]
     assert proxy["user"] == training["user"]
@@ -209,6 +209,13 @@ def test_the_training_container_holds_what_its_configuration_lets_it_take() -> N
     isolation, limits = (sections.get(section, {}) for section in ("isolation", "limits"))
     needed = most_memory(Isolation.model_validate(isolation), Limits.model_validate(limits))
     assert needed <= int(training["deploy"]["resources"]["limits"]["memory"])
+
+
+def test_nothing_is_copied_into_checkpoints_on_a_server() -> None:
+    """An NFS server does not let root give a directory away, and the container would not start."""
+    for name, found in MODELS["two-hosts"]["services"].items():
+        for mount in found.get("volumes", []):
+            assert mount["source"] != "checkpoints" or mount["volume"] == {"nocopy": True}, name
 
 
 @pytest.mark.parametrize(("model", "name"), TRINITY)

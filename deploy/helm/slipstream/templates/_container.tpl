@@ -24,6 +24,14 @@ limits, a log and restarts of its own, and they share nothing but a folder in me
 {{- end -}}
 {{- end }}
 
+{{/* Folders of versions, as JSON; empty if there are none, and then the checkpoints are not mounted. */}}
+{{- define "slipstream.versionFolders" -}}
+{{- $serving := .Values.sidecar.config.serving | default dict -}}
+{{- $folders := dict "checkpoints" $serving.checkpoints "keep" $serving.keep "lane.directory" ($serving.lane).directory -}}
+{{- range $key, $folder := $folders }}{{ if not $folder }}{{ $_ := unset $folders $key }}{{ end }}{{ end -}}
+{{- with $folders }}{{ toJson . }}{{ end -}}
+{{- end }}
+
 {{- define "slipstream.explorerUrl" -}}
 http://{{ include "slipstream.fullname" . }}-explorer:8010
 {{- end }}
@@ -125,6 +133,9 @@ volumeMounts:
   {{- if and (not $proxy) ($sidecar.datasets).existingClaim }}
   - {name: slipstream-datasets, mountPath: {{ include "slipstream.datasets" .context }}}
   {{- end }}
+  {{- if and (not $proxy) (include "slipstream.versionFolders" .context) }}
+  - {name: slipstream-checkpoints, mountPath: /checkpoints}
+  {{- end }}
   - {name: slipstream-{{ .half }}-tmp, mountPath: /tmp}
   {{- if include "slipstream.secrets" .context | fromJson }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
@@ -147,6 +158,10 @@ while the page is written back; and a pod whose emptyDir on a disk grows over it
 {{- with (.Values.sidecar.datasets).existingClaim }}
 - name: slipstream-datasets
   persistentVolumeClaim: {claimName: {{ . }}}
+{{- end }}
+{{- if include "slipstream.versionFolders" . }}
+- name: slipstream-checkpoints
+  persistentVolumeClaim: {claimName: {{ include "slipstream.checkpointClaim" . }}}
 {{- end }}
 - name: slipstream-proxy-tmp
   emptyDir: {medium: Memory, sizeLimit: 64Mi}
