@@ -70,7 +70,8 @@ class Database:
             self._engine, self._writer, self._beside = (postgres if self.shared else sqlite).engines(self._url)
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it"
+                f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it, "
+                "in an image --build-arg EXTRAS=postgres"
             ) from error
         if cipher is not None:
             for engine in (self._engine, self._writer, self._beside):
