@@ -80,6 +80,7 @@ def prompt_ids(
 
     Raises:
         jinja2.TemplateError: the template refuses these messages (roles that do not alternate, say).
+        TypeError, ValueError: the tokenizer cannot read them (half of a surrogate pair, say).
     """
     signatures: list[Any] = [tool.model_dump() for tool in tools]
     native = _native(messages)
