@@ -29,7 +29,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
 from slipstream.embedded.architecture import attends_freely, balances_experts
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.device import computes_in_bfloat16, device
+from slipstream.embedded.device import computes_in_bfloat16, device, on_one_gpu
 from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import ROUND, SharedPromptsTrainer
@@ -106,24 +106,26 @@ def dataset_trainer(
                     "algorithm.policy_loss_fn_args.loss_agg_mode: expected token-mean for sft, "
                     f"found {loss.loss_agg_mode}"
                 )
-            args = SFTConfig(**common, shuffle_dataset=False)
-            trainer_of = SharedPromptsTrainer if _packs(model, place) else SFTTrainer
+            args = on_one_gpu(SFTConfig(**common, shuffle_dataset=False))
+            trainer_of = SharedPromptsTrainer if _packs(model) else SFTTrainer
             return trainer_of(model, args=args, train_dataset=rows.select(order), **parts)
         if algorithm == "dpo":
             # What the answers had under the policy that training starts from is computed once, before the first step:
             # no second model is kept, and later epochs need no second pass.
-            pairs = DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True)
+            pairs = on_one_gpu(DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True))
             trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **parts)
             prepared: Any = trainer.train_dataset
             trainer.train_dataset = prepared.select(order)
             return trainer
         if algorithm == "sdpo":
             return self_distillation_trainer(config, policy, rows, order, common)
-        judged = KTOConfig(
-            **common,
-            beta=loss.beta,
-            desirable_weight=loss.desirable_weight,
-            undesirable_weight=loss.undesirable_weight,
+        judged = on_one_gpu(
+            KTOConfig(
+                **common,
+                beta=loss.beta,
+                desirable_weight=loss.desirable_weight,
+                undesirable_weight=loss.undesirable_weight,
+            )
         )
         return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **parts)
     except ValueError as error:
@@ -147,11 +149,9 @@ def quiet() -> Iterator[None]:
             os.environ["TQDM_DISABLE"] = before
 
 
-def _packs(model: PreTrainedModel, place: torch.device) -> bool:
-    """Return whether prompts that rows share can be computed once: not by experts that are balanced over all tokens,
-    and not on several GPUs, among which TRL would split the packed batch."""
-    alone = place.type == "cpu" or torch.cuda.device_count() == 1
-    return attends_freely(model) and not balances_experts(model) and alone
+def _packs(model: PreTrainedModel) -> bool:
+    """Return whether prompts that rows share can be computed once: not by experts that are balanced over all tokens."""
+    return attends_freely(model) and not balances_experts(model)
 
 
 def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:
