@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset  # type: ignore[import-untyped]
 from tiny_model import save_byte_model
+from transformers import MistralConfig, MistralForCausalLM
 
 from slipstream.embedded import dataset_trainers, self_distillation
 from slipstream.embedded.config import EngineConfig
@@ -44,6 +45,15 @@ def config(model: Path, folder: Path, algorithm: str, /, **sections: Any) -> Eng
     return EngineConfig.model_validate(fields)
 
 
+def trained_rows(algorithm: str, count: int = 8) -> TrainedRows:
+    longest = len(PROMPT) + len(ANSWER)
+    return TrainedRows(Dataset.from_list([ROWS[algorithm]] * count), list(range(count)), longest, len(PROMPT))
+
+
+def tokens_at_once(trainer: Any) -> list[int]:
+    return [batch["input_ids"].numel() for batch in trainer.get_train_dataloader()]
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")  # of GPUs that are not there
 @pytest.mark.parametrize("algorithm", ["sft", "dpo", "kto", "sdpo"])
 def test_a_step_has_as_many_rows_on_several_gpus_as_on_one(
@@ -54,7 +64,36 @@ def test_a_step_has_as_many_rows_on_several_gpus_as_on_one(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # by which transformers takes so many devices
     given = {"policy_loss_fn_args": {"distillation_answers": "given"}} if algorithm == "sdpo" else {}
     settings = config(byte_model, tmp_path, algorithm, algorithm=given)
-    data = TrainedRows(Dataset.from_list([ROWS[algorithm]] * 8), list(range(8)), len(PROMPT) + len(ANSWER), len(PROMPT))
     with quiet():
-        trainer = dataset_trainer(settings, algorithm, load_policy(byte_model), data, tmp_path, seed=0)
+        trainer = dataset_trainer(
+            settings, algorithm, load_policy(byte_model), trained_rows(algorithm), tmp_path, seed=0
+        )
         assert len(trainer.get_train_dataloader()) == 2
+
+
+def test_a_model_whose_rows_are_not_packed_computes_no_more_tokens_at_once(byte_model: Path, tmp_path: Path) -> None:
+    settings = config(byte_model, tmp_path, "sft", trainer={"max_token_len_per_gpu": 128})
+    windowed = MistralForCausalLM(
+        MistralConfig(vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+                      num_key_value_heads=2, max_position_embeddings=512, sliding_window=64)
+    )  # fmt: skip
+    policy = windowed, load_policy(byte_model)[1]
+    with quiet():
+        trainer = dataset_trainer(settings, "sft", policy, trained_rows("sft"), tmp_path, seed=0)
+        assert tokens_at_once(trainer) == [128] * 4
+        assert trainer.get_total_train_batch_size(trainer.args) == 4
+
+
+def test_long_answers_of_a_teacher_are_computed_within_the_same_bound(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(byte_model, tmp_path, "sdpo", trainer={"max_token_len_per_gpu": 512})
+
+    def answers(_: object, batch: dict[str, Any], *_more: object) -> list[list[int] | None]:
+        return [[*[60] * 200, 256] if at else None for at in range(len(batch["hinted_ids"]))]
+
+    monkeypatch.setattr(self_distillation._Teacher, "answers", answers)
+    with quiet():
+        trainer = dataset_trainer(settings, "sdpo", load_policy(byte_model), trained_rows("sdpo"), tmp_path, seed=0)
+        assert max(tokens_at_once(trainer)) == 512
+        assert trainer.get_total_train_batch_size(trainer.args) == 4

@@ -30,6 +30,7 @@ from slipstream.datasets.corrections import shows_correction
 from slipstream.embedded.algorithm import PolicyLoss
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.device import device, on_one_gpu
+from slipstream.embedded.micro_batches import batch_arguments, rows_together
 from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.shared_prompts import NO_LOSS
 from slipstream.errors import ConfigError
@@ -104,6 +105,9 @@ def self_distillation_trainer(
         temperature=config.model.temperature,
         seed=arguments["seed"],
     )
+    # the teacher's answers may be longer than those of the data set
+    longest = max(len(ids) for ids in taught["input_ids"])
+    arguments |= batch_arguments(config, rows_together(config, "sdpo", longest, device()))
     adapters = lora_config(config)
     return SelfDistillationTrainer(
         model if adapters is None else get_peft_model(model, adapters),
@@ -170,7 +174,7 @@ def with_teacher(
         model: with the weights that training starts from.
         rows: in the columns of `token_table` for corrections.
         loss: says whose answers, and how many tokens of each distribution are kept.
-        together: rows that are computed at once.
+        together: rows that the teacher answers at once.
         longest_answer: tokens; a longer answer of the teacher is not taken.
         context: tokens that the teacher's prompt and answer may have together.
 
