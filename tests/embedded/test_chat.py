@@ -94,6 +94,18 @@ def test_a_template_that_knows_tools_renders_them_itself(tokenizer_files: Path) 
     assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)<tool>snow"
 
 
+@pytest.mark.parametrize("others", [{}, {"default": "{% for m in messages %}{{ m.content }}{% endfor %}"}])
+def test_a_template_for_tools_renders_them_itself(tokenizer_files: Path, others: dict[str, str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
+    tokenizer.chat_template = {**others, "tool_use": NATIVE}
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+
+    assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)"
+    if others:  # which knows no calls
+        call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+        assert rendered(tokenizer, messages, []) == f"?<tool_call>\n{call}\n</tool_call>"
+
+
 @pytest.mark.parametrize("template", ["smollm2's", "native"])
 def test_several_turns_of_tools_keep_their_order(tokenizer_files: Path, template: str) -> None:
     """Two calls at once, their answers, words between, and a call without arguments as OpenAI's SDK writes it."""
