@@ -1,4 +1,4 @@
-"""How many rows of a data set are computed at once, and the tokens that this takes, with what pads them."""
+"""Rows of a data set that are computed at once, and the tokens that this takes, with what pads them."""
 
 from __future__ import annotations
 
