@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from slipstream.datasets.row import Row
 from slipstream.datasets.row_order import order
@@ -112,10 +113,10 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     )
 
 
-def _without_weights(directory: Path) -> PreTrainedModel:
+def _without_weights(directory: Path) -> Any:
+    """Return the model that a `config.json` describes, on torch's device without memory."""
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory))
-    return model
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory))  # type: ignore[no-untyped-call]
 
 
 def this_device(config: EngineConfig) -> Device:
