@@ -9,6 +9,9 @@ with the Explorer's counters from before, tells what happened:
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
 
+A commit that the Explorer failed at does not show in them. It is remembered until the store has it. If the process is
+killed before that, the delivery ends as the third row says, and its reason tells of the doubt (`_ASKED_AGAIN`).
+
 Amid a delivery, `explorer.handover` sees to it that one process is told all of it.
 
 The row also says which sidecar delivers it (`committer`). That one looks there, and at its lease, right before each
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -48,9 +52,20 @@ _log = structlog.get_logger(__name__)
 _MARGIN = 0.5
 """Seconds of the lease in which nothing is sent any more: a request needs some time to get there."""
 
+_ASKED_AGAIN = "asked for twice: if the Explorer failed at the first, which is not known, these rewards are lost"
+
 
 class TakenOver(SlipstreamError):
     """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
+
+
+class _Failed(NamedTuple):
+    """A commit that the Explorer failed at; `untaken` as of `Delivery._lost`."""
+
+    commit: Commit
+    groups: Sequence[ReadyGroup]
+    reason: str
+    untaken: bool
 
 
 class Delivery:
@@ -72,6 +87,7 @@ class Delivery:
         self._clock = context.clock
         self._explorer = explorer
         self._history = history
+        self._failed: _Failed | None = None
         runs = context.settings.runs
         self._requeue = partial(ready_groups.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
@@ -82,6 +98,8 @@ class Delivery:
 
     async def resume(self, commit: Commit) -> Delivered:
         """End a delivery whose end was cut off."""
+        if self._failed is not None and self._failed.commit.id == commit.id:
+            return await self.end_failed()
         async with self._database.read() as session:
             groups = await ready_groups.of_commit(session, commit.id)
         now = await self._explorer.counters()
@@ -93,6 +111,16 @@ class Delivery:
         if commit.state == CommitState.ASKED and now.step > commit.explorer_step:
             return await self._delivered(commit, groups)
         return await self.send(commit, groups, now)
+
+    async def end_failed(self) -> Delivered:
+        """End a delivery that the Explorer failed at, if there is one. It is known here alone where the store was away
+        at that time: the Explorer's counters do not show it."""
+        if self._failed is None:
+            return Delivered()
+        commit, groups, reason, untaken = self._failed
+        done = await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken)
+        self._failed = None
+        return done
 
     async def send(self, commit: Commit, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
         """Feed back each group and commit.
@@ -207,10 +235,11 @@ class Delivery:
                 return await self._delivered(commit, groups)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
-            return await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken and now is not None)
+            self._failed = _Failed(commit, groups, reason, untaken and now is not None)
+            return await self.end_failed()
         if await self._committed_by_another(counters):
             return await self._lost(commit, groups, CommitState.LOST, restarted, untaken=untaken)
-        return await self._delivered(commit, groups)
+        return await self._delivered(commit, groups, _ASKED_AGAIN if commit.state == CommitState.ASKED else None)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Return whether a new process carried out the commit, on an empty queue. A process that restarted after it has
@@ -227,14 +256,14 @@ class Delivery:
         except ExplorerError:
             return None
 
-    async def _delivered(self, commit: Commit, groups: Sequence[ReadyGroup]) -> Delivered:
+    async def _delivered(self, commit: Commit, groups: Sequence[ReadyGroup], reason: str | None = None) -> Delivered:
         """The commit was carried out, and has taken these groups."""
         experiences = sum(group.size for group in groups)
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
             await ready_groups.deliver(session, commit.id, now)
-            await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences)
+            await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences, reason=reason)
         self._metrics.groups.labels("delivered").inc(len(groups))
         self._metrics.experiences.inc(experiences)
         self._metrics.commits.labels("delivered").inc()
