@@ -175,7 +175,7 @@ class Committer:
             return
         try:
             with suppress(TakenOver):
-                await self._delivery.end_failed()
+                await self._delivery.end_lost()
             async with self._database.write() as session:
                 await commits.let_go(session, self._membership.id)
         except SQLAlchemyError as error:  # `let_go` is called again

@@ -28,6 +28,7 @@ Their answers went to somebody else's agent, so they cannot be run again: what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -59,11 +60,11 @@ class TakenOver(SlipstreamError):
     """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
 
 
-class _Failed(NamedTuple):
-    """A commit that the Explorer failed at; `untaken` as of `Delivery._lost`."""
+class _Loss(NamedTuple):
+    """What `Delivery._lost` is told of a delivery whose commit was asked for."""
 
     commit: Commit
-    groups: Sequence[ReadyGroup]
+    state: CommitState
     reason: str
     untaken: bool
 
@@ -87,7 +88,7 @@ class Delivery:
         self._clock = context.clock
         self._explorer = explorer
         self._history = history
-        self._failed: _Failed | None = None
+        self._loss: _Loss | None = None
         runs = context.settings.runs
         self._requeue = partial(ready_groups.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
@@ -98,8 +99,8 @@ class Delivery:
 
     async def resume(self, commit: Commit) -> Delivered:
         """End a delivery whose end was cut off."""
-        if self._failed is not None and self._failed.commit.id == commit.id:
-            return await self.end_failed()
+        if self._loss is not None and self._loss.commit.id == commit.id:
+            return await self.end_lost()
         async with self._database.read() as session:
             groups = await ready_groups.of_commit(session, commit.id)
         now = await self._explorer.counters()
@@ -112,15 +113,15 @@ class Delivery:
             return await self._delivered(commit, groups)
         return await self.send(commit, groups, now)
 
-    async def end_failed(self) -> Delivered:
-        """End a delivery that the Explorer failed at, if there is one. It is known here alone where the store was away
-        at that time: the Explorer's counters do not show it."""
-        if self._failed is None:
+    async def end_lost(self) -> Delivered:
+        """End a delivery whose commit came to nothing while the store was away, if there is one. Nobody else can see it
+        in the Explorer's counters."""
+        if self._loss is None:
             return Delivered()
-        commit, groups, reason, untaken = self._failed
-        done = await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken)
-        self._failed = None
-        return done
+        commit, state, reason, untaken = self._loss
+        async with self._database.read() as session:
+            groups = await ready_groups.of_commit(session, commit.id)
+        return await self._lost(commit, groups, state, reason, untaken=untaken)
 
     async def send(self, commit: Commit, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
         """Feed back each group and commit.
@@ -166,7 +167,8 @@ class Delivery:
         settled = await self._settle(commit, counters, unknown, dropped)
         left_out = {group.id for group in unknown} | {group.id for part, _ in dropped for group in part}
         groups = [group for group in groups if group.id not in left_out]
-        return (await self._commit(commit, groups, counters, untaken=untaken)).after(settled)
+        asked = replace(commit, state=CommitState.ASKED)
+        return (await self._commit(asked, groups, counters, untaken=untaken)).after(settled)
 
     async def _feed_back(self, commit: Commit, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
         """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
@@ -235,11 +237,10 @@ class Delivery:
                 return await self._delivered(commit, groups)
             # Trinity has emptied its queue by now, and a new feedback of the same answers has no effect
             reason = f"the Explorer failed at the commit: {error} {error.said}"
-            self._failed = _Failed(commit, groups, reason, untaken and now is not None)
-            return await self.end_failed()
+            return await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
             return await self._lost(commit, groups, CommitState.LOST, restarted, untaken=untaken)
-        return await self._delivered(commit, groups, _ASKED_AGAIN if commit.state == CommitState.ASKED else None)
+        return await self._delivered(commit, groups, None if untaken else _ASKED_AGAIN)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Return whether a new process carried out the commit, on an empty queue. A process that restarted after it has
@@ -278,23 +279,34 @@ class Delivery:
         Args:
             untaken: no commit has taken them. Else a repair could have them trained on twice.
         """
+        if commit.state == CommitState.ASKED:
+            self._loss = _Loss(commit, state, reason, untaken)  # before the store knows it, which may be away
         self._tracer.current().fail(state)
         await self._check(commit)
-        repaired = untaken and await self._repair(groups)
+        repaired = untaken and await self._repair(commit, groups)
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
             requeued = await self._requeue(session, groups, reason, now, repaired=repaired)
             await commits.end(session, commit.id, state, now, reason=reason, experiences=0)
+        self._loss = None
         self._metrics.commits.labels(state).inc()
         self._requeued(requeued)
         _log.warning("commit_lost", commit=commit.id, groups=len(groups), reason=reason)
         return Delivered(commit.id, run_again=requeued.run_again, lost=requeued.lost)
 
-    async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
-        """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
+    async def _repair(self, commit: Commit, groups: Sequence[ReadyGroup]) -> bool:
+        """Have the Explorer take again the groups that cannot be run again. Returns whether it will. Before the commit
+        was asked for, that can wait for Trinity's history; after it, the end is not to be left to memory alone."""
         lost = [experience.msg_id for group in groups if not group.repeatable for experience in group.experiences]
-        return self._history is not None and bool(lost) and await self._history.release(lost)
+        if self._history is None or not lost:
+            return False
+        try:
+            return await self._history.release(lost)
+        except ExplorerUnavailable:
+            if commit.state == CommitState.SENDING:
+                raise
+            return False
 
     def _requeued(self, groups: Requeued) -> None:
         self._metrics.groups.labels("run_again").inc(groups.run_again)
