@@ -61,7 +61,7 @@ class TakenOver(SlipstreamError):
 
 
 class _Loss(NamedTuple):
-    """What `Delivery._lost` is told of a delivery whose commit was asked for."""
+    """Arguments of `Delivery._lost`, for a delivery whose commit was asked for."""
 
     commit: Commit
     state: CommitState
