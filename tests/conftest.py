@@ -19,7 +19,8 @@ from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from shared_by_tenants import RunShared, sharing
 from stores import PostgresServer, postgres_server
-from tiers import sort_tests
+from tiers import OneAtATime, sort_tests
+from xdist.remote import Producer
 
 from slipstream.settings.sidecar import Settings
 from slipstream.store.database import Database
@@ -46,6 +47,10 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sort_tests(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneAtATime | None:
+    return OneAtATime(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

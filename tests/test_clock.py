@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.cluster.clock import ClockWatch
-from slipstream.store import budget, commits, erasure, replays, webhook
+from slipstream.store import budget, commits, erasure, quarantine, replays, runs, webhook
 from slipstream.store.bodies import pack
 from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
@@ -168,6 +168,26 @@ async def test_a_mark_that_a_clock_that_was_ahead_took_for_expired_is_applied(st
         await bring_back(session, NOW + 1, tolerated=5)
     assert await stored_rows(store_url, "SELECT state FROM marks") == [("applied",)]
     assert await stored_rows(store_url, "SELECT marked, decided FROM tasks") == [(True, False)]
+    await database.close()
+
+
+@ON_BOTH_STORES
+async def test_a_run_that_was_scored_while_the_clock_was_ahead_is_scored_again_at_once(store_url: str) -> None:
+    database = Database(store_url)
+    await database.open()
+    await write(database, NOW + HALF_AN_HOUR)
+    async with database.write() as session:
+        for run_id in (1, 2):
+            await session.execute(update(RunRow).where(RunRow.run_id == run_id).values(msg_id=f"policy-{run_id}"))
+        await session.execute(update(RunRow).where(RunRow.run_id == 2).values(updated_at=NOW))  # it ended just after
+        await bring_back(session, NOW, tolerated=5)
+        mark = NewMark(id="m", task_id="t", msg_id=None, labels=[], metadata={"reference": "42"}, ttl=60.0)
+        assert (await add_mark(session, mark, NOW + 1)).rescore
+    async with database.write() as session:
+        await runs.claim_answers(session, 1, 9, NOW + 1)
+        due = await quarantine.due_answers(session, 1, 9, NOW + 1)
+    of_run = dict(await stored_rows(store_url, "SELECT id, run_id FROM runs"))
+    assert [of_run[one.pk] for one in due] == [2], "run 1 waits for the end of its grace"
     await database.close()
 
 

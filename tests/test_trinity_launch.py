@@ -123,7 +123,7 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
 
 
 def test_the_programs_of_its_own_ray_have_a_secret_in_common(run: Run, tmp_path: Path) -> None:
-    """Ray 2.60 asks for one, and its health check has none by itself."""
+    """Ray 2.60 makes none by itself at `ray start`, and its health check has to be told."""
     result(run("explorer.yaml"))
     of = {line.split()[0]: line.split()[1:] for line in (tmp_path / "tokens").read_text().splitlines()}
     assert of["status"] == ["None", "None"], "whether one runs already is asked as the user would ask"

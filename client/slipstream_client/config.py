@@ -50,6 +50,12 @@ class Settings:
         return self.call_headers or ({"authorization": f"Bearer {self.api_key}"} if self.api_key else {})
 
     @property
+    def is_https(self) -> bool:
+        """Return whether there is a certificate to verify. Loading the authorities takes a tenth of a second of the
+        interpreter, which no other address needs."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
     def base_url(self) -> str:
         """Return the `base_url` for an OpenAI client."""
         return f"{self.url}/v1"
@@ -116,11 +122,14 @@ def _read(url: str | None, api_key: str | None, timeout: float | None, blocked: 
 
 
 def _address(url: str, name: str) -> str:
+    """The address, without `/v1` and with its scheme and host in lower case. Raises ValueError with this name."""
     expected = f"{name}: expected the sidecar's address, such as {DEFAULT_URL}, found {url!r}"
     try:
         parts = urlsplit(str(url))
         usable = (
             isinstance(url, str)
+            and url.isprintable()  # urlsplit leaves line breaks out, and httpx refuses them at each request
+            and " " not in url
             and parts.scheme in ("http", "https")
             and bool(parts.hostname)
             and (parts.port or 1) > 0
@@ -131,4 +140,5 @@ def _address(url: str, name: str) -> str:
         raise ValueError(expected)
     if "@" in parts.netloc:  # it would be in every log line
         raise ValueError(f"{name}: expected an address without user and password; use api_key")
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+    found = parts._replace(netloc=parts.netloc.lower()).geturl()
+    return found.rstrip("/").removesuffix("/v1").rstrip("/")

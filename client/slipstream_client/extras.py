@@ -6,10 +6,11 @@ import importlib.util
 
 _NEEDS = {
     "tuner": ("pydantic",),
-    "tuner.tuning": ("anyio", "tqdm"),
+    "tuner.tuning": ("anyio", "fcntl", "tqdm"),
     "tuner.prompt": ("gepa", "tqdm"),
 }
-"""Packages that modules import when they are imported. httpx is always there."""
+"""Packages that modules import when they are imported. httpx is always there, and fcntl wherever Python is but on
+Windows."""
 
 
 def missing(module: str) -> str | None:
@@ -20,5 +21,7 @@ def missing(module: str) -> str | None:
 
 
 def hint(name: str, needed: str, extra: str) -> str:
-    """The error of a name whose extra is not installed."""
+    """The error of a name whose extra is not installed, or that this system has no means for."""
+    if needed == "fcntl":  # its locks keep two processes from one experiment
+        return f"{name} needs file locks of Linux or macOS (fcntl), which Windows does not have: run it in WSL"
     return f"{name} needs {needed.partition('.')[0]}: pip install 'slipstream-sidecar-client[{extra}]'"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypedDict
 
-from slipstream_client.errors import SlipstreamError
+from slipstream_client.errors import SidecarAway, SlipstreamError
 from slipstream_client.service import Service
 from slipstream_client.version_requests import (
     MOST_VERSIONS,
@@ -102,6 +103,7 @@ class HotUpdater:
 
     def test_canary(self, test_cases: str | None = None, *, timeout: float = 600.0) -> CanaryResult:
         """Have the newest new version, or without one the newest, asked the cases of a suite, and wait for the result.
+        While the sidecar is away it goes on waiting.
 
         Args:
             test_cases: the name of a suite of `evaluation.suites` in sidecar.yaml; None for the only one.
@@ -109,7 +111,7 @@ class HotUpdater:
 
         Raises:
             ValueError: the cases are given themselves. The sidecar reads them from a file that its suite names.
-            TimeoutError: the evaluation goes on, and is not done yet.
+            TimeoutError: the evaluation goes on, and is not done yet, or the sidecar is away.
             SidecarAway, SidecarRefused: it was not begun; 409 `not_served` while the Explorer has not loaded the
                 version.
             SlipstreamError: it failed, or the version was not served to its end.
@@ -128,7 +130,8 @@ class HotUpdater:
                     told = f"evaluation {found.id} of version {version} is {found.state} after {timeout:g} s"
                     raise TimeoutError(told)
                 time.sleep(_LOOK)
-                found = service.send(get_evaluation(found.id))
+                with suppress(SidecarAway):  # the evaluation goes on, and a restart of the sidecar is short
+                    found = service.send(get_evaluation(found.id))
         if found.state != "done" or found.result is None:
             raise SlipstreamError(f"evaluation {found.id} of version {version} is {found.state}: {found.reason}")
         self._tested = version

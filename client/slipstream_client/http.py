@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from slipstream_client.config import settings
-from slipstream_client.context import Context, current
+from slipstream_client.context import Context, Replay, current
 from slipstream_client.errors import SlipstreamError
 
 logger = logging.getLogger("slipstream_client")
@@ -25,7 +26,8 @@ MAX_HEADER = 4096
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _HEADERS = tuple(b"x-slipstream-" + name for name in (b"task-id", b"session-id", b"mark", b"metadata", b"select"))
-_ROOT = "/v1"
+_ROOT = re.compile(r"(?:/v1|/openai(?:/v1|/deployments/[^/]+)?)(?=/|$)")
+"""Roots below which the sidecar passes calls on to production: its own, and those of clients of Azure OpenAI."""
 _LOOKUPS = {"/embeddings", "/moderations", "/rerank", "/messages/count_tokens", "/responses/input_tokens"}
 """Paths for which a replay asks production, as it runs tools that only read: the policy model cannot answer them."""
 
@@ -110,10 +112,13 @@ def _carry(request: Any, context: Context) -> None:
             "Start workers that serve several calls outside of replays: 'Threads and tasks' in docs/client.md"
         )
     headers = {name.encode(): value.encode() for name, value in settings().call_headers.items()}
-    path = below.removeprefix(_ROOT) if below == _ROOT or below.startswith(f"{_ROOT}/") else None
-    if path is None:  # such as a run's own address
+    root = _ROOT.match(below)
+    if root is None:
+        if context.replay is not None:
+            _expect_own(context.replay, below)
         _set_headers(request, headers)
         return
+    path = below[root.end() :]
     if context.replay is not None:
         _set_headers(request, headers, instead_of=_HEADERS)
         if path in _LOOKUPS:
@@ -125,6 +130,15 @@ def _carry(request: Any, context: Context) -> None:
     _set_headers(request, headers | headers_of(context))
     if context.block is not None:
         context.block.carried_by(context.task_id)
+
+
+def _expect_own(run: Replay, path: str) -> None:
+    """Raise SlipstreamError for a path of the sidecar that is not below the run's own."""
+    if not unquote(path).startswith(f"/runs/{run.task_id}/{run.run_id}/"):
+        raise SlipstreamError(
+            f"run {run.run_id} of task {run.task_id} asked the sidecar for {path}, which is no part of a replay: its "
+            "calls of a model go to /v1 or to Azure's paths. Ask slipstream.is_replay() before any other request"
+        )
 
 
 def _set_headers(request: Any, headers: Mapping[bytes, bytes], *, instead_of: Iterable[bytes] = ()) -> None:

@@ -16,7 +16,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slipstream_client.config import settings
 from slipstream_client.context import carried
 from slipstream_client.errors import SidecarAway, SidecarRefused
 from slipstream_client.service import Request, Service
@@ -95,7 +94,7 @@ class Outbox:
         self._bytes = 0
         self._ended: dict[Outcome, int] = {"sent": 0, "refused": 0, "dropped": 0}
         self._thread: threading.Thread | None = None
-        self._service: Service | None = None
+        self._service = Service()
         self._warned: set[str] = set()
         self._away = False
         self._closed = False
@@ -168,8 +167,7 @@ class Outbox:
                 self._ended[outcome] += 1
                 self._under_way = None
                 self._changed.notify_all()
-        if self._service is not None:
-            self._service.close()
+        self._service.close()
 
     def _next(self) -> _Item | None:
         """Wait for the next item; None where there will be none."""
@@ -186,7 +184,7 @@ class Outbox:
         while not self._closed and not (item.passing and time.monotonic() - item.since > PASSING_FOR):
             attempt += 1
             try:
-                self._sender().send(item.request)
+                self._service.send(item.request)
             except SidecarRefused as error:
                 self._warn(f"refused: {error}")
                 return "refused"
@@ -205,14 +203,6 @@ class Outbox:
             else:
                 return "sent"
         return "dropped"
-
-    def _sender(self) -> Service:
-        """Return the service of the current settings."""
-        if self._service is None or self._service.at != settings():
-            if self._service is not None:
-                self._service.close()
-            self._service = Service()
-        return self._service
 
     def _warn(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < _DISTINCT_WARNINGS:

@@ -191,15 +191,10 @@ def post_commit(timeout: float) -> Request[Committed]:
 
 
 class Service:
-    """Sends requests to the sidecar.
+    """Sends requests to the sidecar, by the settings of `configure` at that moment: a key may be replaced meanwhile."""
 
-    Attributes:
-        at: the settings it was made with; else those of `configure`.
-    """
-
-    def __init__(self, at: Settings | None = None) -> None:
-        self.at = at or settings()
-        self._client = httpx.Client(**_options(self.at))
+    def __init__(self) -> None:
+        self._clients: dict[bool, httpx.Client] = {}
 
     def send(self, request: Request[T]) -> T:
         """Send it once and read its answer.
@@ -209,14 +204,18 @@ class Service:
             SidecarRefused: a 4xx.
             SlipstreamError: an answer that is not the sidecar's.
         """
+        at = settings()
+        if at.is_https not in self._clients:
+            self._clients[at.is_https] = httpx.Client(verify=at.is_https)
         try:
-            response = self._client.request(**_arguments(request, self.at))
+            response = self._clients[at.is_https].request(**_arguments(request, at))
         except httpx.HTTPError as error:
-            raise _away(error, self.at) from error
-        return _answer(request, response, self.at)
+            raise _away(error, at) from error
+        return _answer(request, response, at)
 
     def close(self) -> None:
-        self._client.close()
+        for client in self._clients.values():
+            client.close()
 
     def __enter__(self) -> Service:
         return self
@@ -228,19 +227,22 @@ class Service:
 class AsyncService:
     """The asynchronous twin of `Service`; for one event loop."""
 
-    def __init__(self, at: Settings | None = None) -> None:
-        self.at = at or settings()
-        self._client = httpx.AsyncClient(**_options(self.at))
+    def __init__(self) -> None:
+        self._clients: dict[bool, httpx.AsyncClient] = {}
 
     async def send(self, request: Request[T]) -> T:
+        at = settings()
+        if at.is_https not in self._clients:
+            self._clients[at.is_https] = httpx.AsyncClient(verify=at.is_https)
         try:
-            response = await self._client.request(**_arguments(request, self.at))
+            response = await self._clients[at.is_https].request(**_arguments(request, at))
         except httpx.HTTPError as error:
-            raise _away(error, self.at) from error
-        return _answer(request, response, self.at)
+            raise _away(error, at) from error
+        return _answer(request, response, at)
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     async def __aenter__(self) -> AsyncService:
         return self
@@ -251,18 +253,11 @@ class AsyncService:
         await self.aclose()
 
 
-def _options(at: Settings) -> dict[str, Any]:
-    return {
-        "headers": at.own_headers,
-        # loading the certificates takes a tenth of a second of the interpreter, which no http:// address needs
-        "verify": at.url.startswith("https:"),
-    }
-
-
 def _arguments(request: Request[Any], at: Settings) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": at.url + request.path,
+        "headers": at.own_headers,
         "json": request.body,
         "timeout": request.timeout or at.timeout,
     }

@@ -6,13 +6,15 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from slipstream_client.context import Context, entered
+from slipstream_client.context import Context, Replay, entered
 from slipstream_client.side_effects.recording import GuardedReplay
 from slipstream_client.threads import instrumented
 
@@ -20,8 +22,34 @@ _PREFIX = "whsec_"
 """Begins a secret that is written in base64, says Standard Webhooks."""
 
 
+MOST_GROUPS = 1000
+"""Groups that are known at a time; a sidecar has some ten runs open."""
+
+
 class WebhookError(ValueError):
     """A webhook's request is not what the sidecar has sent, or not of now."""
+
+
+class _Groups:
+    """Values that the runs of a group share, of the newest groups whose runs come to this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: OrderedDict[str, tuple[set[int], dict[object, Any]]] = OrderedDict()
+
+    def of(self, task_id: str, run_id: int) -> dict[object, Any]:
+        """Return what this run shares with others. A run that comes again begins another group of its task."""
+        with self._lock:
+            runs, shared = self._groups.pop(task_id, (set(), {}))
+            if run_id in runs:
+                runs, shared = set(), {}
+            self._groups[task_id] = runs | {run_id}, shared
+            while len(self._groups) > MOST_GROUPS:
+                self._groups.popitem(last=False)
+            return shared
+
+
+_groups = _Groups()
 
 
 @contextmanager
@@ -42,9 +70,10 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     Raises:
         ValueError: `base_url` is another run's.
     """
-    run = GuardedReplay(task_id, run_id)
-    if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(run.path):
-        raise ValueError(f"base_url: expected an address that ends in {run.path}, found {base_url!r}")
+    path = Replay(task_id, run_id).path
+    if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(path):
+        raise ValueError(f"base_url: expected an address that ends in {path}, found {base_url!r}")
+    run = GuardedReplay(task_id, run_id, group=_groups.of(task_id, run_id))
     with instrumented(), entered(Context(task_id=task_id, replay=run)), closing(run.sandboxes):
         yield run
 

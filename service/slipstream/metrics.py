@@ -104,9 +104,13 @@ class Metrics:
             "slipstream_facade_feedback", "Answers that feedback of the facade named", ["result"], registry=registry
         )
         self.commits = Counter("slipstream_commits", "Deliveries ended, by state", ["state"], registry=registry)
+        for state in ("delivered", "lost", "failed", "error"):
+            self.commits.labels(state)  # of a series that begins above 0, increase() does not see the first one
         self.groups = Counter(
             "slipstream_groups", "Groups that left the store, by outcome", ["outcome"], registry=registry
         )
+        for outcome in ("delivered", "run_again", "dropped", "lost", "repaired", "expired", "erased"):
+            self.groups.labels(outcome)
         self.experiences = Counter("slipstream_experiences_delivered", "Experiences delivered", registry=registry)
         self.experiences_ready = Gauge(
             "slipstream_experiences_ready", "Experiences waiting for the next commit", registry=registry

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,9 @@ from slipstream.access.keyring import Keyring
 from slipstream.access.scope import Scope
 from slipstream.access.settings import Access, is_loopback
 from slipstream.errors import ConfigError
+from slipstream.serve import sockets
+from slipstream.serve.handover import Half, Handover
+from slipstream.settings.sidecar import Settings
 from slipstream.settings.source import load_settings
 from slipstream.tenants import DEFAULT
 
@@ -45,6 +50,57 @@ def test_it_starts_there_where_that_is_answered(access: str) -> None:
 @pytest.mark.parametrize("listen", ["127.0.0.1:8100", "[::1]:8100", "localhost:8100", "127.9.9.9:0"])
 def test_loopback_needs_no_keys(listen: str) -> None:
     assert is_loopback(load_settings(None, {"SLIPSTREAM_LISTEN": f"'{listen}'"}).listen.host)
+
+
+def opened(settings: Settings, handover: Handover | None = None) -> None:
+    with sockets.open_sockets(settings, Half.PROXY, handover):
+        pass
+
+
+@pytest.mark.parametrize("upgrade", [False, True], ids=["start", "upgrade"])
+@pytest.mark.parametrize(
+    ("host", "access", "told"),
+    [
+        ("0.0.0.0", {}, "access: expected keys or keys_file, because ListenStream= of the socket unit is 0.0.0.0"),
+        ("0.0.0.0", {"insecure": True}, None),
+        ("127.0.0.1", {}, None),
+    ],
+    ids=["open", "insecure", "loopback"],
+)
+def test_a_socket_of_a_unit_is_refused_where_listen_would_be(
+    host: str,
+    access: dict[str, bool],
+    told: str | None,
+    upgrade: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = Settings.model_validate({"access": access, "proxy": {"sockets": tmp_path}})
+    passed = socket.create_server((host, 0)).detach()
+    handover = None
+    if upgrade:
+        handover = Handover(
+            folder=tmp_path,
+            temporary=False,
+            agents=(passed,),
+            listen=None,
+            control=None,
+            captures=None,
+            counters=None,
+            answers=-1,
+            first=-1,
+        )
+    else:
+        monkeypatch.setattr(sockets, "_FIRST_PASSED", passed)
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+    if told is None:
+        opened(settings, handover)
+    else:
+        with pytest.raises(ConfigError) as refused:
+            opened(settings, handover)
+        [problem] = refused.value.problems
+        assert problem.startswith(told)
 
 
 def test_the_clients_variables_are_no_keys_of_the_sidecar() -> None:

@@ -34,7 +34,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def offer(self, task: Any) -> None:
             tasks.append(task)
 
-        def stop(self, timeout: float) -> None: ...
+        def stop(self, timeout: float, within: float | None) -> None: ...
 
     monkeypatch.setattr("slipstream_client.training.runner.Replays", Taking)
     return tasks

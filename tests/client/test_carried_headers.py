@@ -92,8 +92,6 @@ async def test_calls_in_a_never_block_ask_not_to_be_captured(send: Request) -> N
         "http://127.0.0.1:8101/v1/chat/completions",
         "https://127.0.0.1:8100/v1/chat/completions",
         "http://api.openai.com:8100/v1/chat/completions",
-        "http://127.0.0.1:8100/feedback",
-        "http://127.0.0.1:8100/v10/models",
     ],
 )
 @pytest.mark.parametrize("context", [MARKED, Context(replay=Replay("order-17", 0))], ids=["mark", "replay"])
@@ -102,6 +100,48 @@ async def test_other_addresses_see_nothing_of_it(send: Request, url: str, contex
         [request] = await send(url)
     assert str(request.url) == url
     assert ours(request) == {}
+
+
+@pytest.mark.parametrize(
+    "path", ["feedback", "v10/models", "openai2/models", "runs/order-17/1/v1/models", "runs/order-17/03/v1/models"]
+)
+async def test_other_paths_of_the_sidecar_see_nothing_of_a_mark_and_nothing_of_a_replay(
+    send: Request, path: str
+) -> None:
+    with entered(MARKED):
+        [request] = await send(f"{SIDECAR}/{path}")
+    assert str(request.url) == f"{SIDECAR}/{path}"
+    assert ours(request) == {}
+    with entered(Context(replay=Replay("order-17", 0))), pytest.raises(slipstream.SlipstreamError, match=f"/{path}"):
+        await send(f"{SIDECAR}/{path}")
+
+
+async def test_a_runs_own_address_stays_as_it_is(send: Request) -> None:
+    replay = Replay("a/b é?", 3)
+    with entered(Context(replay=replay)):
+        [request] = await send(f"{SIDECAR}{replay.path}/chat/completions")
+    assert request.url.raw_path == f"{replay.path}/chat/completions".encode()
+    assert ours(request) == {}
+
+
+AZURE = ["/openai", "/openai/v1", "/openai/deployments/gpt-4o"]
+
+
+@pytest.mark.parametrize("root", AZURE)
+async def test_calls_at_azures_paths_carry_the_context_and_go_to_their_run(send: Request, root: str) -> None:
+    address = f"{SIDECAR}{root}/chat/completions?api-version=2024-10-21"
+    with entered(MARKED):
+        [marked] = await send(address)
+    with slipstream.never():
+        [private] = await send(address)
+    with entered(Context(replay=Replay("order-17", 3))):
+        [replayed] = await send(address)
+        [looked_up] = await send(f"{SIDECAR}{root}/embeddings")
+    assert (str(marked.url), ours(marked)["task-id"]) == (address, b"order-17")
+    assert (str(private.url), ours(private)) == (address, {"select": b"never"})
+    assert str(replayed.url) == f"{SIDECAR}/runs/order-17/3/v1/chat/completions?api-version=2024-10-21"
+    assert str(looked_up.url) == f"{SIDECAR}{root}/embeddings"
+    assert ours(replayed) == ours(looked_up) == {}
 
 
 async def test_a_redirect_to_another_host_takes_no_header_along(send: Request, library: Any) -> None:

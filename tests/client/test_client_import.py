@@ -74,6 +74,14 @@ def test_the_tuners_names_say_what_to_install() -> None:
     assert done.stderr.splitlines()[-1] == told
 
 
+def test_what_windows_has_no_means_for_says_so() -> None:
+    script = "import asyncio, anyio, sys; sys.modules['fcntl'] = None; import slipstream_client as client\n"
+    script += "assert 'tune' not in dir(client) and 'select_model' in dir(client); client.tune"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    told = "ImportError: tune needs file locks of Linux or macOS (fcntl), which Windows does not have: run it in WSL"
+    assert done.stderr.splitlines()[-1] == told
+
+
 TUNER = {"datasets", "gepa", "huggingface_hub", "tensorboard", "yaml"}
 SDKS = {"anthropic", "openai", "pydantic", "tqdm", "jiter", "distro"}
 

@@ -91,6 +91,26 @@ async def test_a_runner_needs_no_admin_key(run_guarded) -> None:
         assert {each["key"] for each in audit} == {"trained-agent"}
 
 
+async def test_a_started_runner_goes_on_with_the_key_that_replaces_its_own(run_guarded) -> None:
+    async with run_guarded() as loop:
+        slipstream.configure(loop.url, api_key=STRANGER)
+        runner = slipstream.TrainingRunner(slipstream.SamplingRate(1.0), lambda run: 1.0, repeat_time=1)
+
+        async with slipstream.async_openai(api_key="production's") as sdk, runner:
+
+            @runner.agent
+            async def agent(question: str) -> None:
+                await sdk.chat.completions.create(model="prod", messages=[{"role": "user", "content": question}])
+
+            with pytest.raises(openai.AuthenticationError):
+                await agent("hello")
+            slipstream.configure(loop.url, api_key=TRAINED)
+            await agent("hello")
+        assert (runner.stats.finished, runner.stats.failed) == (1, {})
+        assert runner.stats.dropped == {"production_failed": 1}
+        assert len(loop.explorer.trained) == 1
+
+
 async def test_it_goes_nowhere_else_not_even_after_a_redirect() -> None:
     seen: list[str | None] = []
 

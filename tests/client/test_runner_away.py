@@ -116,6 +116,30 @@ async def test_stop_drops_the_runs_that_do_not_end_in_its_time(run_loop: RunLoop
     assert [run["error"] for run in group["runs"]] == ["the runner stopped"] * 3
 
 
+async def test_a_program_that_ends_waits_no_longer_than_it_says_for_a_sidecar_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run's end and the commit have no time of their own, such as two times 30 seconds here."""
+    monkeypatch.setattr("slipstream_client.training.runner.AT_EXIT", 0.5)
+    sidecar, answers = Forgetful(lost=0), asyncio.Event()
+    async with serving(sidecar.app()) as url:
+        slipstream.configure(url, timeout=30)
+        runner = slipstream.TrainingRunner(ALWAYS, lambda run: 1.0, repeat_time=1)
+        runner._start(None)
+        agent = runner.agent(lambda number: number)
+        agent(1)
+        await until(lambda: runner.stats.finished == 1)
+        sidecar.answers = answers
+        agent(2)
+        await until(lambda: runner.stats.running == 1)
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.to_thread(runner._at_exit)
+        finally:
+            answers.set()
+    assert runner.stats.finished == 1
+
+
 def test_stop_on_the_loop_that_runs_need_is_refused() -> None:
     async def main() -> None:
         slipstream.configure("http://127.0.0.1:1")
@@ -138,10 +162,16 @@ def test_with_in_async_code_works_and_says_what_is_better(caplog: pytest.LogCapt
 
 
 class Forgetful:
-    """A sidecar whose answers to the ends of runs get lost, as one that restarts."""
+    """A sidecar whose answers to the ends of runs get lost, as one that restarts.
+
+    Attributes:
+        answers: what ends runs and commits waits for.
+    """
 
     def __init__(self, lost: int) -> None:
         self.lost = lost
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.ends: list[dict[str, Any]] = []
 
     async def open(self, request: Request) -> Response:
@@ -160,6 +190,7 @@ class Forgetful:
         return JSONResponse({"runs": [run]})
 
     async def finish(self, request: Request) -> Response:
+        await self.answers.wait()
         if self.ends:
             return JSONResponse({"error": {"message": "it has ended", "code": "run_closed"}}, 409)
         self.ends.append(await request.json())
@@ -169,6 +200,7 @@ class Forgetful:
         return JSONResponse({"state": "scored", "msg_ids": ["m"], "policy_version": 3})
 
     async def commit(self, request: Request) -> Response:
+        await self.answers.wait()
         return JSONResponse({"commit": 1, "groups": 1, "experiences": 1, "run_again": 0, "lost": 0})
 
     def app(self) -> Starlette:

@@ -14,6 +14,7 @@ from loops import RunLoop
 from serving import serving, until
 
 import slipstream_client as slipstream
+from slipstream_client import webhooks
 from slipstream_client.side_effects.recording import GuardedReplay
 from slipstream_client.simulated_user import endpoint
 from slipstream_client.simulated_user.user import SimulatedUser
@@ -355,6 +356,24 @@ async def test_a_budget_is_of_a_run_and_of_its_group(model: UserModel) -> None:
                 problems.append(run.problem.reason if run.problem is not None else None)
         assert problems.count(None) == finished, budget
         assert set(problems) <= {None, "user_budget"}
+
+
+async def test_a_group_that_a_webhook_has_run_again_has_one_budget(
+    model: UserModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run needs three calls. A run that comes a second time is of another group of the same task."""
+    monkeypatch.setattr(webhooks, "MOST_GROUPS", 2)
+    user = user_of(model, budget=slipstream.UserBudget(group_calls=5))
+
+    async def problem(task_id: str, run_id: int) -> str | None:
+        with slipstream.replay(task_id, run_id) as run, suppress(slipstream.SimulatedUserError):
+            await user.async_converse(lambda messages: asyncio.sleep(0, "no"), "message 1")
+        return run.problem.reason if run.problem is not None else None
+
+    assert [await problem("a", run_id) for run_id in (0, 1, 2)] == [None, "user_budget", "user_budget"]
+    assert [await problem("b", run_id) for run_id in (0, 1)] == [None, "user_budget"]
+    assert [await problem("a", run_id) for run_id in (0, 1)] == [None, "user_budget"]
+    assert [await problem(task_id, 1) for task_id in ("c", "d", "b")] == [None] * 3, "the oldest group is forgotten"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import signal
@@ -49,6 +50,37 @@ def test_a_second_call_of_a_key_returns_the_first_result() -> None:
     with in_task("b"):
         assert refund(17) == {"number": 3}
     assert sent == [(17, "at 10:01"), (18, ""), (17, "")]
+
+
+def test_a_plain_wrapper_of_an_async_function_is_refused_by_name_and_does_not_run() -> None:
+    """Its coroutine would be remembered in place of a result: the second caller could not await it again."""
+    sent: list[int] = []
+
+    def timed(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    async def refund(order: int) -> str:
+        sent.append(order)
+        return "refunded"
+
+    def keyed(function: Any) -> Any:
+        return slipstream.tool(side_effects=True, idempotency_key=lambda order: str(order))(function)
+
+    async def agent(tool: Any) -> list[str]:
+        return [await tool(17), await tool(17)]
+
+    with in_task("a"):
+        for outer in (keyed(timed(refund)), keyed(lambda order: asyncio.ensure_future(refund(order)))):
+            with pytest.raises(TypeError, match=r"^(refund|<lambda>): .*`async def`.* below"):
+                asyncio.run(agent(outer))
+        assert sent == []
+        assert asyncio.run(agent(timed(keyed(refund)))) == ["refunded"] * 2
+        assert keyed(timed(lambda order: f"plain {order}"))(18) == "plain 18"
+    assert sent == [17]
 
 
 def test_outside_of_a_task_each_call_runs_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,10 @@ from evaluated import EXACT, Knowing, serves, suite, write_cases
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import serving, until
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 import slipstream_client as slipstream
 from slipstream_client import HotUpdater, ModelManager
@@ -115,6 +119,36 @@ async def _named(loop: Loop, manager: ModelManager) -> None:
     again = await asyncio.to_thread(manager.rollback, "v1.1")
     assert (again.version, again.state) == (3, "pending")
     assert (await loop.client.get(f"/rollouts/{back.id}")).json()["reason"] == "version 3 takes its place"
+
+
+async def test_a_test_goes_on_while_the_sidecar_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream_client.hot_updater._LOOK", 0.0)
+    begun: list[Any] = []
+    away = [503, 502, 429]
+    figures = {"success_rate": 0.75, "reward": {"mean": 0.5}}
+    evaluation = {"id": 4, "version": 2, "reason": None, "result": {"version": figures, "against_production": None}}
+
+    async def answer(request: Request) -> Response:
+        path = request.url.path
+        if path == "/versions":
+            return JSONResponse({"versions": [{"version": 2, "state": "kept", "made_at": 1.0, "found_at": 1.0}]})
+        if path == "/rollouts":
+            return JSONResponse({"rollouts": []})
+        if path == "/evaluations":
+            begun.append(await request.json())
+            return JSONResponse({**evaluation, "state": "pending", "result": None})
+        if away:
+            return JSONResponse({"error": {"message": "it restarts"}}, away.pop())
+        return JSONResponse({**evaluation, "state": "done"})
+
+    async with serving(Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])) as url:
+        slipstream.configure(url)
+        result = await asyncio.to_thread(HotUpdater().test_canary)
+        away.extend([503] * 100_000)
+        with pytest.raises(TimeoutError, match="evaluation 4 of version 2 is pending"):
+            await asyncio.to_thread(HotUpdater().test_canary, timeout=0.05)
+    assert (result["evaluation"], result["success_rate"]) == (4, 0.75)
+    assert begun == [{"version": 2, "suite": None}] * 2
 
 
 @pytest.mark.parametrize(

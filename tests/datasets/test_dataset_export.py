@@ -119,6 +119,8 @@ async def test_a_call_of_a_tool_before_the_last_answer_is_scored_by_all_that_do_
         both = await scored("exact_match", "tool_calls")
         assert both[0] == (1.0, {"tool_calls"})
         assert [reward for reward, _ in both[2:]] == [None, None], "its reference is missing, and not optional"
+        await made.task("c", call, request=request, metadata={"steps": 1}, then="42")
+        assert [reward for reward, _ in await scored("efficiency")][4:] == [0.5, 0.5], "the second step is one too many"
 
 
 async def test_the_best_runs_of_each_group_are_taught(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ MATRIX: dict[str, Manifest] = {
         EXPLORER_ELSEWHERE,
         {"sidecar": {"config": {"store": {"url": SHARED_STORE}}}, "autoscaling": {"enabled": True}},
     ),
+    "versions": merged(GPU, {"sidecar": {"config": {"serving": {"checkpoints": "/checkpoints/slipstream/policy"}}}}),
     "keys of the chart": {
         "sidecar": {"makeKeys": True, "config": {"explorer": {"base_url": "http://explorer.gpu:8010"}}},
         "monitoring": {"serviceMonitor": {"enabled": True}},

@@ -30,6 +30,8 @@ from typing import Any
 import yaml
 from ports import free_port
 
+from slipstream.settings.sidecar import Isolation, Limits
+
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent  # the image's PATH begins with its virtual environment too
 CHECKOUT = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
@@ -226,6 +228,11 @@ class Composed:
         except TimeoutError:  # a failed check, as for Docker
             probe.kill()
             return await probe.wait()
+
+
+def most_memory(isolation: Isolation, limits: Limits) -> int:
+    """Bytes that docs/limits.md says to give the container of the training side."""
+    return 512 * 1024**2 + limits.parse_memory + isolation.content_memory + isolation.user_memory
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:

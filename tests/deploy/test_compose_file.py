@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from composed import CHECKOUT, ROOT, compose_config, compose_program, seconds
+import yaml
+from composed import CHECKOUT, ROOT, compose_config, compose_program, most_memory, seconds
 from typer.main import get_command
 
 from slipstream import shutdown
@@ -20,6 +22,7 @@ from slipstream.access.keyring import Keyring
 from slipstream.access.settings import Access
 from slipstream.cli import app
 from slipstream.embedded.config import load_config
+from slipstream.settings.sidecar import Isolation, Limits
 from slipstream.trinity.document import load_document
 
 HOSTS = {
@@ -103,6 +106,16 @@ def test_a_service_comes_back_and_says_how_it_is(model: str, name: str) -> None:
     assert re.search(r":v?\d+\.\d+", found["image"]), "a version, not a moving tag"
 
 
+@pytest.mark.parametrize("model", ["gpu", "one-gpu", "two-hosts"])
+def test_the_trainer_s_check_needs_no_token_of_its_ray(model: str) -> None:
+    """Ray's own check does: `slipstream trinity` gives that Ray a token, which nothing else in the container has."""
+    _, _, option, program = service(model, "trinity-trainer")["healthcheck"]["test"]
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        command = [sys.executable, option, program.replace("6379", str(ray.getsockname()[1]))]
+        assert subprocess.run(command, check=False).returncode == 0
+    assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0
+
+
 @pytest.mark.parametrize(("model", "name"), SERVICES)
 def test_no_secret_is_in_the_environment(model: str, name: str) -> None:
     for key, value in (service(model, name).get("environment") or {}).items():
@@ -176,7 +189,7 @@ def test_the_order_of_the_stop_lets_the_sidecar_deliver() -> None:
 def test_the_halves_share_a_folder_in_memory_and_nothing_that_the_other_may_fill(model: str) -> None:
     proxy, training = service(model, "proxy"), service(model, "training")
     written = [{m["source"] for m in each["volumes"] if not m.get("read_only")} for each in (proxy, training)]
-    assert written == [{"sockets"}, {"sockets", "store"}]
+    assert written == [{"sockets"}, {"sockets", "store", "checkpoints"}]
     assert MODELS[model]["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
     assert proxy["environment"] == training["environment"]
     assert proxy["user"] == training["user"]
@@ -187,6 +200,22 @@ def test_the_halves_share_a_folder_in_memory_and_nothing_that_the_other_may_fill
     for half in (proxy, training):
         assert half["restart"] == "always"
         assert half["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
+
+
+def test_the_training_container_holds_what_its_configuration_lets_it_take() -> None:
+    """Else it is full before a process has come to its own limit."""
+    training = service("cpu", "training")
+    sections = yaml.safe_load(in_checkout("/etc/slipstream/sidecar.yaml", training).read_text())
+    isolation, limits = (sections.get(section, {}) for section in ("isolation", "limits"))
+    needed = most_memory(Isolation.model_validate(isolation), Limits.model_validate(limits))
+    assert needed <= int(training["deploy"]["resources"]["limits"]["memory"])
+
+
+def test_nothing_is_copied_into_checkpoints_on_a_server() -> None:
+    """An NFS server does not let root give a directory away, and the container would not start."""
+    for name, found in MODELS["two-hosts"]["services"].items():
+        for mount in found.get("volumes", []):
+            assert mount["source"] != "checkpoints" or mount["volume"] == {"nocopy": True}, name
 
 
 @pytest.mark.parametrize(("model", "name"), TRINITY)

@@ -15,8 +15,10 @@ from charts import (
     pods,
     template,
 )
+from composed import most_memory
 
 import slipstream
+from slipstream.settings.sidecar import Isolation, Limits
 
 
 def test_the_chart_fits_the_images() -> None:
@@ -38,6 +40,17 @@ def test_no_variable_of_the_chart_is_refused_by_the_sidecar() -> None:
     for _, pod in pods(template(MATRIX["secrets and files"])):
         for container in containers(pod):
             assert not [v["name"] for v in container.get("env", []) if v["name"].startswith("SLIPSTREAM_")]
+
+
+def test_the_training_container_holds_what_its_configuration_lets_it_take() -> None:
+    """Else the kernel ends all of it before a process has come to its own limit."""
+    manifests = template(MATRIX["sidecar alone"])
+    [deployment] = of_kind(manifests, "Deployment").values()
+    [training] = deployment["spec"]["template"]["spec"]["initContainers"]
+    config = of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]["sidecar.yaml"]
+    isolation, limits = (yaml.safe_load(config).get(section, {}) for section in ("isolation", "limits"))
+    needed = most_memory(Isolation.model_validate(isolation), Limits.model_validate(limits))
+    assert needed <= int(training["resources"]["limits"]["memory"].removesuffix("Gi")) * 1024**3
 
 
 def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:

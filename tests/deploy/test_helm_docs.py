@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 from charts import CHART, ROOT, of_kind, template
+from commands import slipstream
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 EXAMPLES = {text.splitlines()[0].lstrip("# "): text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)}
@@ -32,18 +35,74 @@ def test_the_first_values_are_a_whole_loop() -> None:
     assert {"Deployment", "RayJob", "StatefulSet", "NetworkPolicy"} <= kinds
 
 
-def test_the_model_is_fetched_to_where_the_values_look() -> None:
-    documents = {document["kind"]: document for document in yaml.safe_load_all(EXAMPLES["fetch-model.yaml"])}
-    for document in documents.values():
+def job_of(example: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pod and the container of a Job of the page, which is valid, and as restricted as the page says."""
+    documents = list(yaml.safe_load_all(EXAMPLES[example]))
+    for document in documents:
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    values = yaml.safe_load(EXAMPLES["my-values.yaml"])
-    pod = documents["Job"]["spec"]["template"]["spec"]
-    [fetch] = pod["containers"]
-    assert fetch["command"][-1] == values["trinity"]["modelPath"]
+    [pod] = [document["spec"]["template"]["spec"] for document in documents if document["kind"] == "Job"]
+    [container] = pod["containers"]
     restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    assert restricted.items() <= fetch["securityContext"].items(), "the page says that the namespace may enforce it"
+    assert restricted.items() <= container["securityContext"].items(), "the page says that the namespace may enforce it"
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert documents["PersistentVolumeClaim"]["metadata"]["name"] == values["trinity"]["models"]["existingClaim"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    return pod, container
+
+
+def of_the_release() -> list[dict[str, Any]]:
+    """What the values of the page are rendered to, under the page's name of the release."""
+    text = yaml.safe_dump_all(template(yaml.safe_load(EXAMPLES["my-values.yaml"])))
+    return list(yaml.safe_load_all(text.replace("demo-slipstream", "slipstream")))
+
+
+def test_the_model_is_fetched_to_where_the_values_look() -> None:
+    _, fetch = job_of("fetch-model.yaml")
+    values = yaml.safe_load(EXAMPLES["my-values.yaml"])
+    assert fetch["command"][-1] == values["trinity"]["modelPath"]
+    [claim, _] = yaml.safe_load_all(EXAMPLES["fetch-model.yaml"])
+    assert claim["metadata"]["name"] == values["trinity"]["models"]["existingClaim"]
+
+
+def test_the_backup_reads_the_configuration_as_the_sidecar_does() -> None:
+    pod, backup = job_of("backup.yaml")
+    sidecar = of_kind(of_the_release(), "Deployment")["slipstream"]["spec"]["template"]["spec"]
+    [training] = sidecar["initContainers"]
+    assert backup["workingDir"] == training["workingDir"]
+    assert pod["enableServiceLinks"] is sidecar["enableServiceLinks"] is False
+    assert backup["command"][-2:] == training["command"][-2:]
+    read = ("slipstream-config", "slipstream-secrets")
+    for theirs, ours in ((sidecar["volumes"], pod["volumes"]), (training["volumeMounts"], backup["volumeMounts"])):
+        assert [each for each in ours if each["name"] in read] == [each for each in theirs if each["name"] in read]
+    folders = {mount["mountPath"]: mount.get("readOnly", False) for mount in backup["volumeMounts"]}
+    assert folders[str(Path(backup["command"][2]).parent)] is False, "where it writes"
+
+
+async def test_the_rollback_of_the_page_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod, rollback = job_of("rollback.yaml")
+    paths = {"/etc/slipstream": tmp_path, "/checkpoints": tmp_path / "checkpoints"}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    rendered = of_the_release()
+    for mount in rollback["volumeMounts"]:
+        assert mount["mountPath"] in paths
+        if files := volumes[mount["name"]].get("configMap"):
+            for name, text in of_kind(rendered, "ConfigMap")[files["name"]]["data"].items():
+                (tmp_path / name).write_text(text)
+        else:
+            assert volumes[mount["name"]]["persistentVolumeClaim"]["claimName"] in of_kind(
+                rendered, "PersistentVolumeClaim"
+            )
+    job = tmp_path / "checkpoints" / "slipstream" / "policy"
+    for step in (12, 13):
+        (job / f"global_step_{step}").mkdir(parents=True)
+        (job / f"global_step_{step}" / ".full_checkpoint").touch()
+    (job / "latest_state_dict_iteration.txt").write_text("13")
+    for variable in rollback["env"]:
+        monkeypatch.setenv(variable["name"], str(paths.get(variable["value"], variable["value"])))
+    words = [word.replace("/etc/slipstream", str(tmp_path)) for word in rollback["command"][1:]]
+    code, said, err = await slipstream(*words)
+    assert (code, err) == (0, "")
+    assert said.startswith("version 12 is the newest now")
+    assert (job / "latest_state_dict_iteration.txt").read_text() == "12"
 
 
 def test_every_value_and_claim_that_the_page_names_is_there() -> None:

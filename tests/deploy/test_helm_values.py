@@ -80,6 +80,7 @@ VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
             {"sidecar": {"config": {"store": {"encryption_key": ["${A}", "c2Vj"]}}}},
             "sidecar.config.store.encryption_key",
         ),
+        ({"sidecar": {"config": {"serving": {"checkpoints": "/data/job"}}}}, "sidecar.config.serving.checkpoints"),
         ({"networkPolicy": {"agents": []}}, "agents"),
         ({"sidecar": {"config": {"access": {"insecure": True}}}}, "networkPolicy.metrics"),
         ({"sidecar": {"makeKeys": "yes"}}, "makeKeys"),
@@ -142,6 +143,37 @@ def test_data_sets_lie_where_the_training_side_can_write() -> None:
         mounted = {m["mountPath"]: names[m["name"]] for m in training["volumeMounts"] if m["name"] in names}
         assert mounted == claims
         assert not [mount for mount in proxy["volumeMounts"] if mount["name"] in names]
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [
+        {"checkpoints": "/checkpoints/slipstream/policy", "lane": None},
+        {"keep": "/checkpoints/kept"},
+        {"lane": {"base_url": "http://lane:8020/v1", "directory": "/checkpoints/lane/job"}},
+    ],
+    ids=["checkpoints", "keep", "lane"],
+)
+def test_the_training_container_has_the_checkpoints_where_versions_are_found(serving: Manifest) -> None:
+    chosen = merged(GPU, {"sidecar": {"config": {"serving": serving}}})
+    for values, found in (
+        (chosen, "demo-slipstream-checkpoints"),
+        (merged(chosen, {"trinity": {"checkpoints": {"existingClaim": "shared"}}}), "shared"),
+        (GPU, None),
+    ):
+        pod = of_kind(template(values), "Deployment")["demo-slipstream"]["spec"]["template"]["spec"]
+        [training], [proxy] = pod["initContainers"], pod["containers"]
+        volumes = {v["name"]: v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v}
+        mounted = {m["mountPath"]: volumes.get(m["name"]) for m in training["volumeMounts"]}
+        assert mounted.get("/checkpoints") == (None if found is None else {"claimName": found})
+        assert "/checkpoints" not in {m["mountPath"] for m in proxy["volumeMounts"]}
+
+
+def test_versions_need_a_claim_of_the_checkpoints() -> None:
+    folder = {"sidecar": {"config": {"serving": {"checkpoints": "/checkpoints/slipstream/policy"}}}}
+    with pytest.raises(Refused, match=r"sidecar\.config\.serving: .*trinity\.checkpoints\.existingClaim"):
+        template(merged(EXPLORER_ELSEWHERE, folder))
+    template(merged(EXPLORER_ELSEWHERE, folder, {"trinity": {"checkpoints": {"existingClaim": "shared"}}}))
 
 
 def test_values_of_a_release_before_data_sets_are_taken() -> None:

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 DOCKERFILES = sorted((ROOT / "deploy" / "docker").glob("*.Dockerfile"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
 each_image = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 
 
@@ -98,3 +99,12 @@ def test_what_an_image_installs_is_pinned(pins: str, extra: str) -> None:
         exact = pinned[canonicalize_name(wanted.name)]
         [version] = [each.version for each in exact if each.operator == "=="]
         assert wanted.specifier.contains(version, prereleases=True), wanted
+
+
+def test_the_extras_that_the_pages_name_for_an_image_have_a_lock() -> None:
+    """The chart's page has the one of PostgreSQL, which it tells to take as a store."""
+    named = {path.name: re.findall(r'EXTRAS="([\w ]+)"', path.read_text(encoding="utf-8")) for path in DOCS}
+    for page, builds in named.items():
+        assert all((ROOT / "locks" / f"{extra}.txt").is_file() for build in builds for extra in build.split()), page
+    [build] = re.findall(r"docker build .*sidecar\.Dockerfile .*", (ROOT / "docs" / "kubernetes.md").read_text())
+    assert '--build-arg EXTRAS="postgres"' in build

@@ -80,6 +80,19 @@ async def test_every_query_asks_for_metrics_and_labels_that_a_sidecar_tells(run_
     assert not silent, "metrics that neither a rule nor a panel looks at"
 
 
+async def test_what_an_increase_alerts_of_is_shown_at_zero_from_the_start(run_loop: RunLoop) -> None:
+    """Prometheus does not see an increase by which a series begins: the first loss would alert nobody."""
+    async with run_loop() as loop:
+        text = (await loop.client.get("/metrics")).text
+    shown: dict[tuple[str, str], set[str]] = {}
+    for name, label, value in re.findall(r'^(slipstream_\w+)\{(\w+)="(\w+)"\} 0\.0$', text, re.MULTILINE):
+        shown.setdefault((name, label), set()).add(value)
+    assert shown["slipstream_commits_total", "state"] == {"delivered", "lost", "failed", "error"}
+    for alert in rules("alert"):
+        for name, label, values in re.findall(r'increase\((\w+)\{(\w+)!?=~?"([\w|]+)"', alert["expr"]):
+            assert set(values.split("|")) <= shown[name, label], alert["alert"]
+
+
 def test_every_grouping_is_by_a_label_of_its_metric() -> None:
     documented = labels_of_docs()
     for place, expression in QUERIES:

@@ -130,6 +130,32 @@ async def test_production_away(running: Running) -> None:
     assert "http://127.0.0.1:9: Connection refused" in found.found
 
 
+async def test_what_is_asked_through_a_proxy_is_looked_for_there(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are known to the proxy alone."""
+    production = {
+        "production": running.files.sidecar.production.model_copy(update={"base_url": "https://m.invalid/v1"})
+    }
+    judge, webhook = {"base_url": "https://judge.invalid/v1", "model": "m"}, {"url": "https://scores.invalid/"}
+    rewards = RewardsSettings.model_validate({"calculators": [{"judge": judge}, {"webhook": webhook}]})
+    asked = running.files.sidecar.model_copy(update={**production, "rewards": rewards})
+    running.files = replace(running.files, sidecar=asked)
+
+    async def found() -> dict[str, str]:
+        return {each.where.partition(": ")[2]: each.found for each in await running.examined()}
+
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        assert set(await found()) == {"rewards.calculators.1.webhook.url"}, "which no proxy is used for"
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2@127.0.0.1:9")
+    away = await found()
+    for key, url in (("production.base_url", "m"), ("rewards.calculators.0.judge.base_url", "judge")):
+        assert away[key] == f"https://{url}.invalid/v1: through the HTTP proxy 127.0.0.1:9: Connection refused"
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:9")
+    assert "HTTPS_PROXY: expected an HTTP proxy" in (await found())["production.base_url"]
+
+
 async def test_endpoints_that_are_away_or_may_not_be_asked(running: Running) -> None:
     """A judge that is away, and a webhook by a name of this machine which only the system's resolver knows for one."""
     url = running.files.sidecar.production.base_url.replace("127.0.0.1", "2130706433")
@@ -321,7 +347,7 @@ def test_answers_that_are_no_answer(body: Iterable[bytes], pause: float, patienc
 
 
 def test_a_host_that_can_be_none() -> None:
-    assert connects("http://a..b/v1") is not None
+    assert connects("http://a..b/v1", {}) is not None
 
 
 async def test_servers_that_are_something_else(plant: Plant) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
 from pydantic import TypeAdapter
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -92,6 +93,25 @@ def test_a_template_that_knows_tools_renders_them_itself(tokenizer_files: Path) 
     ]
 
     assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)<tool>snow"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thoughts_that_an_agent_sends_back_are_the_template_s_to_show(tokenizer_files: Path, field: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    messages = [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "In Oslo.", field: "It was the capital."},
+        {"role": "user", "content": "Is it cold?", field: "No thought of a user's."},
+        {"role": "assistant", "content": "", "tool_calls": [CALL], field: "I have to look."},
+        {"role": "tool", "tool_call_id": "c1", "content": "snow"},
+    ]
+
+    text = rendered(tokenizer, messages, [WEATHER])
+
+    assert "<|im_start|>assistant\n<think>\nI have to look.\n</think>\n\n<tool_call>" in text
+    assert "<|im_start|>assistant\nIn Oslo.<|im_end|>" in text, "of an earlier turn, Qwen3's shows none"
+    assert "No thought" not in text
 
 
 @pytest.mark.parametrize("template", ["smollm2's", "native"])

@@ -5,15 +5,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
+from commands import slipstream
 from ports import free_port
 from serving import until
 
+from slipstream.cli import model
+from slipstream.embedded import serving
 from slipstream.embedded.config import EngineConfig
 
 
@@ -61,3 +64,17 @@ def test_a_model_that_is_not_there_is_a_clear_end(explorer_config: EngineConfig,
     assert process.returncode != 0
     assert "model.model_path: expected a Hugging Face model directory" in log
     assert "Traceback" not in log
+
+
+async def test_a_model_that_nothing_trains_is_served_with_the_context_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[EngineConfig] = []
+    monkeypatch.setattr(serving, "serve", served.append)
+    monkeypatch.setattr(model, "relayed", nullcontext)
+    monkeypatch.setattr(model, "exit_0_on_signals", lambda: None)  # it runs in a thread here
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 8192}')
+    for option in ((), ("--max-model-len", "8192")):
+        code, _, err = await slipstream("model", "serve", str(tmp_path), *option)
+        assert code == 0, err
+    assert [config.model.max_model_len for config in served] == [4096, 8192]

@@ -116,7 +116,7 @@ async def test_a_prompt_too_long_says_how_long_and_how_long_it_may_be(http: http
 
     assert error["code"] == "context_length_exceeded"
     assert "15" in error["message"]
-    assert "1024" in error["message"]
+    assert "of at most 1023 for a prompt, by model.max_model_len, which is --max-model-len of" in error["message"]
 
 
 async def test_null_fields_are_as_good_as_absent(http: httpx.AsyncClient, name: str) -> None:

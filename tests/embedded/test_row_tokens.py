@@ -37,7 +37,7 @@ CALLS: list[Json] = [
     for city in ("Oslo", "Zürich")
 ]
 SYSTEM, ASKS = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather in Oslo, wärme? 🙂"}
-EARLIER = {"role": "assistant", "content": "", "tool_calls": [CALLS[0]]}
+EARLIER = {"role": "assistant", "content": "", "tool_calls": [CALLS[0]], "reasoning_content": "Which sky?"}
 TOLD = {"role": "tool", "tool_call_id": "cOslo", "content": '{"sky": "clear"}'}
 
 

@@ -259,6 +259,9 @@ def test_other_adapters_than_a_full_checkpoint_has_are_refused_by_name(job: Job)
     job.fields["model"] |= {"lora_configs": [{"lora_rank": 8}]}
     with pytest.raises(ConfigError, match=r"model\.lora_configs: .*global_step_2/actor/training_state\.pt"):
         job.run()
+    job.fields["model"] |= {"lora_configs": [{"lora_rank": 4, "lora_alpha": 8}]}
+    with pytest.raises(ConfigError, match=r"\.0\.lora_alpha: expected 32, as .*training_state\.pt was saved, found 8"):
+        job.run()
 
 
 @pytest.mark.slow

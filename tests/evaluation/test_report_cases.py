@@ -106,9 +106,14 @@ async def test_held_out_sessions_of_the_store_are_asked_while_the_sidecar_runs(
         for number in range(4):
             reference = json.dumps({"reference": f"echo: question {number}"})
             task = {"x-slipstream-task-id": f"t{number}", "x-slipstream-session-id": f"s{number}"}
+            if number:
+                await loop.chat(f"before {number}", task)
             await loop.chat(f"question {number}", {**task, "x-slipstream-metadata": reference})
 
         async def decided() -> bool:
+            tasks = [await loop.task(f"t{number}") for number in (1, 2, 3)]
+            if not all(task is not None and len(task["calls"]) == 2 for task in tasks):
+                return False
             status = await loop.status()
             return bool(sum(status["selection"]["not_selected"].values()) == 4)
 
@@ -123,10 +128,17 @@ async def test_held_out_sessions_of_the_store_are_asked_while_the_sidecar_runs(
         report = read(tmp_path / "out")
         assert means(report, "production")["end_to_end"] == 1, "by the answers that users got"
         assert means(report, f"{url}#model")["end_to_end"] == 0.25
-        assert len(provider.asked) == 4
+        assert sorted(chat["messages"][-1]["content"] for chat in provider.asked) == [
+            f"question {number}" for number in range(4)
+        ], "the last call of each task, which its reference describes"
         assert "question" not in json.dumps(report), "the report quotes nothing that was said"
         assert not {f"s{number}" for number in range(4)} & {case["session"] for case in report["cases"]}
         assert (await slipstream(*words, "--sessions", "2", "--model", "production"))[0] == 0
+        plain = tmp_path / "plain.yaml"
+        plain.write_text(f"store: {{url: '{store_url}'}}\n")
+        here = tmp_path / "by reference"
+        await slipstream(*words, "--config", str(plain), "--model", "production", "--report", str(here))
+        assert read(here)["models"][0]["answers"] == {"scored": 4}, "by the reference, without calculators"
         database = Database(store_url)
         async with database.write() as session:  # another store would have another call by this number
             of = TaskRow.session_id.endswith("s1")

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from stores import ON_BOTH_STORES
 
 from slipstream.errors import StoreAway
 from slipstream.store import versions
@@ -252,6 +253,7 @@ async def test_production_and_the_served_version_are_asked_as_suites_ask_them(tm
         assert "--max-requests: expected 19 calls at most, and 20 cases for 1 models need 20" in err
 
 
+@ON_BOTH_STORES
 async def test_a_number_that_another_training_has_by_now_is_not_the_version(
     tmp_path: Path, database: Database, store_url: str
 ) -> None:
@@ -273,6 +275,7 @@ async def test_a_number_that_another_training_has_by_now_is_not_the_version(
         assert (await slipstream(*words[:-1], "policy"))[0] == 0, "what the Explorer serves, whatever it is"
 
 
+@ON_BOTH_STORES
 async def test_the_lanes_weights_of_another_training_are_not_the_version(
     tmp_path: Path, database: Database, store_url: str
 ) -> None:

@@ -193,7 +193,7 @@ async def test_an_error_of_our_own_is_no_obstacle_for_production(
     def broken(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(routing_module, "place_of_model", broken)
+    monkeypatch.setattr(routing_module, "question_of", broken)
     async with routed(tmp_path) as run:
         assert (await ask(run.port, post(CHAT))).body == b'{"id":"prod"}'
         assert run.lane == []

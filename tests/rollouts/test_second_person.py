@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from commands import slipstream
 from loops import RunLoop
 from rollout_plays import Play, plan, values
 from scripted import ScriptedExplorer
 from serving import serving, until
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from slipstream.access.keys import as_hash, new_key
 from slipstream.settings.sidecar import Settings
@@ -18,7 +23,6 @@ from slipstream.store.database import Database
 from slipstream.store.rollouts import Verdict
 from slipstream.store.states import RolloutState
 from slipstream.store.tables.versions import VersionRow
-from slipstream.terminal import rollouts
 
 PEOPLE = {"ann": "operator", "bob": "admin", "cid": "operator", "vic": "viewer"}
 TWO = {"approval": "second_person"}
@@ -36,9 +40,7 @@ async def lane(database: Database) -> AsyncIterator[dict[str, Any]]:
         yield {"mode": "on", "lane": {"base_url": f"{url}/v1"}}
 
 
-async def test_one_asks_and_another_approves(
-    run_loop: RunLoop, lane: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_one_asks_and_another_approves(run_loop: RunLoop, lane: dict[str, Any]) -> None:
     keys = {name: new_key() for name in PEOPLE}
     made = [{"name": name, "roles": [role], "hash": as_hash(keys[name])} for name, role in PEOPLE.items()]
     async with run_loop(serving=lane, rollouts=TWO, access={"keys": made}) as loop:
@@ -90,20 +92,46 @@ async def test_one_asks_and_another_approves(
         forced = promotion | {"force": True, "at": asked["asked"]["at"]}
         await ask("ann", "POST", "/rollouts/1/promote", {"force": True})
         assert await refused("bob", "/rollouts/1/approve", forced) == (409, "nothing_asked"), "an earlier request"
-        _, asked = await ask("vic", "GET", "/rollouts/1")
-        forced["at"] = asked["asked"]["at"]
-        capsys.readouterr()
-        await asyncio.to_thread(rollouts.show, loop.url, keys["bob"], 1)
-        assert "ann asks to promote by force, which" in (said := capsys.readouterr().out)
-        assert "slipstream rollout approve 1 promote --force\n" in said
-        status, promoted = await ask("bob", "POST", "/rollouts/1/approve", forced)
-        assert (status, promoted["state"], promoted["share"]) == (200, "promoted", 0.95)
+        bobs = ("--url", loop.url, "--key", keys["bob"])
+        code, said, _ = await slipstream("rollout", "show", "1", *bobs)
+        assert (code, "to promote version 8 by force, which another person has to approve" in said) == (0, True)
+        [command] = re.findall(r"slipstream (rollout approve 1 promote --force --at [\d.]+)\n", said)
+        await ask("ann", "POST", "/rollouts/1/promote", {"force": True})
+        code, _, err = await slipstream(*command.split(), *bobs)
+        assert (code, "at: expected a decision that waits" in err) == (2, True), "he has seen an earlier request"
+        code, said, err = await slipstream("rollout", "approve", "1", "promote", "--force", *bobs)
+        assert (code, said.splitlines()[0].startswith("ann asked at 20")) == (0, True), err
+        assert said.splitlines()[0].endswith(" to promote version 8 by force")
+        _, promoted = await ask("vic", "GET", "/rollouts/1")
+        assert (promoted["state"], promoted["share"]) == ("promoted", 0.95)
         assert "by force" in promoted["reason"]
         assert promoted["reason"].endswith("; asked for by ann, approved by bob")
         _, audit = await ask("bob", "GET", "/audit")
         noted = [(one["action"], one["key"]) for one in audit["entries"] if one["key"] != "(decider)"]
         assert noted[:2] == [("rollout_promote", "bob"), ("rollout_ask", "ann")]
         assert (await ask("ann", "POST", "/rollouts/1/abort"))[1]["state"] == "aborted", "back takes one person"
+
+
+async def test_the_command_approves_what_it_shows_and_nothing_that_is_asked_for_since() -> None:
+    rollout = {"id": 1, "version": 8, "state": "running", "share": 0.2, "evidence": {}, "asked": None}
+    approved = []
+
+    async def show(_: Request) -> JSONResponse:
+        return JSONResponse(rollout)
+
+    async def approve(request: Request) -> JSONResponse:
+        approved.append(await request.json())
+        return JSONResponse({**rollout, "asked": None})
+
+    routes = [Route("/rollouts/1", show), Route("/rollouts/1/approve", approve, methods=["POST"])]
+    async with serving(Starlette(routes=routes)) as url:
+        words = ("rollout", "approve", "1", "advance", "--url", url)
+        code, _, err = await slipstream(*words)
+        assert (code, err) == (2, "slipstream: rollout 1: nothing waits for approval\n")
+        rollout["asked"] = {"action": "advance", "by": "ann", "at": 1795160052.1, "force": False}
+        code, said, _ = await slipstream(*words)
+    assert (code, "to advance version 8" in said.splitlines()[0]) == (0, True)
+    assert approved == [{"action": "advance", "force": False, "at": 1795160052.1}]
 
 
 def test_the_decider_leaves_a_promotion_to_two_persons() -> None:

@@ -9,15 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.serving.question import Place, place_of_model, with_model
+from slipstream.serving.question import Question, question_of
 
 MODEL = 'kept/"8"é'
 MESSAGES = '"messages":[{"role":"user","content":"hi"}]'
 
 
 def spliced(body: bytes) -> bytes | None:
-    place = place_of_model(body, None)
-    return with_model(body, place, MODEL) if isinstance(place, Place) else None
+    question = question_of(body, None)
+    return question.of(MODEL) if isinstance(question, Question) else None
+
+
+def allowed(*names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}}
 
 
 def chat(text: str) -> bytes:
@@ -147,6 +152,10 @@ def test_any_bytes_are_taken(body: bytes) -> None:
     [
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, True),
         ({"tools": [{"type": "web_search"}]}, False),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": allowed("f", "f")}, True),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": allowed("g")}, False),
+        ({"tool_choice": allowed("f")}, False),
+        ({"tool_choice": "auto"}, True),
         ({"n": 1, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 5}, True),
         ({"n": 2}, False),
         ({"store": False}, True),
@@ -181,8 +190,18 @@ def test_what_a_lane_can_serve(fields: dict[str, Any], fits: bool) -> None:
     assert (spliced(json.dumps(asked).encode()) is not None) is fits
 
 
+def test_the_lane_is_shown_the_allowed_tools_alone() -> None:
+    f, g = ({"type": "function", "function": {"name": name, "parameters": {"model": 10**30}}} for name in "fg")
+    asked = {"temperature": 1.50, "tools": [f, g], "messages": [{"role": "user", "content": "\u00e9"}], "model": "m"}
+    body = json.dumps({**asked, "tool_choice": allowed("g")}, indent=1).encode()
+    changed = spliced(body)
+    assert changed is not None
+    assert json.loads(changed) == {**asked, "model": MODEL, "tools": [g], "tool_choice": "required"}
+    assert spliced(b'{"model": "x",' + body[1:]) is None, "readers differ in which of the models counts"
+
+
 def test_a_prompt_that_the_lane_has_no_room_for() -> None:
     body = chat('"model":"m","max_completion_tokens":100')
     tokens = len(body) // 3 + 100
-    assert isinstance(place_of_model(body, tokens), Place)
-    assert place_of_model(body, tokens - 1) == "context"
+    assert isinstance(question_of(body, tokens), Question)
+    assert question_of(body, tokens - 1) == "context"

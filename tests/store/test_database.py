@@ -178,3 +178,9 @@ async def test_a_write_that_is_cancelled_amid_a_question_lets_go_of_the_store(tm
         other.execute("BEGIN IMMEDIATE")
         assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'cancelled'").fetchone() == (0,)
     assert held.value is not None
+
+
+def test_a_missing_driver_is_said_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(ConfigError, match=r"the package asyncpg, .*the extra \[postgres\].* EXTRAS=postgres"):
+        Database("postgresql+asyncpg://slipstream@db/slipstream")

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
 from slipstream.jsontext import to_json
 from slipstream.selection import Decision
-from slipstream.store import feedback, live_scores, planning, quarantine, ready_groups, runs, tasks
+from slipstream.store import (
+    erasure,
+    feedback,
+    feedback_views,
+    live_scores,
+    planning,
+    quarantine,
+    ready_groups,
+    runs,
+    tasks,
+    tenancy,
+)
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
-from slipstream.store.recording import Added, NewCall, Stored, add_calls
+from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.replaced_answers import Stored
 from slipstream.store.runs import Answered, Ended
 from slipstream.store.segments import whole
-from slipstream.store.tables.capture import CallRow, TaskRow
+from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
 from slipstream.store.tables.runs import RunRow
+from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
 LEFT, TAKEN = Decision(False, "not_sampled"), Decision(True, "sampling", frozenset({"drawn"}), {"why": "luck"})
@@ -190,6 +204,46 @@ async def _about(database: Database, name: str) -> tuple[str, str | None]:
         target = (await session.scalars(select(feedback.FeedbackTargetRow).filter_by(feedback_id=name))).one()
         call = await session.get(CallRow, target.call_pk) if target.call_pk is not None else None
     return target.state, call.msg_id if call else None
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(database: Database, at_once: bool) -> None:
+    def saying(words: str) -> bytes:
+        return pack({"choices": [{"message": {"role": "assistant", "content": words}}]})
+
+    named = {name: qualified("acme", name) for name in ("t", "1", "2", "3")}
+    tries = [
+        new(named["t"], named["1"], session_id=named["t"], answer=saying("good")),
+        new(named["t"], named["2"], answer=saying("better"), started_at=NOW + 5, replaces=Stored(named["1"], NOW)),
+        new(named["t"], named["3"], answer=saying("better"), started_at=NOW + 9, replaces=Stored(named["2"], NOW + 5)),
+    ]
+    for batch in [tries] if at_once else [[one] for one in tries]:
+        await add(database, new("other"), *batch)
+    assert await calls(database, named["t"]) == [(0, named["3"])]
+    for name in "321":
+        await _said(database, named[name], "msg_id", NOW + 20)
+    assert await _about(database, named["3"]) == ("superseded", named["3"])
+    assert await _about(database, named["2"]) == ("matched", named["3"]), "it says the same"
+    assert await _about(database, named["1"]) == ("late", named["3"]), "it said something else"
+
+    async with database.write() as session:
+        [row] = await session.scalars(select(CallRow).where(CallRow.msg_id == named["3"]))
+        assert len((await feedback_views.about_calls(session, [row.id]))[row.id]) == 2
+        assert await tenancy.with_one_named(session, "msg_id", "1") == ["acme"]
+        mark = await tasks.add_mark(session, tasks.NewMark("m", None, named["1"], ["liked"], {}, 60.0), NOW)
+        assert mark.state == "applied"
+    assert (await task(database, named["t"])).labels == ["liked"]
+    async with database.write() as session:
+        erased = await erasure.erase(session, "task_id", named["t"], NOW + 60)
+        assert (erased.rows["feedback"], erased.rows["marks"]) == (3, 1)
+        assert (await session.scalars(select(ReplacedAnswerRow))).all() == []
+
+
+async def test_a_retry_in_the_same_batch_replaces_no_answer_that_feedback_waited_for(database: Database) -> None:
+    await _said(database, "1", "msg_id", NOW)
+    await add(database, new("t", "1"), new("t", "2", started_at=NOW + 5, replaces=Stored("1", NOW)))
+    assert await calls(database, "t") == [(0, "1"), (1, "2")]
+    assert await _about(database, "1") == ("matched", "1")
 
 
 async def test_feedback_that_waited_is_about_the_answer_that_had_been_seen(database: Database) -> None:

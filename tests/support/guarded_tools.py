@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from slipstream_client.context import Context, entered
 from slipstream_client.side_effects.recording import GuardedReplay, Recording
@@ -16,6 +17,7 @@ class Production:
     def __init__(self, task_id: str = "a") -> None:
         self.task_id = task_id
         self.recording = Recording()
+        self.group: dict[object, Any] = {}
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -28,6 +30,6 @@ class Production:
 
     @contextmanager
     def replay(self, run_id: int = 0) -> Iterator[GuardedReplay]:
-        run = GuardedReplay(self.task_id, run_id, self.recording)
+        run = GuardedReplay(self.task_id, run_id, self.recording, group=self.group)
         with entered(Context(task_id=self.task_id, replay=run)):
             yield run

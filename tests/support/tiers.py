@@ -10,8 +10,8 @@ say the same thing many times:
   only, which hold the statements that differ between the two.
 
 They are also put in order. Test processes take whole files, and a file of one or two tests is one of minutes: those go
-first, and before them the few files that take longest, so that no process is left alone with one of them at the end.
-(`--no-loadscope-reorder` keeps that order.)
+first, and before them the files that keep all cores busy. (`--no-loadscope-reorder` keeps that order.) One test process
+takes all of the latter: two of them at once would have twice the cores' work, and wait for each other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 OF_BOTH_STORES = {"store", "cluster"}
 """Folders of `tests/` whose tests are on both stores in the fast tier too."""
 
-LONGEST = ("test_demo_rollout.py", "test_chaos.py")
-"""Files of a quarter of an hour each."""
+HEAVY = {
+    "test_demo_rollout.py",
+    "test_chaos.py",
+    "test_compose_cpu.py",
+    "test_alternating_kills.py",
+    "test_experiments_cluster.py",
+    "test_rollouts_cluster.py",
+    "test_serving_together.py",
+    "test_runner_concurrent.py",
+}
+"""Files whose tests run several programs at once, of which each has work for a core: engines, sidecars, agents."""
 
 
 def sort_tests(items: list[pytest.Item]) -> None:
@@ -41,7 +51,15 @@ def sort_tests(items: list[pytest.Item]) -> None:
             if number not in kept:
                 case.add_marker(pytest.mark.slow)
     in_file = Counter(item.path for item in items if not item.get_closest_marker("slow"))
-    items.sort(key=lambda item: (item.path.name not in LONGEST, in_file[item.path]))  # stable: a file keeps its order
+    items.sort(key=lambda item: (item.path.name not in HEAVY, in_file[item.path]))  # stable: a file keeps its order
+
+
+class OneAtATime(LoadFileScheduling):
+    """`--dist loadfile`, with all heavy files in one test process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "heavy" if file.rpartition("/")[2] in HEAVY else file
 
 
 def _kept(cases: list[pytest.Item]) -> set[int]:

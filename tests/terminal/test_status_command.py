@@ -75,14 +75,31 @@ async def test_it_shows_problems_with_their_fix_and_asks_the_address_of_the_file
     assert "  fix: Look up the reason in docs/selection.md, and change `selection`.\n" in out
 
 
-@pytest.mark.slow
-async def test_a_key_is_taken_from_the_environment_and_asked_for_where_it_is_missing(run_loop: RunLoop) -> None:
-    key = new_key()
-    access = {"keys": [{"name": "operator", "roles": ["metrics"], "hash": as_hash(key)}]}
-    async with run_loop(access=access) as loop:
-        code, out, err = await shown("--url", loop.url)
-        assert (code, out) == (2, "")
-        assert "give one with the role viewer, operator, metrics or admin by --key or SLIPSTREAM_API_KEY (401)" in err
+async def test_a_key_is_taken_from_the_environment_and_a_refusal_is_in_the_sidecars_words(run_loop: RunLoop) -> None:
+    key, other, old = new_key(), new_key(), new_key()
+    keys = [
+        {"name": "operator", "roles": ["metrics"], "hash": as_hash(key)},
+        {"name": "agent", "roles": ["proxy"], "hash": as_hash(other)},
+        {"name": "former", "roles": ["metrics"], "hash": as_hash(old), "expires": "2025-01-31T00:00:00Z"},
+    ]
+    hint = "; give a key with the role viewer, operator, metrics or admin by --key or SLIPSTREAM_API_KEY\n"
+    async with run_loop(access={"keys": keys}) as loop:
+        for given, said, hinted in (
+            ("", "slipstream: this sidecar asks for a key of its own, slp_...", True),
+            (
+                other,
+                "slipstream: this needs a key with the role metrics or viewer or operator or admin; this one (agent)",
+                True,
+            ),
+            (old, "slipstream: this key (former) expired at 2025-01-31T00:00:00Z; ask the operator", False),
+            (new_key(), "slipstream: this key is not valid here: mistyped, taken out, or of another sidecar.\n", False),
+        ):
+            code, out, err = await shown("--url", loop.url, SLIPSTREAM_API_KEY=given)
+            assert (code, out) == (2, "")
+            assert err.startswith(said)
+            assert err.endswith(hint) is hinted
+        code, _, err = await slipstream("kill", "--url", loop.url, "--key", old)
+        assert (code, err.startswith("slipstream: this key (former) expired")) == (2, True)
         assert (await shown("--url", loop.url, SLIPSTREAM_API_KEY=key))[0] == 0
 
 

@@ -42,6 +42,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     metrics = Metrics(CollectorRegistry())
-    with pytest.raises(ConfigError, match=r"otel\.endpoint: needs the package opentelemetry\..*the extra \[otel\]"):
+    with pytest.raises(
+        ConfigError, match=r"otel\.endpoint: needs the package opentelemetry\..*the extra \[otel\].*EXTRAS=otel"
+    ):
         tracer_of(Otel.model_validate({"endpoint": "http://127.0.0.1:4318"}), metrics)
     assert tracer_of(Otel(), metrics) is NO_TRACER

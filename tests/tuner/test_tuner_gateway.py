@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,6 +76,15 @@ async def test_a_stream_that_is_cut_fails_the_run_and_its_reader_is_told() -> No
             [chunk async for chunk in stream]
         with pytest.raises(RunFailed, match="call 1 of 1: the model could not be asked"):
             run.calls.close()
+
+
+async def test_windows_which_has_no_msg_dontwait_gets_answers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "MSG_DONTWAIT")
+    async with run_on(ScriptedExplorer()) as run:
+        answer = await run.ask()
+        async for _ in await run.ask(stream=True):
+            pass
+        assert run.calls.close()[0] == answer.id
 
 
 async def test_an_answer_that_nobody_waits_for_fails_the_run() -> None:

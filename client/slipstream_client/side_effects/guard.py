@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -86,7 +87,10 @@ class Guard:
             def run() -> Any:
                 if approval is not None and (no := approval.refused(self._waiting(context, args, kwargs))) is not None:
                     return no
-                return self._function(*args, **kwargs)
+                result = self._function(*args, **kwargs)
+                if self._options.idempotency_key is not None and inspect.isawaitable(result):
+                    raise self._not_a_result(result)
+                return result
 
             try:
                 key = self._key_in_task(context, text)
@@ -195,6 +199,17 @@ class Guard:
             )
             return None
         return self._identity, context.task_id, text
+
+    def _not_a_result(self, awaitable: Any) -> TypeError:
+        """The error of a plain tool with a key that returned an awaitable, which is kept from running."""
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()
+        elif isinstance(awaitable, asyncio.Future):
+            awaitable.cancel()
+        return TypeError(
+            f"{self._name}: its function is no `async def` and returns a {type(awaitable).__name__}, so its "
+            "idempotency key cannot tell what was done. Put slipstream.tool below the decorator that wraps it"
+        )
 
     def _begun(
         self, context: Context, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str | None

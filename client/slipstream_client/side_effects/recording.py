@@ -27,14 +27,9 @@ class Unrecorded(Exception):
 
 
 class Recording:
-    """The results of one production call's guarded tools, in the order in which their calls began.
-
-    Attributes:
-        kept: what belongs to all replays of the call together, by whom it is kept for.
-    """
+    """The results of one production call's guarded tools, in the order in which their calls began."""
 
     def __init__(self) -> None:
-        self.kept: dict[object, Any] = {}
         self._records: dict[str, list[Record]] = {}
         self._lock = threading.Lock()
         self._count = 0
@@ -136,11 +131,13 @@ class GuardedReplay(Replay):
         side_effects: grows while the replay runs.
         sandboxes: the objects that tools run on in this replay.
         kept: what belongs to this replay, by whom it is kept for.
+        group: what belongs to its group, likewise: one object for all runs of the group in this process.
     """
 
     recording: Recording | None = field(default=None, compare=False, repr=False)
     side_effects: list[SideEffect] = field(default_factory=list, compare=False)
     kept: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    group: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     sandboxes: Sandboxes = field(default_factory=Sandboxes, compare=False, repr=False)
     _problems: list[RunProblem] = field(default_factory=list, compare=False, repr=False)
     _asked: dict[str, int] = field(default_factory=dict, compare=False, repr=False)

@@ -154,11 +154,9 @@ class Turns:
         replay = context.replay
         if not isinstance(replay, GuardedReplay):
             return Purse([self._spent], budget.counts_tokens)
-        spent = [replay.kept.setdefault(self._part, _spent_by_run(budget))]
-        if replay.recording is not None:  # which the runs of a group share
-            group = Spent("group", budget.group_calls, budget.group_tokens)
-            spent.append(replay.recording.kept.setdefault(self._part, group))
-        return Purse(spent, budget.counts_tokens)
+        run = replay.kept.setdefault(self._part, _spent_by_run(budget))
+        group = replay.group.setdefault(self._part, Spent("group", budget.group_calls, budget.group_tokens))
+        return Purse([run, group], budget.counts_tokens)
 
     def _heard(self, answer: Answer) -> str | None:
         """Take the model's answer; returns the message that the agent sees, or None at the conversation's end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -63,6 +63,8 @@ class Call:
     def returned(self, output: Any) -> None:
         if self.never:
             self.failed("never")
+        elif has_yet_to_run(output):
+            self.failed("not_ended")
         elif (chosen := self._end()) is not None:
             chosen.returned(self, output)
 
@@ -77,6 +79,11 @@ class Call:
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Call | None"]
 """Begins a call with these arguments; None where it is a part of another call, or of a replay."""
+
+
+def has_yet_to_run(output: Any) -> bool:
+    """Return True for an awaitable or a stream: the agent has not ended, and its calls are made by whoever reads it."""
+    return inspect.isawaitable(output) or isinstance(output, (Iterator, AsyncIterator))
 
 
 def observed(function: F, begin: Begin) -> F:
@@ -103,10 +110,7 @@ def _plain(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
         except BaseException:
             call.failed("production_failed")
             raise
-        if inspect.isawaitable(output) or inspect.isgenerator(output) or inspect.isasyncgen(output):
-            call.failed("not_ended")  # a plain function that returns what has yet to run
-        else:
-            call.returned(output)
+        call.returned(output)
         return output
 
     return agent

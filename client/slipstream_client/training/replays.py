@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Awaitable
 from typing import Any
 
-from slipstream_client.config import Settings
+from slipstream_client.config import settings
 from slipstream_client.errors import SidecarAway, SidecarRefused
 from slipstream_client.service import AsyncService, open_runs, post_commit
 from slipstream_client.side_effects.recording import GuardedReplay
@@ -40,13 +41,11 @@ class Replays:
         limits: Limits,
         reward: RewardFunction | None,
         tally: Tally,
-        at: Settings,
         agents: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._limits = limits
         self._reward = reward
         self._tally = tally
-        self._at = at
         self._own_loop = Loop()
         self._agents = agents
         self._lock = threading.Lock()
@@ -78,35 +77,40 @@ class Replays:
             self._tally.add("waiting")
             return None
 
-    def stop(self, timeout: float) -> None:
-        """Take no more tasks, wait at most so many seconds for those there are, commit, and end."""
+    def stop(self, timeout: float, within: float | None = None) -> None:
+        """Take no more tasks, wait at most so many seconds for those there are, commit, and end.
+
+        Args:
+            within: seconds that all of it may take; else the sidecar has its own time to answer behind `timeout`.
+        """
+        within = 2 * timeout + 4 * settings().timeout if within is None else within
         with self._lock:
             if self._closing:
                 return
             self._closing = True
-            self._loop.call_soon_threadsafe(self._stop.set_result, timeout)
-        self._thread.join(2 * timeout + 4 * self._at.timeout)
+            self._loop.call_soon_threadsafe(self._stop.set_result, (timeout, time.monotonic() + within))
+        self._thread.join(within)
         self._own_loop.stop()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Task] = asyncio.Queue()
         self._slots = asyncio.Semaphore(self._limits.concurrency)
-        self._stop: asyncio.Future[float] = self._loop.create_future()
+        self._stop: asyncio.Future[tuple[float, float]] = self._loop.create_future()
         self._given_up: asyncio.Future[None] = self._loop.create_future()
         execution = Execution(lambda: self._agents or self._own_loop.get(), self._given_up)
-        async with AsyncService(self._at) as self._service:
+        async with AsyncService() as self._service:
             self._executor = RunExecutor(self._service, execution, self._reward, self._limits.timeout, self._given_up)
             background = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._commit_in_turn())]
             self._ready.set()
             drained = asyncio.create_task(self._drained())
-            timeout = await self._stop
+            timeout, end = await self._stop
             await asyncio.wait({drained}, timeout=timeout)
             for work in (drained, *background):
                 work.cancel()
             await asyncio.gather(drained, *background, return_exceptions=True)
-            await self._give_up()
-            await self._commit(max(timeout, self._at.timeout))
+            await self._give_up(min(2 * settings().timeout, end - time.monotonic()))
+            await self._commit(min(max(timeout, settings().timeout), end - time.monotonic()))
 
     async def _drained(self) -> None:
         await self._stop
@@ -114,14 +118,14 @@ class Replays:
         while self._runs:
             await asyncio.wait(set(self._runs))
 
-    async def _give_up(self) -> None:
+    async def _give_up(self, timeout: float) -> None:
         while not self._queue.empty():
             self._queue.get_nowait()
             self._took()
             self._stopped()
         self._given_up.set_result(None)
         if self._runs:
-            await asyncio.wait(set(self._runs), timeout=2 * self._at.timeout)
+            await asyncio.wait(set(self._runs), timeout=timeout)
 
     async def _dispatch(self) -> None:
         while True:
@@ -181,7 +185,8 @@ class Replays:
         except Exception as error:  # noqa: BLE001 - the next task is served all the same
             self._tally.dropped("internal", "%r", error, error=error)
         else:
-            return [GuardedReplay(run.task_id, run.run_id, task.recording) for run in group.runs]
+            shared: dict[object, Any] = {}
+            return [GuardedReplay(run.task_id, run.run_id, task.recording, group=shared) for run in group.runs]
         return []
 
     async def _run(self, task: Task, replay: GuardedReplay, slot: Slot | None) -> None:
@@ -214,8 +219,8 @@ class Replays:
             await self._commit()
 
     async def _commit(self, timeout: float = COMMIT_TIMEOUT) -> None:
-        """Commit what has been finished since the last time."""
-        if not self._uncommitted:
+        """Commit what has been finished since the last time, if there are seconds for it."""
+        if not self._uncommitted or timeout <= 0:
             return
         self._uncommitted = False
         try:

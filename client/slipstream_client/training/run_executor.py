@@ -18,6 +18,7 @@ from slipstream_client.errors import SidecarAway, SlipstreamError
 from slipstream_client.service import AsyncService, Request, T, finish_run, get_run
 from slipstream_client.side_effects.recording import GuardedReplay
 from slipstream_client.threads import instrumented
+from slipstream_client.training.calls import has_yet_to_run
 from slipstream_client.training.execution import Execution, GivenUp, Raised, Slot, TimedOut
 from slipstream_client.training.rewards import Reward, RewardFunction, RunResult, checked
 from slipstream_client.training.tasks import Task
@@ -102,6 +103,8 @@ class RunExecutor:
             problem := _problem(replay)
         ) is not None:  # the agent has caught it, and went on with part of a conversation
             raise problem
+        if has_yet_to_run(output):
+            raise Dropped("not_ended", "agent: it returned a stream, whose calls would be made after the run's end")
         if self._reward is None:
             return None
         state = await self._send(get_run(replay))

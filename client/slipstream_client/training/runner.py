@@ -31,7 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("slipstream_client")
 
 AT_EXIT = 5.0
-"""Seconds that the end of a program waits for replays, where nobody called `stop`."""
+"""Seconds that the end of a program waits for replays, where nobody called `stop`, ..."""
+
+_RUNS_AT_EXIT = 0.8
+"""... and the part of them for runs; in the rest the sidecar is told of those that are left, and commits."""
 
 
 class TrainingRunner:
@@ -111,6 +114,10 @@ class TrainingRunner:
         Raises:
             RuntimeError: called from the event loop that the runs need; leave the block of `async with` instead.
         """
+        self._end(timeout)
+
+    def _end(self, timeout: float, within: float | None = None) -> None:
+        """See `Replays.stop`."""
         replays = self._replays
         if replays is None:
             return
@@ -121,7 +128,7 @@ class TrainingRunner:
         self._replays = None
         atexit.unregister(self._at_exit)
         try:
-            replays.stop(timeout)
+            replays.stop(timeout, within)
         finally:
             uninstrument_threads()
 
@@ -199,13 +206,14 @@ class TrainingRunner:
     def _start(self, agents: asyncio.AbstractEventLoop | None) -> None:
         if self._replays is not None:
             raise RuntimeError("the runner is started already")
-        self._replays = Replays(self._limits, self._reward, self._tally, settings(), agents)
+        settings()  # an address that is none is an error here, and not in the log
+        self._replays = Replays(self._limits, self._reward, self._tally, agents)
         instrument_threads()
         _started.add(self)
         atexit.register(self._at_exit)
 
     def _at_exit(self) -> None:
-        self.stop(AT_EXIT)
+        self._end(_RUNS_AT_EXIT * AT_EXIT, AT_EXIT)
 
     def _forked(self) -> None:
         """In a child of the process: the threads stayed with the parent."""

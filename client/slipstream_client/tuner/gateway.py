@@ -225,12 +225,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _left(self) -> bool:
+        self.connection.setblocking(False)  # Windows has no MSG_DONTWAIT, and select() no descriptors above 1,023
         try:
-            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
+        finally:
+            self.connection.setblocking(True)
 
     def _say(self, status: int, message: str) -> None:
         self._answer(status, {"error": {"message": message, "type": "invalid_request_error", "code": None}})

@@ -173,13 +173,17 @@ class Access(BaseModel):
         return not (self.asked_for or self.insecure)
 
 
-def problem_of_exposure(access: Access, host: str) -> str | None:
-    """Return the advice if other machines could use the sidecar without a key; None if they cannot."""
+def problem_of_exposure(access: Access, host: str, setting: str = "listen") -> str | None:
+    """Return the advice if other machines could use the sidecar without a key; None if they cannot.
+
+    Args:
+        setting: the name of what says `host`, for the advice.
+    """
     if access.asked_for or access.insecure or is_loopback(host):
         return None
     return (
-        f"keys or keys_file, because listen is {host}, where others reach it: `slipstream key new --role proxy` makes "
-        "a key and says what to write under access.keys. If nobody but your own agents reaches it, say so by "
+        f"keys or keys_file, because {setting} is {host}, where others reach it: `slipstream key new --role proxy` "
+        "makes a key and says what to write under access.keys. If nobody but your own agents reaches it, say so by "
         "access.insecure: true, or listen on 127.0.0.1; found neither"
     )
 

@@ -12,14 +12,12 @@ from slipstream.api.bodies import BodyRoute
 from slipstream.api.context import SidecarDep
 from slipstream.api.pages import LARGEST_ID, LARGEST_VERSION, PageQuery, page_of
 from slipstream.api.scope import ScopeDep, author, require_all_tenants
-from slipstream.errors import RequestError
 from slipstream.http.body import Body
 from slipstream.rollouts import approval, commands
 from slipstream.rollouts.plan import Plan
 from slipstream.sidecar import Sidecar
 from slipstream.store import rollouts
 from slipstream.store.rollouts import Verdict
-from slipstream.versions.files import NotPlaced
 
 router = APIRouter(tags=["rollouts"], route_class=BodyRoute)
 
@@ -67,10 +65,7 @@ async def post_rollout(body: RolloutBody, sidecar: SidecarDep, scope: ScopeDep) 
     """Open a rollout of a version. One at a time."""
     require_all_tenants(scope, _OF_ALL)
     plan = Plan.model_validate(body.model_dump(exclude={"version", "replace"}))
-    try:
-        await sidecar.versions.check_there(body.version)
-    except NotPlaced as error:
-        raise RequestError(f"version: {error}", param="version", status=409, code="not_kept") from error
+    await sidecar.versions.check_there(body.version, "version")
     opened = await commands.open_rollout(
         sidecar.context, sidecar.rollouts, body.version, plan, author(scope), replace=body.replace
     )

@@ -29,7 +29,8 @@ from slipstream.stages.context import Context, Stage
 from slipstream.store import captured, histories, quarantine, sidecars, units
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
-from slipstream.store.recording import Added, NewCall, Stored, add_calls
+from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.replaced_answers import Stored
 from slipstream.store.segments import NewRequest
 from slipstream.store.units import Outcome
 from slipstream.tenants import name_of, qualified

@@ -31,10 +31,18 @@ def serve_model(
         Path, typer.Argument(metavar="DIR", help="A Hugging Face model directory; its name in requests.")
     ],
     port: Annotated[int, typer.Option(help="On 127.0.0.1.", min=1, max=65535)] = 8011,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens of a prompt and its answer (default: the model's own, at most 4096).",
+            min=2,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a model that nothing trains, by OpenAI's chat completions, until SIGTERM or SIGINT."""
     with relayed():
         with embedded_extra():
             from slipstream.embedded.serving import serve_frozen as run
         exit_0_on_signals()
-        run(directory, port)
+        run(directory, port, max_model_len)

@@ -93,9 +93,16 @@ def approve(
     config: Config = SIDECAR_FILE,
     key: ReaderOrOperatorKey = None,
     force: Annotated[bool, typer.Option("--force", help="The promotion that was asked for is one by force.")] = False,
+    at: Annotated[
+        float | None,
+        typer.Option(help="When it was asked for, as `show` says it (default: what waits now).", show_default=False),
+    ] = None,
 ) -> None:
     """Approve, as a second person, what another one has asked for."""
-    _decide("approve", rollout, url, config, key, {"action": action, **({"force": True} if force else {})})
+    from slipstream.terminal.rollouts import approve as run
+    from slipstream.terminal.sidecar_http import address
+
+    run(address(url, config, os.environ), key, rollout, action, force=force, at=at)
 
 
 @commands.command()
@@ -110,7 +117,7 @@ def _decide(
     url: str | None,
     config: Path,
     key: str | None,
-    body: dict[str, bool | str] | None = None,
+    body: dict[str, bool] | None = None,
 ) -> None:
     from slipstream.terminal.rollouts import decide
     from slipstream.terminal.sidecar_http import address

@@ -163,7 +163,8 @@ class PairSources:
     ) -> Score | None:
         if self._scorer is None:
             return None
-        return await self._scorer.score(group.task, request, answer, last=production.last)
+        place = production.call.position
+        return await self._scorer.score(group.task, request, answer, position=place, last=production.last)
 
     def _against(
         self, group: GroupOfRuns, given: _Answer, scored: Sequence[tuple[_Answer, float]]

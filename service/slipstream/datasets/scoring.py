@@ -69,11 +69,12 @@ class AnswerScorer:
         return tuple(spec.component for spec in self._by_references.calculators)
 
     async def score(
-        self, task: OfTask, request: Mapping[str, Any], answer: Mapping[str, Any], *, last: bool
+        self, task: OfTask, request: Mapping[str, Any], answer: Mapping[str, Any], *, position: int, last: bool
     ) -> Score | None:
         """The score of an answer; None if no calculator has a basis, or one of them failed.
 
         Args:
+            position: of the call that it answers, within its task.
             last: it answers the last call of its task, which is the one that a reference answer describes.
         """
         # one that is not optional, and whose reference is missing, leaves all answers of the task without a score
@@ -81,9 +82,9 @@ class AnswerScorer:
         model = self._models[not lacks_references(self._by_references, task.metadata), between]
         if model is None:
             return None
-        hidden = Call(name_of(task.ref), 0, request, {})
+        hidden = Call(name_of(task.ref), position, request, {})
         # calculators of reference answers look for a later call
-        later = () if last else (Call(name_of(task.ref), 1, {}, {}),)
+        later = () if last else (Call(name_of(task.ref), position + 1, {}, {}),)
         seen = Task(
             name_of(task.ref),
             name_of(task.session_ref),

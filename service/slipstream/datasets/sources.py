@@ -103,7 +103,9 @@ class Sources:
             return Dropped(f"policy cannot be asked: {call.problem}")
         score = None
         if self._scorer is not None:
-            score = await self._scorer.score(found.task, call.request, call.answer, last=found.last)
+            score = await self._scorer.score(
+                found.task, call.request, call.answer, position=call.position, last=found.last
+            )
         reward = None if score is None else score.reward
         if why := _by_reward(wanted, reward):
             return Dropped(why)

@@ -34,6 +34,11 @@ class Endpoint:
         return urlsplit(self.url).hostname or ""
 
     @property
+    def by_proxy(self) -> bool:
+        """Return whether it is asked through the HTTP proxy that the environment names, as `outgoing` says."""
+        return self.allow_private is True
+
+    @property
     def shown(self) -> str:
         """Its address without what may be a secret: user, password and query."""
         parts = urlsplit(self.url)

@@ -21,7 +21,8 @@ from slipstream.config.address import local_url
 from slipstream.doctor.endpoints import Addresses, Endpoint, endpoints, in_clear, looked_up
 from slipstream.doctor.files import Files
 from slipstream.doctor.rows import Rows, count_rows
-from slipstream.http.connect import ClientTls
+from slipstream.errors import ConfigError
+from slipstream.http.connect import ClientTls, proxy_for
 
 _PATIENCE = 5.0
 """Seconds for one question."""
@@ -99,13 +100,16 @@ def look_at_services(files: Files, addresses: Sequence[str] | None = None) -> Se
         status = ask(client, f"{own}/status")
     port = files.explorer.whole("explorer.proxy_port")
     return Services(
-        production=connects(files.sidecar.production.base_url),
+        production=connects(files.sidecar.production.base_url, os.environ),
         models=models,
         metrics=metrics,
         status=status,
         exposed=_exposed(explorer, port, _outer_addresses() if addresses is None else addresses),
         rows=count_rows(files.trainer.buffer_url, files.trainer.buffer_table, STALE),
-        endpoints=[(each, looked_up(each.host), connects(each.url)) for each in endpoints(files.sidecar)],
+        endpoints=[
+            (each, looked_up(each.host), connects(each.url, os.environ if each.by_proxy else {}))
+            for each in endpoints(files.sidecar)
+        ],
         in_clear=[*in_clear(files.sidecar)],
         now=time.time(),
     )
@@ -148,13 +152,23 @@ def _clock(response: httpx.Response) -> float | None:
         return None
 
 
-def connects(base_url: str) -> str | None:
-    """Return why no connection can be opened there; None if one can."""
+def connects(base_url: str, environment: Mapping[str, str]) -> str | None:
+    """Return why no connection can be opened there; None if one can.
+
+    Args:
+        environment: its HTTP proxy, if it names one for this address, is connected to in its place.
+    """
     url = urlsplit(base_url)
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    way = ""
     try:
-        socket.create_connection((url.hostname or "", url.port or (443 if url.scheme == "https" else 80)), 5).close()
+        if (proxy := proxy_for(url.scheme, host, port, environment)) is not None:
+            host, port, way = proxy.host, proxy.port, f"through the HTTP proxy {proxy.address}: "
+        socket.create_connection((host, port), _PATIENCE).close()
+    except ConfigError as error:
+        return str(error)
     except OSError as error:
-        return error.strerror or str(error)
+        return f"{way}{error.strerror or error}"
     except UnicodeError:
         return "no name of a host"
     return None

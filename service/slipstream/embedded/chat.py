@@ -49,6 +49,15 @@ class Message(BaseModel):
     content: Annotated[list[TextPart] | None, BeforeValidator(_as_parts)] = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def thoughts(self) -> str | None:
+        """The thoughts of an assistant's message, by the newer or the older name of the field in vLLM."""
+        if self.role != "assistant":
+            return None
+        return self.reasoning_content if self.reasoning is None else self.reasoning
 
     @property
     def text(self) -> str:
@@ -136,6 +145,8 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
             ]
         if message.tool_call_id:
             fields["tool_call_id"] = message.tool_call_id
+        if message.thoughts is not None:  # under both names, as vLLM: the template decides what is read again
+            fields["reasoning"] = fields["reasoning_content"] = message.thoughts
         rendered.append(fields)
     return rendered
 

@@ -88,9 +88,11 @@ class Explorer:
             raise RequestError(message, param="messages", status=400) from error
         longest = min(model.max_prompt_tokens or model.context_length, model.context_length - 1)
         if len(prompt) > longest:
+            of_model = "model.max_model_len, which is --max-model-len of slipstream model serve"
+            key = "model.max_prompt_tokens" if longest == model.max_prompt_tokens else of_model
             raise RequestError(
-                f"messages: {len(prompt)} tokens, of at most {longest} for a prompt "
-                f"(the model's context length is {model.context_length} tokens)",
+                f"messages: {len(prompt)} tokens, of at most {longest} for a prompt, by {key} "
+                f"(the context length is {model.context_length} tokens)",
                 param="messages",
                 status=400,
                 code="context_length_exceeded",

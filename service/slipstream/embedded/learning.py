@@ -23,6 +23,7 @@ from slipstream.embedded.experiences import Experience
 from slipstream.embedded.grpo import TrainingError, loss_inputs, stored_samples_trainer
 from slipstream.embedded.packing import split
 from slipstream.embedded.policy_model import export, export_dtype, load_policy
+from slipstream.errors import ConfigError
 from slipstream.memory import trim
 
 _MOST_TOKENS = 768  # of one forward pass: its logits take 75 MB in bfloat16 with a vocabulary of 49,152
@@ -84,6 +85,7 @@ class Learner:
         self._shares_prompts = attends_freely(model)
         self._mean_of_means = config.algorithm.policy_loss_fn_args.policy_agg_mode == "seq-mean-token-mean"
         self._mu = config.algorithm.policy_loss_fn_args.mu if config.algorithm.algorithm_type == "mix" else 0.0
+        self._lora_alpha = config.model.lora_configs[0].lora_alpha if config.model.lora_configs else None
         trainer = stored_samples_trainer(config, model, self._tokenizer, output_dir)
         self._trainer = trainer
         self._model: Any = trainer.model
@@ -168,12 +170,33 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """All that the next step depends on but its number, with the weights in float32."""
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "lora_alpha": self._lora_alpha,  # a factor of the adapters, which stands in none of the weights
+        }
 
-    def fits(self, state: Mapping[str, Any]) -> bool:
-        """Tell whether what `state()` gave is of the same weights and adapters."""
+    def check(self, state: Mapping[str, Any], file: Path) -> None:
+        """Make sure that what `state()` gave is of the same weights and adapters.
+
+        Args:
+            file: where it was saved, for the error.
+
+        Raises:
+            ConfigError: it is not; names the key.
+        """
         own, other = self._model.state_dict(), state["model"]
-        return own.keys() == other.keys() and all(own[name].shape == other[name].shape for name in own)
+        alpha = state.get("lora_alpha", self._lora_alpha)  # files of before have none
+        if own.keys() != other.keys() or any(own[name].shape != other[name].shape for name in own):
+            found = f"model.lora_configs: expected the adapters that {file} was saved with, found others"
+        elif alpha != self._lora_alpha:
+            found = f"model.lora_configs.0.lora_alpha: expected {alpha}, as {file} was saved, found {self._lora_alpha}"
+        else:
+            return
+        raise ConfigError(
+            f"{found}. Put that back, or delete this file: then training goes on from the version's weights, with "
+            "these adapters and an optimizer that starts afresh"
+        )
 
     def go_on_from(self, step: int, state: Mapping[str, Any] | None) -> None:
         """Goes on after so many steps, with the learning rate that the schedule has there.

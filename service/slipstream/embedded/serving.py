@@ -22,7 +22,7 @@ from slipstream.embedded.explorer_routes import add_routes
 
 log = structlog.get_logger(__name__)
 
-_FROZEN_CONTEXT = 4096  # tokens of a prompt and its answer, for a model that is served without a file of its own
+_FROZEN_CONTEXT = 4096  # of `serve_frozen` unless more is asked for: the memory of an answer grows with it
 
 _GRACE_SECONDS = 10  # for requests in flight at shutdown; the rest fails with 503
 
@@ -86,13 +86,16 @@ def serve(config: EngineConfig, vllm: Path | None = None) -> None:
         raise EngineStopped("the engine has ended")
 
 
-def serve_frozen(model: Path, port: int) -> None:
+def serve_frozen(model: Path, port: int, max_model_len: int | None = None) -> None:
     """Serve a model directory that nothing trains, at 127.0.0.1, until SIGTERM or SIGINT.
 
     Its name in requests is the directory, as it was given. What it answers is recorded for as long as it runs.
 
+    Args:
+        max_model_len: tokens of a prompt and its answer; the model's own, at most 4096, by default.
+
     Raises:
-        ConfigError: the directory holds no model.
+        ConfigError: the directory holds no model, or that of fewer tokens.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-model-") as scratch:
         serve(
@@ -100,7 +103,7 @@ def serve_frozen(model: Path, port: int) -> None:
                 {
                     "mode": "serve",
                     "checkpoint_root_dir": scratch,
-                    "model": {"model_path": str(model), "max_model_len": _context(model)},
+                    "model": {"model_path": str(model), "max_model_len": max_model_len or _context(model)},
                     "explorer": {
                         "proxy_port": port,
                         "rollout_model": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"},

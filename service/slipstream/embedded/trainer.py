@@ -25,7 +25,6 @@ from slipstream.embedded.mix_config import mix_of
 from slipstream.embedded.monitor.board import check_monitor, open_board
 from slipstream.embedded.monitor.run import Lineage
 from slipstream.embedded.training_process import settle, stopped_by_signals
-from slipstream.errors import ConfigError
 from slipstream.trinity.job import trainer_lock
 
 if TYPE_CHECKING:
@@ -106,13 +105,8 @@ class Trainer:
                 log.warning(
                     "the optimizer's moments start afresh: this version was saved without them", version=version
                 )
-            elif not self._learner.fits(state):
-                file = checkpoints.training_state_path(self._job_dir, version)
-                raise ConfigError(
-                    f"model.lora_configs: expected the adapters that {file} was saved with, found others. Put them "
-                    "back, or delete this file: then training goes on from the version's weights, with these adapters "
-                    "and an optimizer that starts afresh"
-                )
+            else:
+                self._learner.check(state, checkpoints.training_state_path(self._job_dir, version))
             self._learner.go_on_from(version, state)
         # A version of a data set ends what was sampled before it, whenever that is committed.
         self._sampled_since = int(checkpoints.trained_on(self._job_dir, version).get("sampled_since", 0))

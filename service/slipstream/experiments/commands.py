@@ -23,7 +23,6 @@ from slipstream.store import aliases, experiments, rollout_units, rollouts, serv
 from slipstream.store.audit import Author
 from slipstream.store.experiments import Change, Experiment, Verdict, Winner
 from slipstream.store.states import OPEN_EXPERIMENTS, ExperimentState
-from slipstream.versions.files import NotPlaced
 from slipstream.versions.registry import VersionRegistry
 
 _VERSION = re.compile(r"version:([0-9]{1,9})")
@@ -57,10 +56,7 @@ async def start_experiment(
         version = await _version_of(session, arms)
         if plan.decision == "switch_traffic" and not plan.force:
             await verdicts.required(session, version)
-    try:
-        await versions.check_there(version)
-    except NotPlaced as error:
-        raise RequestError(f"b: {error}", param="b", status=409, code="not_kept") from error
+    await versions.check_there(version, "b")
     async with context.database.write() as session:
         await _check_free(session)
         await rollout_units.begin_anew(session, version)

@@ -88,7 +88,7 @@ class Connector:
         self._tls: ssl.SSLContext | None = None
         if url.scheme == "https":
             self._tls = (tls or ClientTls()).context()
-        self._proxy = _proxy_for(url.scheme, self._host, self._port, environment)
+        self._proxy = proxy_for(url.scheme, self._host, self._port, environment)
         self.absolute_form = self._proxy is not None and self._tls is None
         self.proxy_authorization = self._proxy.authorization if self._proxy and self.absolute_form else None
 
@@ -179,7 +179,12 @@ async def _open_tunnel(sock: socket.socket, target: str, authorization: bytes | 
 
 
 @dataclass(frozen=True)
-class _HttpProxy:
+class HttpProxy:
+    """
+    Attributes:
+        authorization: value of the `proxy-authorization` header; None without a user.
+    """
+
     host: str
     port: int
     authorization: bytes | None
@@ -189,7 +194,12 @@ class _HttpProxy:
         return f"{_bracketed(self.host)}:{self.port}"
 
 
-def _proxy_for(scheme: str, host: str, port: int, environment: Mapping[str, str]) -> _HttpProxy | None:
+def proxy_for(scheme: str, host: str, port: int, environment: Mapping[str, str]) -> HttpProxy | None:
+    """Return the proxy that the environment names for an address; None for a direct connection.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
     _, exceptions = _variable("no", environment)
     hosts = {f"{_bracketed(host)}:{port}", host}  # urllib's own function does not know the bare form of an IPv6 address
     if any(proxy_bypass_environment(name, {"no": exceptions}) for name in hosts):
@@ -207,7 +217,7 @@ def _variable(kind: str, environment: Mapping[str, str]) -> tuple[str, str]:
     return name, environment.get(name, "").strip()
 
 
-def _parsed(variable: str, value: str) -> _HttpProxy:
+def _parsed(variable: str, value: str) -> HttpProxy:
     # The value stays out of the message: it may hold a password.
     wrong = ConfigError(f"{variable}: expected an HTTP proxy as http://[user:password@]host[:port]; found another URL")
     try:
@@ -222,7 +232,7 @@ def _parsed(variable: str, value: str) -> _HttpProxy:
     if url.username is not None:
         user, password = unquote_to_bytes(url.username), unquote_to_bytes(url.password or "")
         authorization = b"Basic " + b64encode(user + b":" + password)
-    return _HttpProxy(host, port, authorization)
+    return HttpProxy(host, port, authorization)
 
 
 def _bracketed(host: str) -> str:

@@ -20,7 +20,7 @@ from slipstream.proxy.request import Request
 from slipstream.proxy.serving_metrics import Ineligible
 from slipstream.serving.breaker import LaneBreaker
 from slipstream.serving.page import PRODUCTION, ServingPage, Split
-from slipstream.serving.question import place_of_model, with_model
+from slipstream.serving.question import question_of
 from slipstream.serving.served import Served
 from slipstream.tenants import DEFAULT
 
@@ -115,9 +115,9 @@ class Routing:
         body = request.pieces[0] if len(request.pieces) == 1 else b"".join(request.pieces)
         tenant = admitted.scope.tenant or DEFAULT
         unit = self._lots_of(split).number(Dialect.CHAT, request.headers, body, True, tenant, admitted.key)
-        place = place_of_model(body, self._max_context)
-        if isinstance(place, str):
-            return place
+        question = question_of(body, self._max_context)
+        if isinstance(question, str):
+            return question
         if not isinstance(unit, int):
             return "content"
         treated = split.takes(unit)
@@ -128,7 +128,7 @@ class Routing:
             version=split.version,
             epoch=split.epoch,
         )
-        return Assigned(served, with_model(body, place, split.model) if treated else None)
+        return Assigned(served, question.of(split.model) if treated else None)
 
     def kills(self, request: Request, admitted: Admitted) -> bool:
         """Return whether this request to the control API is a kill by one who may: it holds here at once."""

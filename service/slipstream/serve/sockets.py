@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.access.settings import Access, problem_of_exposure
 from slipstream.errors import ConfigError
 from slipstream.proxy.server import BACKLOG
 from slipstream.serve.handover import Half, Handover
@@ -69,8 +70,8 @@ def open_sockets(settings: Settings, half: Half = Half.SERVE, handover: Handover
     """Bind everything, or take it from the predecessor.
 
     Raises:
-        ConfigError: the address is not free, there is no place for the Unix sockets, another program has them, or what
-            the predecessor listens on is not what is configured now.
+        ConfigError: the address is not free, there is no place for the Unix sockets, another program has them, what
+            the predecessor listens on is not what is configured now, or others reach it without a key.
     """
     folder = settings.proxy.sockets
     if folder is None and half is not Half.SERVE:
@@ -84,6 +85,7 @@ def open_sockets(settings: Settings, half: Half = Half.SERVE, handover: Handover
         if half.proxies:
             agents = tuple(stack.enter_context(passed) for passed in _of_systemd())
             unit = bool(agents)
+            _expect_not_open_to_everybody(settings.access, agents)
             agents = agents or _agents(settings.listen, settings.proxy.workers, (), stack)
         home, locks = stack.enter_context(_folder(folder, half))
         control, captures = _bound(home, folder is None, stack) if half.trains else (None, None)
@@ -99,7 +101,9 @@ def _passed(settings: Settings, handover: Handover, stack: contextlib.ExitStack)
 
     _expect_same(settings, handover)
     agents = tuple(map(opened, handover.agents))
-    if agents and handover.listen is not None:
+    if handover.listen is None:
+        _expect_not_open_to_everybody(settings.access, agents)
+    elif agents:
         agents = _agents(settings.listen, settings.proxy.workers, agents, stack)
     control, captures = (None if one is None else opened(one) for one in (handover.control, handover.captures))
     return Sockets(agents, handover.listen, handover.folder, handover.temporary, control, captures)
@@ -143,6 +147,18 @@ def _of_systemd() -> list[socket.socket]:
             )
         found.append(passed)
     return found
+
+
+def _expect_not_open_to_everybody(access: Access, of_unit: Sequence[socket.socket]) -> None:
+    """Refuse sockets of a unit as an address in `listen` is refused, which they take the place of.
+
+    Raises:
+        ConfigError: others reach one of them, and there are no keys.
+    """
+    hosts = dict.fromkeys(one.getsockname()[0] for one in of_unit)
+    problems = (problem_of_exposure(access, host, "ListenStream= of the socket unit") for host in hosts)
+    if found := [f"access: expected {problem}" for problem in problems if problem is not None]:
+        raise ConfigError(*found)
 
 
 def _expect_same(settings: Settings, handover: Handover) -> None:

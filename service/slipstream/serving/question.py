@@ -1,9 +1,11 @@
 """The body of a chat request that the lane may be asked: whether it can serve it, and the same with the lane's model.
 
-Nothing but the value of the top-level `model` is changed, byte by byte. Where it is not certain which bytes those are,
-the request is not for the lane. It is certain if the body is JSON in UTF-8, no escape in it could spell the key in
-another way, and only one of the keys `"model"` in it is the top-level one. With several of them each is tried: to
-change that value changes what the whole says, and to rename that key leaves no `model`, so it stands there once.
+Nothing but the value of the top-level `model` is changed, byte by byte, unless the request chooses among some of its
+tools: then those tools and the mode of the choice take the place of `tools` and `tool_choice`. Where it is not certain
+which bytes the model's are, the request is not for the lane. It is certain if the body is JSON in UTF-8, no escape in
+it could spell the key in another way, and only one of the keys `"model"` in it is the top-level one. With several of
+them each is tried: to change that value changes what the whole says, and to rename that key leaves no `model`, so it
+stands there once.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import re
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 
 Unfit = Literal["content", "context"]
 """Reasons why the lane cannot be asked: what the body holds, or its length in tokens."""
@@ -77,7 +81,7 @@ class _Question(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     model: str
     messages: list[_Message]
     tools: list[_Tool] | None = None
-    tool_choice: _Raw = _ABSENT
+    tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: _Raw = _ABSENT
     response_format: _Raw = _ABSENT
     max_tokens: int | None = None
@@ -108,23 +112,36 @@ class _Top(msgspec.Struct):
     model: Any = msgspec.UNSET
 
 
-class Place(NamedTuple):
+class _Place(NamedTuple):
     """The bytes of a body in which the model's name stands, quotation marks included."""
 
     start: int
     end: int
 
 
+class Question(NamedTuple):
+    """A request that the lane can serve."""
+
+    body: bytes
+    place: _Place
+
+    def of(self, model: str) -> bytes:
+        """The body with this model's name."""
+        return b"%b%b%b" % (self.body[: self.place.start], msgspec.json.encode(model), self.body[self.place.end :])
+
+
 _read = msgspec.json.Decoder(_Question).decode
 _read_top = msgspec.json.Decoder(_Top).decode
+_read_fields = msgspec.json.Decoder(dict[str, _Raw]).decode
+_read_any = msgspec.json.Decoder().decode
 _read_parts = msgspec.json.Decoder(list[_Part]).decode
 
 _UNREADABLE = (ValueError, RecursionError)
 """Raised by msgspec for a text that is no JSON, not of the expected form, no UTF-8, or nested too deep."""
 
 
-def place_of_model(body: bytes, max_context: int | None) -> Place | Unfit:
-    """The place of the model's name in a request that the lane can serve, or why it cannot. Takes any bytes.
+def question_of(body: bytes, max_context: int | None) -> Question | Unfit:
+    """The request of a body as the lane can serve it, or why it cannot. Takes any bytes.
 
     Args:
         max_context: the most tokens of prompt and answer; None for any number.
@@ -135,20 +152,31 @@ def place_of_model(body: bytes, max_context: int | None) -> Place | Unfit:
         asked = _read(body)
         if asked.store or asked.logprobs or not asked.messages or not all(map(_is_text, asked.messages)):
             return "content"
+        place = _place(body)
+        if place is not None and is_among_some(asked.tool_choice):
+            body = _with_allowed_tools(body)
+            place = _place(body)
     except _UNREADABLE:
         return "content"
-    place = _place(body)
     if place is None:
         return "content"
     answer = asked.max_completion_tokens or asked.max_tokens or 0
     if max_context is not None and len(body) // _BYTES_A_TOKEN + answer > max_context:
         return "context"
-    return place
+    return Question(body, place)
 
 
-def with_model(body: bytes, place: Place, model: str) -> bytes:
-    """The body with another model's name in that place."""
-    return b"%b%b%b" % (body[: place.start], msgspec.json.encode(model), body[place.end :])
+def _with_allowed_tools(body: bytes) -> bytes:
+    """The body with the tools that its choice allows.
+
+    Raises:
+        ValueError: the choice names anything else than functions of the request.
+    """
+    fields = _read_fields(body)
+    kept = narrowed({name: _read_any(fields[name]) for name in ("tools", "tool_choice") if name in fields})
+    if kept is None:
+        raise ValueError("tool_choice: expected functions of the request")
+    return msgspec.json.encode({**fields, **kept})
 
 
 def _is_text(message: _Message) -> bool:
@@ -159,20 +187,20 @@ def _is_text(message: _Message) -> bool:
     return first in (b"", b'"', b"n")  # absent, a text, or null
 
 
-def _place(body: bytes) -> Place | None:
+def _place(body: bytes) -> _Place | None:
     """The place of the top-level model's name in a body that is known to have one; None where it is not certain."""
     if _SPELT.search(body):
         return None
     keys = body.count(_NAME)
     if keys == 1:
-        return Place(*found.span(1)) if (found := _KEY.search(body)) else None
+        return _Place(*found.span(1)) if (found := _KEY.search(body)) else None
     if keys * len(body) > _MOST_READ:
         return None
     top = None
     for count, found in enumerate(_KEY.finditer(body)):
         if count == _MOST_KEYS:
             return None
-        place = Place(*found.span(1))
+        place = _Place(*found.span(1))
         changed = body[: place.start] + _PROBE + body[place.end :]
         if _read_top(changed).model == _PROBED:
             name_ends = found.start() + len(_NAME)

@@ -38,6 +38,10 @@ _LONGEST_READ = 60.0
 counts. Those of ours take milliseconds, and far less than this on a machine that is overloaded."""
 
 
+class NoStore(ConfigError):
+    """There is no store yet at the URL that is configured."""
+
+
 class Database:
     """Sessions on the store.
 
@@ -66,7 +70,8 @@ class Database:
             self._engine, self._writer, self._beside = (postgres if self.shared else sqlite).engines(self._url)
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it"
+                f"store.url: needs the package {error.name}, which is not installed; the extra [postgres] brings it, "
+                "in an image --build-arg EXTRAS=postgres"
             ) from error
         if cipher is not None:
             for engine in (self._engine, self._writer, self._beside):
@@ -123,10 +128,11 @@ class Database:
         """A connection that sees one state of the store, for however long it is read, while a sidecar writes.
 
         Raises:
-            ConfigError, StoreAway: as of `open`, or there is no store.
+            ConfigError, StoreAway: as of `open`.
+            NoStore: there is no store yet.
         """
         if not self.shared and ((path := sqlite_file(self._url)) is None or not path.is_file()):
-            raise ConfigError(f"store.url: expected a store, found no file {path}")
+            raise NoStore(f"store.url: expected a store, found no file {path}")
         async with self._opening(), self._engine.connect() as connection:
             if not self.shared and connection.sync_connection is not None:
                 sqlite.stream_by_few(connection.sync_connection)

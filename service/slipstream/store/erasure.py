@@ -19,7 +19,7 @@ from slipstream.store.captured import NUMBERS
 from slipstream.store.clock_skew import DELETIONS_TOLERATED
 from slipstream.store.replays import KIND
 from slipstream.store.states import UNDELIVERED_GROUPS, FacadeGroupState, FeedbackState, GroupState, MarkState
-from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, ReplacedAnswerRow, TaskRow
 from slipstream.store.tables.experiments import ExperimentUnitRow
 from slipstream.store.tables.facade import FacadeAnswerRow, FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow, MarkRow
@@ -202,10 +202,12 @@ def _msg_ids(row: ErasureRow, tasks: Select[Any]) -> Any:
     """The ids of all answers in these tasks, of production and of the policy, as marks and feedback name them."""
     tenant = qualified(tenant_of(row.ref), "")  # runs have the policy's ids as they are
     replayed = _of_tasks(select(tenant + RunCallRow.msg_id), tasks).join(RunCallRow, RunCallRow.run_pk == RunRow.id)
+    replaced = select(ReplacedAnswerRow.msg_id).join(CallRow, CallRow.id == ReplacedAnswerRow.call_id)
     return union_all(
         select(CallRow.msg_id).where(CallRow.task_id.in_(tasks), CallRow.msg_id.is_not(None)),
         _of_tasks(select(tenant + RunRow.msg_id), tasks).where(RunRow.msg_id.is_not(None)),
         replayed,
+        replaced.where(CallRow.task_id.in_(tasks)),
     )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Exists, and_, delete, exists, or_, select,
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
-from slipstream.store.msg_ids import newest_call
+from slipstream.store.msg_ids import NamedCall, named_call
 from slipstream.store.states import FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
@@ -164,17 +164,20 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         run = await policy_run(session, target.ref)
         if run is not None:
             return await _match_run(session, target, run, now)
-    call_pk = await _production_answer(session, target)
-    if call_pk is None:
+    call = await _production_answer(session, target)
+    if call is None:
         return False
-    runs = list(await _open_runs(session, call_pk))
+    variant = await session.scalar(select(CallRow.variant).where(CallRow.id == call.pk))
+    matched_to = "production" if variant in (None, PRODUCTION) else "lane"
+    if not call.same:  # a retry brought another answer, which this says nothing of
+        target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.LATE)
+        return False
+    runs = list(await _open_runs(session, call.pk))
     if target.call_pk is not None:
         runs += await _open_runs(session, target.call_pk)
         await _take_back(session, target)
-    await _supersede(session, FeedbackTargetRow.call_pk == call_pk)
-    variant = await session.scalar(select(CallRow.variant).where(CallRow.id == call_pk))
-    target.call_pk, target.matched_to = call_pk, "production" if variant in (None, PRODUCTION) else "lane"
-    target.state = move(target.state, FeedbackState.MATCHED)
+    await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
+    target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
     return await _score_again(session, runs)
 
 
@@ -206,16 +209,17 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     return await _score_again(session, [run])
 
 
-async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> int | None:
+async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> NamedCall | None:
     """The answer of production that is meant: of a task or a session, the last one that the user saw."""
     if target.kind == "msg_id":
-        return await newest_call(session, target.ref)
+        return await named_call(session, target.ref)
     query = select(CallRow.id).join(TaskRow, TaskRow.id == CallRow.task_id)
     if target.kind == "task_id":
         query = query.where(CallRow.task_id == target.ref).order_by(CallRow.position.desc())
     else:
         query = query.where(TaskRow.session_id == target.ref).order_by(TaskRow.updated_at.desc())
-    return await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
+    call_pk = await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
+    return None if call_pk is None else NamedCall(call_pk)
 
 
 def has_open_groups() -> Exists:
@@ -245,7 +249,9 @@ async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) ->
 async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
     """A feedback turns out to be about another answer: the one before it on this answer counts again."""
     query = select(FeedbackTargetRow).where(
-        FeedbackTargetRow.call_pk == target.call_pk, FeedbackTargetRow.id != target.id
+        FeedbackTargetRow.call_pk == target.call_pk,
+        FeedbackTargetRow.id != target.id,
+        FeedbackTargetRow.state != FeedbackState.LATE,
     )
     newest = await session.scalar(query.order_by(FeedbackTargetRow.id.desc()).limit(1))
     if newest is not None:
@@ -268,6 +274,8 @@ async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due."""
     answered = [run for run in runs if run.msg_id is not None]
     for run in answered:
+        if run.state != RunState.ANSWERED:
+            run.due_at = 0.0  # at once: its grace is over, also if that was by a clock that was ahead then
         run.state = move(run.state, RunState.ANSWERED)
         run.reward = run.breakdown = run.reason = None
         run.revision += 1

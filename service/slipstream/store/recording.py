@@ -14,23 +14,17 @@ from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
-from slipstream.store import erasure, feedback, segments
+from slipstream.store import erasure, feedback, replaced_answers, segments
 from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.clock_skew import TOLERATED
+from slipstream.store.replaced_answers import Attempt, Stored
 from slipstream.store.segments import NewRequest, Segment
 from slipstream.store.states import MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
-from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
+from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.rollouts import LiveScoreRow
 from slipstream.store.tasks import PendingTask, apply_mark, decide, note
 from slipstream.tenants import tenant_of
-
-
-class Stored(NamedTuple):
-    """The name of a call within its task; the msg_id is that in the store."""
-
-    msg_id: str | None
-    started_at: float
 
 
 class NewCall(NamedTuple):
@@ -88,6 +82,12 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     row of the attempt before it, and keeps the runs that were planned for that row. A call is not stored if its session
     or task was deleted after the call began.
     """
+    parts = [await _add(session, some, now) for some in _apart(calls)]
+    numbers = {segment: number for part in parts for segment, number in part.segments.items()}
+    return Added(any(part.undecided for part in parts), any(part.rescore for part in parts), numbers)
+
+
+async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     ahead = now + TOLERATED
     first_start = min((call.started_at if call.started_at <= ahead else 0.0 for call in calls), default=now)
     if erased := await erasure.standing(session, first_start):
@@ -95,7 +95,6 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
         calls = [call for call in calls if not _is_erased(call, erased, ahead)]
         names = [call.msg_id for call in gone if call.msg_id], list({call.task_id for call in gone})
         await erasure.forget_waiting(session, *names)
-    calls = _without_replaced(calls)
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
@@ -114,13 +113,13 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         original = (None, None) if call.original is None else next(of_originals)
         row = _call_row(call, task.calls, columns, original)
-        before = None if call.replaces is None else await _row_of(session, call.task_id, call.replaces)
+        before = None if call.replaces is None else await replaced_answers.attempt(session, call.task_id, call.replaces)
         if before is None:
             rows.append(row)
             appended.append(call)
             task.calls += 1
         else:
-            replaced.append(_Replaced(call, (*row[2:], before[0]), before[1:]))
+            replaced.append(_Replaced(call, (*row[2:], before.pk), before))
         task.state = move(task.state, TaskState.COMPLETE if call.completes else TaskState.OPEN)
         note(task, call.marked, call.labels, call.metadata)
         if call.decision is not None and task.revision == 1:
@@ -146,7 +145,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
             if not awaited.isdisjoint(named):
                 rescore |= await feedback.match_waiting(session, named, now, call.started_at + call.latency)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
-    if segments_before := [number for each in replaced for number in each.segments if number is not None]:
+    if segments_before := [number for each in replaced for number in each.before.segments if number is not None]:
         await segments.delete_unused(session, segments_before)
     undecided = any(task.state == TaskState.COMPLETE and not task.decided for task in pending.values())
     return Added(undecided, rescore, kept.numbers)
@@ -165,12 +164,11 @@ class _Replaced(NamedTuple):
 
     Attributes:
         row: what the row is to hold, from the third column on, and its id.
-        segments: the last ones of the earlier attempt.
     """
 
     call: NewCall
     row: tuple[Any, ...]
-    segments: Sequence[int | None]
+    before: Attempt
 
 
 _UNSERVED = (None, None, None, False, False)
@@ -183,35 +181,25 @@ _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
 
 
-def _without_replaced(calls: Sequence[NewCall]) -> list[NewCall]:
-    """The calls, a retry in the place of the attempt before where both are among them."""
-    kept: list[NewCall] = []
-    at: dict[tuple[str, Stored], int] = {}
+def _apart(calls: Sequence[NewCall]) -> list[list[NewCall]]:
+    """The calls in parts, to be stored one after another: a retry replaces an attempt that is stored."""
+    parts: list[list[NewCall]] = [[]]
+    names: set[tuple[str, Stored]] = set()
     for call in calls:
-        place = None if call.replaces is None else at.pop((call.task_id, call.replaces), None)
-        if place is None:
-            place = len(kept)
-            kept.append(call)
-        else:
-            before = kept[place]
-            kept[place] = call._replace(new_task=before.new_task, replaces=before.replaces)
-        at[call.task_id, Stored(call.msg_id, call.started_at)] = place
-    return kept
-
-
-async def _row_of(session: AsyncSession, task_id: str, call: Stored) -> Sequence[Any] | None:
-    """The id of a call of a task, and its last segments. None too where feedback names its answer."""
-    query = select(CallRow.id, CallRow.segment_id, CallRow.original_segment_id)
-    query = query.where(CallRow.task_id == task_id, CallRow.started_at == call.started_at)
-    query = query.where(CallRow.msg_id.is_(None) if call.msg_id is None else CallRow.msg_id == call.msg_id)
-    named = exists().where(FeedbackTargetRow.call_pk == CallRow.id, FeedbackTargetRow.kind == "msg_id")
-    return (await session.execute(query.where(~named).order_by(CallRow.id.desc()).limit(1))).first()
+        if call.replaces is not None and (call.task_id, call.replaces) in names:
+            parts.append([])
+            names.clear()
+        parts[-1].append(call)
+        names.add((call.task_id, Stored(call.msg_id, call.started_at)))
+    return parts
 
 
 async def _replace(session: AsyncSession, replaced: Sequence[_Replaced]) -> None:
     await update_rows(session, CallRow, _CALL_COLUMNS[2:], [each.row for each in replaced])
-    before = [each.row[-1] for each in replaced]
+    before = [each.before.pk for each in replaced]
     await session.execute(delete(LiveScoreRow).where(LiveScoreRow.call_id.in_(before)))  # of the answers before
+    for each in replaced:
+        await replaced_answers.note(session, each.before, each.call.msg_id, each.call.answer)
 
 
 async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, PendingTask]:

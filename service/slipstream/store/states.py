@@ -94,7 +94,7 @@ class FeedbackState(StrEnum):
     SUPERSEDED = "superseded"
     """A later feedback on the same answer counts."""
     LATE = "late"
-    """The answer was delivered before."""
+    """The answer was delivered before, or a retry had replaced it with another one."""
     UNKNOWN = "unknown"
     """Nothing of that name came."""
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.selection.decision import Decision
 from slipstream.store import feedback, preferences, quarantine, segments
 from slipstream.store.bulk import update_rows
-from slipstream.store.msg_ids import newest_call
+from slipstream.store.msg_ids import named_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
@@ -100,8 +100,9 @@ async def _applied(session: AsyncSession, mark: MarkRow) -> bool:
     """Apply a mark if what it names is stored. Returns True when a run is to be scored again with it."""
     task_id = mark.task_id
     if mark.msg_id is not None:
-        call_pk = await newest_call(session, mark.msg_id)
-        task_id = await session.scalar(select(CallRow.task_id).where(CallRow.id == call_pk))
+        call = await named_call(session, mark.msg_id)
+        if call is not None:
+            task_id = await session.scalar(select(CallRow.task_id).where(CallRow.id == call.pk))
     task = await session.get(TaskRow, task_id) if task_id is not None else None
     if task is None:
         return False

@@ -6,7 +6,7 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.feedback import Kind
-from slipstream.store.msg_ids import newest_call
+from slipstream.store.msg_ids import named_call
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.tenants import DEFAULT, qualified, tenant_of
@@ -32,7 +32,7 @@ async def with_one_named(session: AsyncSession, kind: Kind, name: str) -> list[s
 
 async def _has(session: AsyncSession, kind: Kind, ref: str) -> bool:
     if kind == "msg_id":
-        return await newest_call(session, ref) is not None
+        return await named_call(session, ref) is not None
     column = TaskRow.id if kind == "task_id" else TaskRow.session_id
     return bool(await session.scalar(select(exists().where(column == ref))))
 

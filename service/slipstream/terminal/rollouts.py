@@ -96,6 +96,24 @@ def decide(url: str, key: str | None, rollout: int, action: str, body: Mapping[s
         print(line)
 
 
+def approve(url: str, key: str | None, rollout: int, action: str, *, force: bool, at: float | None) -> None:
+    """Approve what another person has asked for: print what that is, and the state that follows.
+
+    Args:
+        at: when what is approved was asked for, in Unix seconds; None for what waits now.
+
+    Raises:
+        SlipstreamError: as `decide`, or something else waits, or nothing.
+    """
+    with open_client(url, key) as client:
+        found = ask(client, f"/rollouts/{rollout}", roles=READERS, field="evidence")
+    if (asked := found["asked"]) is None:
+        raise SlipstreamError(f"rollout {rollout}: nothing waits for approval")
+    print(_request(found, asked))
+    body = {"action": action, "force": force, "at": asked["at"] if at is None else at}
+    decide(url, key, rollout, "approve", body)
+
+
 def _head(found: Mapping[str, Any]) -> Iterator[str]:
     units, step = found["evidence"]["units"], found["evidence"]["units_of_step"]
     yield f"rollout {found['id']} of version {found['version']}: {found['state']}, share {found['share']:.0%}"
@@ -113,11 +131,16 @@ def _head(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _asked(found: Mapping[str, Any]) -> Iterator[str]:
     if (asked := found.get("asked")) is not None:
-        forced, option = (" by force", " --force") if asked["force"] else ("", "")
+        force = " --force" if asked["force"] else ""
         yield (
-            f"{asked['by']} asks to {asked['action']}{forced}, which another person has to approve: "
-            f"slipstream rollout approve {found['id']} {asked['action']}{option}"
+            f"{_request(found, asked)}, which another person has to approve: "
+            f"slipstream rollout approve {found['id']} {asked['action']}{force} --at {asked['at']}"
         )
+
+
+def _request(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    forced = " by force" if asked["force"] else ""
+    return f"{asked['by']} asked at {moment(asked['at'])} to {asked['action']} version {found['version']}{forced}"
 
 
 def _measured(one: Mapping[str, Any]) -> Iterator[str]:

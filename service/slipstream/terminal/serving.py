@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from slipstream.errors import SlipstreamError
-from slipstream.terminal.sidecar_http import OPERATORS, READERS, ask
+from slipstream.terminal.sidecar_http import OPERATORS, READERS, SidecarAway, ask
 from slipstream.terminal.sidecar_http import client as open_client
 
 _KILL_LATE = (
@@ -73,25 +73,9 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def _post(client: httpx.Client, path: str, body: dict[str, Any] | None = None, late: str = "") -> dict[str, Any]:
-    url = str(client.base_url).rstrip("/")
     try:
-        response = client.post(path, json=body or {})
-    except httpx.HTTPError as error:
-        if late and isinstance(error, httpx.ReadTimeout):
-            raise SlipstreamError(f"{url} {late}") from error
-        raise SlipstreamError(
-            f"no answer of a sidecar at {url} ({type(error).__name__} {error}); is it running? --url names another"
-        ) from error
-    if response.status_code in (401, 403):
-        raise SlipstreamError(
-            f"{url}: this needs a key with the role {OPERATORS}, of no tenant ({response.status_code})"
-        )
-    try:
-        found = response.json()
-    except ValueError:
-        found = {}
-    if response.status_code not in (200, 202) or not isinstance(found, dict) or "killed" not in found:
-        refusal = found.get("error") if isinstance(found, dict) else None
-        said = refusal.get("message") if isinstance(refusal, dict) else response.text[:200]
-        raise SlipstreamError(f"{url}{path}: {response.status_code} {said}")
-    return found
+        return ask(client, path, roles=OPERATORS, field="killed", body=body or {})
+    except SidecarAway as error:
+        if late and isinstance(error.__cause__, httpx.ReadTimeout):
+            raise SlipstreamError(f"{str(client.base_url).rstrip('/')} {late}") from error
+        raise

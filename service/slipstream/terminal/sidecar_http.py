@@ -100,12 +100,9 @@ def ask(
         found = response.json()
     except ValueError:
         found = None
-    if response.status_code in (401, 403) and _code(found) != "slipstream_tenant_forbidden":
-        raise SlipstreamError(
-            f"{url} asks for a key: give one with the role {roles} by --key or SLIPSTREAM_API_KEY "
-            f"({response.status_code})"
-        )
     if response.is_client_error and (message := _refusal(found)) is not None:
+        if _code(found) in _WANT_A_KEY:
+            message = f"{message.removesuffix('.')}; give a key with the role {roles} by --key or SLIPSTREAM_API_KEY"
         raise _REFUSALS.get(response.status_code, SlipstreamError)(message)
     if not response.is_success or not isinstance(found, dict) or field not in found:
         raise (SidecarAway if response.is_server_error else SlipstreamError)(
@@ -116,10 +113,17 @@ def ask(
 
 _REFUSALS: Mapping[int, type[SlipstreamError]] = {404: NotThere, 413: NotTaken, 422: NotTaken}
 
+_WANT_A_KEY = ("slipstream_key_missing", "slipstream_role_missing")
+"""Codes of refusals that another key mends."""
+
 
 def _refusal(found: Any) -> str | None:
     """The sidecar's own words for a refusal; None where another server answered, or the route is not there."""
-    return None if _code(found) in (None, "http_error") else inert(found["error"].get("message"), _LONGEST)
+    if _code(found) in (None, "http_error"):
+        return None
+    return inert(found["error"].get("message"), _LONGEST).removeprefix(
+        "Slipstream: "
+    )  # which is in front of errors here
 
 
 def _code(found: Any) -> Any:

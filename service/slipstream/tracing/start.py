@@ -20,6 +20,7 @@ def tracer_of(settings: Otel, metrics: Metrics) -> Tracer:
         from slipstream.tracing.otlp import OtlpTracer
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"otel.endpoint: needs the package {error.name}, which is not installed; the extra [otel] brings it"
+            f"otel.endpoint: needs the package {error.name}, which is not installed; the extra [otel] brings it, in an "
+            "image --build-arg EXTRAS=otel"
         ) from error
     return OtlpTracer(settings, metrics)

@@ -22,7 +22,7 @@ from slipstream.trinity.process import Program
 
 log = structlog.get_logger(__name__)
 
-_OWN = "127.0.0.1:6379"  # Ray's usual port; the health checks of the deployments ask there
+_OWN = "127.0.0.1:6379"  # Ray's usual port; the health check of docker-compose.yml connects there
 _START_WITHIN = 120.0  # seconds
 _ANSWER_WITHIN = 60.0
 _POLL = 0.5
@@ -97,10 +97,8 @@ def cluster(
 
 
 def _token(environment: Mapping[str, str]) -> dict[str, str]:
-    """The secret by which the programs of our own Ray know each other: it listens on all addresses of the machine.
-
-    From 2.60 on Ray makes one by itself, of which `ray health-check` knows nothing unless it is told.
-    """
+    """The secret by which the programs of our own Ray know each other. `ray start --head` makes none by itself, and
+    whoever of this machine reaches a Ray without one can run programs as its user."""
     return {} if "RAY_AUTH_MODE" in environment else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from slipstream.errors import RequestError
 from slipstream.settings.serving import Serving
 from slipstream.store import versions
 from slipstream.store.database import Database
@@ -128,21 +129,27 @@ class VersionRegistry:
         _log.info("version_in_lane", version=version, lane_step=step)
         return step
 
-    async def check_there(self, version: int) -> None:
+    async def check_there(self, version: int, param: str) -> None:
         """Make sure that a known version can be put into the lane, if Slipstream puts versions there at all.
 
+        Args:
+            param: the field that names the version, for the error.
+
         Raises:
-            NotPlaced: its weights are neither kept nor in the Trainer's directory.
+            RequestError: 409, its weights are neither kept nor in the Trainer's directory.
         """
         lane, folder = self._settings.lane, self._settings.kept_folder
         if lane is None or lane.directory is None:
             return
-        if folder is None:
-            raise NotPlaced(_NO_FOLDER)
         async with self._database.read() as session:
             known = await versions.known(session)
-        if version in known:
-            await asyncio.to_thread(keeping.check, self._settings.checkpoints, folder, version, known[version])
+        try:
+            if folder is None:
+                raise NotPlaced(_NO_FOLDER)
+            if version in known:
+                await asyncio.to_thread(keeping.check, self._settings.checkpoints, folder, version, known[version])
+        except NotPlaced as error:
+            raise RequestError(f"{param}: {error}", param=param, status=409, code="not_kept") from error
 
     async def in_lane(self) -> lanes.LaneStep | None:
         """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty. It is of

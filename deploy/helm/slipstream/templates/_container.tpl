@@ -24,6 +24,14 @@ limits, a log and restarts of its own, and they share nothing but a folder in me
 {{- end -}}
 {{- end }}
 
+{{/* Folders of versions, as JSON; empty if there are none, and then the checkpoints are not mounted. */}}
+{{- define "slipstream.versionFolders" -}}
+{{- $serving := .Values.sidecar.config.serving | default dict -}}
+{{- $folders := dict "checkpoints" $serving.checkpoints "keep" $serving.keep "lane.directory" ($serving.lane).directory -}}
+{{- range $key, $folder := $folders }}{{ if not $folder }}{{ $_ := unset $folders $key }}{{ end }}{{ end -}}
+{{- with $folders }}{{ toJson . }}{{ end -}}
+{{- end }}
+
 {{- define "slipstream.explorerUrl" -}}
 http://{{ include "slipstream.fullname" . }}-explorer:8010
 {{- end }}
@@ -49,6 +57,7 @@ the same as explorer.yaml and trainer.yaml about the algorithm and the size of g
   "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
   "datasets" (dict "directory" (include "slipstream.datasets" . | default nil))
+  "isolation" (dict "content_memory" "256MiB" "user_memory" "768MiB")
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
 {{- if .Values.explorer.enabled -}}
 {{- $told := include "slipstream.explorerDocument" . | fromJson -}}
@@ -124,6 +133,9 @@ volumeMounts:
   {{- if and (not $proxy) ($sidecar.datasets).existingClaim }}
   - {name: slipstream-datasets, mountPath: {{ include "slipstream.datasets" .context }}}
   {{- end }}
+  {{- if and (not $proxy) (include "slipstream.versionFolders" .context) }}
+  - {name: slipstream-checkpoints, mountPath: /checkpoints}
+  {{- end }}
   - {name: slipstream-{{ .half }}-tmp, mountPath: /tmp}
   {{- if include "slipstream.secrets" .context | fromJson }}
   - {name: slipstream-secrets, mountPath: /run/secrets/slipstream, readOnly: true}
@@ -146,6 +158,10 @@ while the page is written back; and a pod whose emptyDir on a disk grows over it
 {{- with (.Values.sidecar.datasets).existingClaim }}
 - name: slipstream-datasets
   persistentVolumeClaim: {claimName: {{ . }}}
+{{- end }}
+{{- if include "slipstream.versionFolders" . }}
+- name: slipstream-checkpoints
+  persistentVolumeClaim: {claimName: {{ include "slipstream.checkpointClaim" . }}}
 {{- end }}
 - name: slipstream-proxy-tmp
   emptyDir: {medium: Memory, sizeLimit: 64Mi}

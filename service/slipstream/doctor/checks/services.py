@@ -20,7 +20,7 @@ PRODUCTION_AWAY = Problem(
     "running.production_unreachable",
     "error",
     why="The model that answers users cannot be reached from here: every call of an agent ends in a 502.",
-    fix="Correct `production.base_url`, or the name service, route or firewall on the way.",
+    fix="Correct `production.base_url`, or the name service, route, firewall or HTTP proxy on the way.",
 )
 ENDPOINT_AWAY = Problem(
     "running.endpoint_unreachable",

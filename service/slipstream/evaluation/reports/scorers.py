@@ -12,7 +12,7 @@ from slipstream.evaluation.metrics import Metric
 from slipstream.evaluation.reports import bfcl_rules
 from slipstream.evaluation.reports.benchmarks import BFCL, GYM, gym_of
 from slipstream.evaluation.reports.cases import ReportCase
-from slipstream.evaluation.scoring import CaseScorer, calculators_for, digest_of, run_of
+from slipstream.evaluation.scoring import CaseScorer, calculators_for, digest_of, of_last_answers, run_of
 from slipstream.isolation import Isolation, NotFinished, Raised
 from slipstream.metrics import Metrics
 from slipstream.rewards import RewardsSettings
@@ -163,6 +163,12 @@ def end_to_end_for(
         return ByGym(isolation)
     chosen = calculators_for(rewards, [each.case for each in cases])
     return ByCalculators(chosen, tally, isolation) if chosen.calculators else ByReference(tally, isolation)
+
+
+def by_last_answers(rewards: RewardsSettings) -> bool:
+    """Return whether the last answer of a stored task is scored end to end, and not its first: by a calculator that
+    goes by it, or by the reference because no calculator can judge an answer by itself."""
+    return of_last_answers(rewards) or not calculators_for(rewards, ()).calculators
 
 
 class Measurer:

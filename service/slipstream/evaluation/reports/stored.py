@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.evaluation.cases import AskedCase
 from slipstream.evaluation.reports.cases import CaseSet, ReportCase, key_of
 from slipstream.evaluation.reports.names import ReportError
+from slipstream.evaluation.reports.scorers import by_last_answers
 from slipstream.evaluation.scoring import from_call, message_call
 from slipstream.settings.sidecar import Settings
 from slipstream.store import heldout, read_models, versions
 from slipstream.store.cipher import Cipher
-from slipstream.store.claim import sqlite_file
-from slipstream.store.database import Database
+from slipstream.store.database import Database, NoStore
 from slipstream.store.heldout import HeldOutCall
 
 _SUITE = "\0report"
@@ -33,24 +32,20 @@ async def stored_cases(settings: Settings, sessions: int) -> CaseSet:
         ReportError: there is none, or they take more memory than `limits.parse_memory`.
         ConfigError, StoreAway: the store cannot be read.
     """
-    keys = settings.store.keys
-    database = Database(settings.store.url, Cipher(keys) if keys else None)
     found: list[ReportCase] = []
     room = settings.limits.parse_memory
-    try:
-        async with database.snapshot() as connection, AsyncSession(connection) as session:
-            for call in await heldout.newest(session, _SUITE, sessions, settings.datasets.held_out):
-                size = (await read_models.sizes(session, [call.task_id])).get(call.task_id, 0)
-                room -= size
-                if room < 0:
-                    raise ReportError(
-                        f"--held-out live: {sessions} sessions take more memory than limits.parse_memory "
-                        f"({settings.limits.parse_memory} bytes); ask for fewer by --sessions"
-                    )
-                if (case := await _case(session, call)) is not None:
-                    found.append(case)
-    finally:
-        await database.close()
+    last, share = by_last_answers(settings.rewards), settings.datasets.held_out
+    async with _snapshot(settings) as session:
+        for call in await heldout.newest(session, _SUITE, sessions, share, last_calls=last):
+            size = (await read_models.sizes(session, [call.task_id])).get(call.task_id, 0)
+            room -= size
+            if room < 0:
+                raise ReportError(
+                    f"--held-out live: {sessions} sessions take more memory than limits.parse_memory "
+                    f"({settings.limits.parse_memory} bytes); ask for fewer by --sessions"
+                )
+            if (case := await _case(session, call)) is not None:
+                found.append(case)
     if not found:
         raise ReportError(
             "--held-out live: no stored session was left out of training; datasets.held_out above 0 leaves some out"
@@ -65,8 +60,10 @@ async def is_replaced(settings: Settings, version: int) -> bool:
     Raises:
         ConfigError, StoreAway: the store cannot be read.
     """
-    async with _snapshot(settings) as session:
-        return session is not None and await versions.replaced(session, version)
+    with suppress(NoStore):
+        async with _snapshot(settings) as session:
+            return await versions.replaced(session, version)
+    return False
 
 
 async def made_at(settings: Settings, version: int) -> float | None:
@@ -76,17 +73,20 @@ async def made_at(settings: Settings, version: int) -> float | None:
     Raises:
         ConfigError, StoreAway: the store cannot be read.
     """
-    async with _snapshot(settings) as session:
-        return None if session is None else await versions.made_at(session, version)
+    with suppress(NoStore):
+        async with _snapshot(settings) as session:
+            return await versions.made_at(session, version)
+    return None
 
 
 @asynccontextmanager
-async def _snapshot(settings: Settings) -> AsyncIterator[AsyncSession | None]:
-    """The store as it is now; None where there is none yet."""
-    path = sqlite_file(make_url(settings.store.url))
-    if path is not None and not path.is_file():
-        yield None
-        return
+async def _snapshot(settings: Settings) -> AsyncIterator[AsyncSession]:
+    """The store as it is now.
+
+    Raises:
+        ConfigError, StoreAway: the store cannot be read.
+        NoStore: there is none yet.
+    """
     keys = settings.store.keys
     database = Database(settings.store.url, Cipher(keys) if keys else None)
     try:
@@ -102,8 +102,8 @@ async def _case(session: AsyncSession, call: HeldOutCall) -> ReportCase | None:
     task = None if found is None or place is None else from_call(found, place[1])
     if task is None:
         return None
-    first = task.calls[0]
+    asked = task.calls[0]
     # The number tells equal calls of one store apart; another store has other calls by the same numbers.
-    key = key_of(call.id, first.request, task.metadata)
-    asked = AskedCase(f"call-{call.id}", key, call.session, first.request, task.metadata)
-    return ReportCase(asked, task=task, stored=message_call(first.request, first.answer, first.latency))
+    key = key_of(call.id, asked.request, task.metadata)
+    case = AskedCase(f"call-{call.id}", key, call.session, asked.request, task.metadata)
+    return ReportCase(case, task=task, stored=message_call(asked.request, asked.answer, asked.latency))

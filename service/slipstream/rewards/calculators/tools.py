@@ -125,9 +125,5 @@ class Efficiency(PlainCalculator):
             reference = len(run.task.calls) + bool(message_tool_calls(last))  # a task that was left in the middle
         if not isinstance(reference, int | float) or isinstance(reference, bool) or not 1 <= reference < float("inf"):
             raise ScoringError(f"metadata.{self.key} is expected to be a number of steps from 1")
-        if run.production:
-            before = sum(1 for call in run.task.calls if call.position < run.production.position)
-            steps = before + 1 + bool(run.tool_calls)
-        else:
-            steps = len(run.calls)
+        steps = run.production.position + 1 + bool(run.tool_calls) if run.production else len(run.calls)
         return min(1.0, reference / steps)

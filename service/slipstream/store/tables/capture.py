@@ -148,5 +148,19 @@ class CallRow(Base):
     )
 
 
+class ReplacedAnswerRow(Base):
+    """An answer whose place a retry took: its call has the later answer."""
+
+    __tablename__ = "replaced_answers"
+
+    msg_id: Mapped[str] = mapped_column(String(MSG_REF_LENGTH), primary_key=True)
+    """With its tenant."""
+    call_id: Mapped[RowId] = mapped_column(
+        ForeignKey("calls.id", ondelete="CASCADE"), primary_key=True, autoincrement=False, index=True
+    )
+    same: Mapped[bool]
+    """The later answer says the same."""
+
+
 Index("ix_calls_msg_id", CallRow.id.op("/")(literal_column(str(CALL_BLOCK))), CallRow.msg_id)
 """Written as in `msg_ids`, where alone it is used."""

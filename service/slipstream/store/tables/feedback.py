@@ -38,7 +38,7 @@ class FeedbackTargetRow(Base):
     """One thing that a feedback names, and what became of it.
 
     waiting ─▶ matched ─▶ superseded     a newer feedback on the same answer counts
-       │          └─────▶ late           (straight away) the run was delivered before
+       │          └─────▶ late           (straight away) the run was delivered, or a retry replaced the answer, before
        └──▶ unknown                      nothing of that name appeared in time
     """
 
