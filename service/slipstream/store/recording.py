@@ -67,7 +67,8 @@ class Added:
 
     Attributes:
         undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
-        rescore: runs are to be scored again, because of feedback that had waited for these calls.
+        rescore: runs are to be scored again, because their task has other calls now, or of feedback that had waited
+            for these calls.
         segments: the segments that were stored, with their ids; they are there once this is committed.
     """
 
@@ -129,14 +130,17 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
                 apply_mark(mark, task)
 
     await _write_tasks(session, pending, now)
-    rescore = False
     if replaced:
         await _replace(session, replaced)
+    rescore = False
+    for task_id in [task_id for task_id, task in pending.items() if task.has_runs]:
+        rescore |= await feedback.score_task_again(session, task_id)
     if any(some_feedback):
         again = [each.call for each in replaced]
         refs = [_refs(call, pending[call.task_id].session_id) for call in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
-        rows, rescore = await _match_feedback(session, appended, rows, refs[: len(appended)], awaited, now)
+        rows, matched = await _match_feedback(session, appended, rows, refs[: len(appended)], awaited, now)
+        rescore |= matched
         for call, named in zip(again, refs[len(appended) :], strict=True):
             if not awaited.isdisjoint(named):
                 rescore |= await feedback.match_waiting(session, named, now, call.started_at + call.latency)
@@ -202,7 +206,7 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
     last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
     query = select(
         TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
-        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason,
+        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason, feedback.has_open_groups(),
     )  # fmt: skip
     found = {}
     names = sorted(task_ids)

@@ -21,7 +21,12 @@ from slipstream.store.tables.runs import GroupRow
 
 @dataclass(slots=True)
 class PendingTask:
-    """A task's row while calls are added to it, and how many it has. `stored`: there is a row of it in the store."""
+    """A task's row while calls are added to it, and how many it has.
+
+    Attributes:
+        stored: there is a row of it in the store.
+        has_runs: calculators may have seen it without these calls.
+    """
 
     session_id: str
     calls: int
@@ -34,6 +39,7 @@ class PendingTask:
     decided: bool = False
     selected: bool = False
     reason: str | None = None
+    has_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
