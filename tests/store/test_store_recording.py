@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, event, select
 from stores import ON_BOTH_STORES
 
 from slipstream.jsontext import to_json
@@ -135,6 +135,27 @@ async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database
     assert await _score(database) == ["t.0"]
     async with database.read() as session:
         assert await ready_groups.ready_experiences(session) == 2
+
+
+async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(database: Database) -> None:
+    statements: list[str] = []
+
+    def executed(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    asked = []
+    for task_id, count in (("few", 1), ("many", 9)):
+        await add(database, *(new(task_id, f"{task_id}{at}") for at in range(count)))
+        async with database.write() as session:
+            await planning.plan(session, await planning.unplanned(session, [task_id]), 1, NOW)
+        assert len(await _score(database)) == count
+        statements.clear()
+        event.listen(Engine, "before_cursor_execute", executed)
+        assert (await add(database, new(task_id, "next"))).rescore
+        event.remove(Engine, "before_cursor_execute", executed)
+        asked.append(list(statements))
+        assert len(await _score(database)) == count
+    assert len(asked[0]) == len(asked[1])
 
 
 async def test_a_decision_comes_with_the_call(database: Database) -> None:

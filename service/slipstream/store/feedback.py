@@ -6,11 +6,11 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Exists, and_, delete, exists, or_, select, update
+from sqlalchemy import ColumnElement, Exists, and_, case, delete, exists, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
@@ -32,6 +32,10 @@ _OPEN = or_(
 )
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
 not be scored comes back with what is known now; one that a delivery dropped may have been trained on in part."""
+
+_ENDED_GROUPS = (GroupState.READY, GroupState.DROPPED)
+_AGAIN = (RunState.ANSWERED, RunState.SCORED, RunState.FAILED)
+"""States of runs that may be scored again, if they have an answer."""
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -172,13 +176,13 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
     if not call.same:  # a retry brought another answer, which this says nothing of
         target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.LATE)
         return False
-    runs = list(await _open_runs(session, call.pk))
+    about = [call.pk]
     if target.call_pk is not None:
-        runs += await _open_runs(session, target.call_pk)
+        about.append(target.call_pk)
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
     target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
-    return await _score_again(session, runs)
+    return await _score_again(session, _of_groups(GroupRow.call_id.in_(about)))
 
 
 async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
@@ -206,7 +210,7 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     if run.state == RunState.OPEN:
         return False
     run.due_at = run.updated_at = now  # what the grace was for is here; feedback on production's answer does not end it
-    return await _score_again(session, [run])
+    return await _score_again(session, RunRow.id == run.id)
 
 
 async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> NamedCall | None:
@@ -230,11 +234,11 @@ def has_open_groups() -> Exists:
 async def score_task_again(session: AsyncSession, task_id: str) -> bool:
     """Something new is known of a task: a reference answer, say, or another call. Returns True when a run is to be
     scored again. One that was set apart is not: the training side may die of it once more."""
-    query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    query = query.where(GroupRow.task_id == task_id, RunRow.state != RunState.QUARANTINED, _OPEN)
-    runs = (await session.scalars(query)).all()
+    of_task = _of_groups(GroupRow.task_id == task_id)
+    endings = await session.execute(select(RunRow.id, RunRow.ending).where(of_task, RunRow.ending.is_not(None)))
     # the reward that an agent gave its own run is not for a calculator to replace
-    return await _score_again(session, [run for run in runs if (run.ending or {}).get("reward") is None])
+    own = [pk for pk, ending in endings if (ending or {}).get("reward") is not None]
+    return await _score_again(session, of_task, RunRow.id.not_in(own))
 
 
 async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
@@ -265,20 +269,25 @@ def rewards_may_change(group: GroupRow) -> bool:
     return group.state in _OPEN_GROUPS
 
 
-async def _open_runs(session: AsyncSession, call_pk: int) -> Sequence[RunRow]:
-    query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    return (await session.scalars(query.where(GroupRow.call_id == call_pk, _OPEN))).all()
+def _of_groups(which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition under which a run is of these groups, and nothing of its group was delivered."""
+    return RunRow.group_id.in_(select(GroupRow.id).where(which, _OPEN))
 
 
-async def _score_again(session: AsyncSession, runs: Sequence[RunRow]) -> bool:
+async def _score_again(session: AsyncSession, *which: ColumnElement[bool]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due."""
-    answered = [run for run in runs if run.msg_id is not None]
-    for run in answered:
-        if run.state != RunState.ANSWERED:
-            run.due_at = 0.0  # at once: its grace is over, also if that was by a clock that was ahead then
-        run.state = move(run.state, RunState.ANSWERED)
-        run.reward = run.breakdown = run.reason = None
-        run.revision += 1
-        group = await session.get_one(GroupRow, run.group_id)
-        group.state = move(group.state, GroupState.RUNNING)
-    return bool(answered)
+    for state in _AGAIN:
+        answered = move(state, RunState.ANSWERED)
+    # in words for which SQLite has no index: by the state it would go through all that were ever scored
+    ended = RunRow.state.not_in([state for state in RunState if state not in _AGAIN])
+    # of those that were scored at once: their grace is over, also if that was by a clock that was ahead then
+    due_at = case((RunRow.state == RunState.ANSWERED, RunRow.due_at), else_=0.0)
+    nothing = {"reward": None, "breakdown": null(), "reason": None}
+    again = update(RunRow).where(*which, RunRow.msg_id.is_not(None), ended)
+    again = again.values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
+    groups = set(await session.scalars(again.returning(RunRow.group_id)))
+    for group in _ENDED_GROUPS:
+        running = move(group, GroupState.RUNNING)
+    groups_ended = update(GroupRow).where(GroupRow.id.in_(groups), GroupRow.state.in_(_ENDED_GROUPS))
+    await session.execute(groups_ended.values(state=running))
+    return bool(groups)
