@@ -22,6 +22,7 @@ from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
 CALL = NewCall("s", "t", whole(b"{}"), pack({}), None, 1.0, NOW, True, False, frozenset(), {})
+MARK = tasks.NewMark("m", "t", None, [], {}, 9.0)
 
 pytestmark = ON_BOTH_STORES
 
@@ -153,8 +154,8 @@ async def test_the_run_that_is_scored_at_three_deaths_is_set_apart(life: Life) -
         await runs.end(session, [runs.Ended(due.pk, life.sidecar, 0.5, revision=0)], NOW)
         group = await session.scalar(select(GroupRow.state))
         assert group == GroupState.DROPPED, "one reward of two is compared with nothing"
-        assert (await add_calls(session, [CALL], NOW)).rescore
-    assert await life.run_states() == [RunState.QUARANTINED, RunState.ANSWERED], "though their task goes on"
+        assert (await tasks.add_mark(session, MARK, NOW)).rescore
+    assert await life.run_states() == [RunState.QUARANTINED, RunState.ANSWERED], "though more is known of their task"
 
 
 @pytest.mark.slow

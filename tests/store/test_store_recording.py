@@ -110,8 +110,8 @@ async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its
     assert await calls(database, "t") == [(0, "0"), (1, "2"), (2, "3"), (3, "4")], "who rated it has got it"
 
 
-async def _score(database: Database) -> list[str]:
-    """Give each run that waits a reward. Returns their groups."""
+async def _score(database: Database, reward: float | None = 0.5) -> list[str]:
+    """Give each run that waits this reward, or none. Returns their groups."""
     async with database.write() as session:
         waiting = await runs.claim(session, 1, 10, NOW)
         for run in waiting:
@@ -119,7 +119,7 @@ async def _score(database: Database) -> list[str]:
         await runs.claim_answers(session, 1, 10, NOW)
         due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
         rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(due)))).all()
-        await runs.end(session, [Ended(row.id, 1, 0.5, revision=row.revision) for row in rows], NOW)
+        await runs.end(session, [Ended(row.id, 1, reward, revision=row.revision) for row in rows], NOW)
     return sorted(row.group_id for row in rows)
 
 
@@ -135,6 +135,38 @@ async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database
     assert await _score(database) == ["t.0"]
     async with database.read() as session:
         assert await ready_groups.ready_experiences(session) == 2
+
+
+@pytest.mark.parametrize("idle", [False, True])
+async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: Database, idle: bool) -> None:
+    await add(database, new("t", "1"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t"]), 2, NOW)
+    assert await _score(database) == ["t.0", "t.0"]
+    for msg_id in ("2", "3"):
+        assert not (await add(database, new("t", msg_id, completes=False))).rescore
+    async with database.write() as session:
+        assert (await tasks.add_mark(session, tasks.NewMark("m", "t", None, [], {"reference": "4"}, 9.0), NOW)).rescore
+    assert await _score(database) == [], "a task that goes on has no last answer yet"
+    if idle:
+        async with database.write() as session:
+            assert await tasks.complete_idle(session, NOW + 60)
+    else:
+        assert (await add(database, new("t", "4"))).rescore
+    assert await _score(database) == ["t.0", "t.0"]
+    async with database.write() as session:
+        assert not await tasks.complete_idle(session, NOW + 60)
+
+
+async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:
+    await add(database, new("t", "1"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
+    assert await _score(database, reward=None) == ["t.0"]
+    assert not (await add(database, new("t", "2"))).rescore
+    assert await _score(database) == []
+    assert (await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("2", NOW)))).rescore
+    assert await _score(database) == ["t.0"]
 
 
 async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(database: Database) -> None:

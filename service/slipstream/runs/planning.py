@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.memory.parsing import Share, portions
 from slipstream.selection import Decision, Selector
 from slipstream.selection.tally import tally
-from slipstream.stages.context import RUNNERS, Context
+from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.store import planning, quarantine, read_models, runs, tasks, webhook
 from slipstream.store.replays import REPLAYED
 from slipstream.trajectory import Task
@@ -47,13 +47,15 @@ class Planner:
     async def step(self) -> bool:
         """Decide a batch of tasks. Returns True when more may be waiting."""
         async with self._database.write() as session:
-            await tasks.complete_idle(session, self._clock() - self._task_idle)
+            rescore = await tasks.complete_idle(session, self._clock() - self._task_idle)
             owner = self._context.membership.id
             seen = await tasks.undecided(session, owner, _BATCH)
             # a task stays selected: a later call or mark does not ask (and spend a budget) again
             selected = [task.task_id for task in seen if task.selected]
             await tasks.stay_selected(session, selected)
             dropped = await self._plan(session, selected)
+        if rescore:
+            self._context.stages.wake(Stage.SCORER)
         self._tell(selected, dropped)
         if undecided := [task for task in seen if not task.selected]:
             try:

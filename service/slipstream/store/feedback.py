@@ -6,7 +6,7 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -227,18 +227,25 @@ async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -
 
 
 def has_open_groups() -> Exists:
-    """Return the condition under which the task of a select may have runs for `score_task_again`."""
+    """Return the condition under which the task of a select may have runs for `score_tasks_again`."""
     return exists().where(GroupRow.task_id == TaskRow.id, _OPEN)
 
 
-async def score_task_again(session: AsyncSession, task_id: str) -> bool:
-    """Something new is known of a task: a reference answer, say, or another call. Returns True when a run is to be
-    scored again. One that was set apart is not: the training side may die of it once more."""
-    of_task = _of_groups(GroupRow.task_id == task_id)
-    endings = await session.execute(select(RunRow.id, RunRow.ending).where(of_task, RunRow.ending.is_not(None)))
-    # the reward that an agent gave its own run is not for a calculator to replace
-    own = [pk for pk, ending in endings if (ending or {}).get("reward") is not None]
-    return await _score_again(session, of_task, RunRow.id.not_in(own))
+async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, dropped: bool = True) -> bool:
+    """Something new is known of tasks: a reference answer, say, or further calls. Returns True when a run is to be
+    scored again.
+
+    Args:
+        dropped: also runs of groups that were dropped because they could not be scored.
+    """
+    rescore = False
+    for at in range(0, len(task_ids), _AT_ONCE):
+        of_tasks = _of_groups(GroupRow.task_id.in_(task_ids[at : at + _AT_ONCE]), dropped=dropped)
+        endings = await session.execute(select(RunRow.id, RunRow.ending).where(of_tasks, RunRow.ending.is_not(None)))
+        # the reward that an agent gave its own run is not for a calculator to replace
+        own = [pk for pk, ending in endings if (ending or {}).get("reward") is not None]
+        rescore |= await _score_again(session, of_tasks, RunRow.id.not_in(own))
+    return rescore
 
 
 async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
@@ -269,9 +276,10 @@ def rewards_may_change(group: GroupRow) -> bool:
     return group.state in _OPEN_GROUPS
 
 
-def _of_groups(which: ColumnElement[bool]) -> ColumnElement[bool]:
+def _of_groups(which: ColumnElement[bool], *, dropped: bool = True) -> ColumnElement[bool]:
     """Return the condition under which a run is of these groups, and nothing of its group was delivered."""
-    return RunRow.group_id.in_(select(GroupRow.id).where(which, _OPEN))
+    may_change = _OPEN if dropped else GroupRow.state.in_(_OPEN_GROUPS)
+    return RunRow.group_id.in_(select(GroupRow.id).where(which, may_change))
 
 
 async def _score_again(session: AsyncSession, *which: ColumnElement[bool]) -> bool:

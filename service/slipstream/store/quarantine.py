@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
-from sqlalchemy import delete, func, literal_column, select, update
+from sqlalchemy import delete, exists, func, literal_column, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
@@ -72,8 +72,11 @@ async def pending_suspect(session: AsyncSession, owner: int, now: float) -> dict
 
 
 async def due_answers(session: AsyncSession, owner: int, limit: int, now: float) -> list[Due]:
-    """Return the answered runs of a sidecar that are to be scored at once, the longest due first."""
-    query = select(RunRow.id, RunRow.tries).where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now)
+    """Return the answered runs of a sidecar that are to be scored at once, the longest due first. Those of a task that
+    goes on wait until it is complete, which `capture.task_idle` bounds."""
+    of_run = TaskRow.id == GroupRow.task_id, GroupRow.id == RunRow.group_id
+    goes_on = exists().where(*of_run, TaskRow.state == TaskState.OPEN, TaskRow.decided.is_(False))  # by that index
+    query = select(RunRow.id, RunRow.tries).where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, ~goes_on)
     rows = await session.execute(query.where(RunRow.owner == owner).order_by(RunRow.due_at, RunRow.id).limit(limit))
     return without_suspects_but_one([Due(*row) for row in rows])
 

@@ -104,7 +104,7 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
     originals = [call.original[0] for call in calls if call.original is not None]
     kept = await segments.add(session, [*(call.request for call in calls), *originals])
     of_originals = iter(kept.columns[len(calls) :])
-    rows, appended, replaced = [], list[NewCall](), list[_Replaced]()
+    rows, appended, replaced, changed = [], list[NewCall](), list[_Replaced](), set[str]()
     for call, columns in zip(calls, kept.columns, strict=False):  # followed by those of the originals
         task = pending.get(call.task_id)
         if task is None:
@@ -128,13 +128,17 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
         if marks:
             for mark in [*marks.pop(("task_id", call.task_id), ()), *marks.pop(("msg_id", call.msg_id), ())]:
                 apply_mark(mark, task)
+                changed.add(call.task_id)
 
     await _write_tasks(session, pending, now)
     if replaced:
         await _replace(session, replaced)
-    rescore = False
-    for task_id in [task_id for task_id, task in pending.items() if task.has_runs]:
-        rescore |= await feedback.score_task_again(session, task_id)
+    changed.update(each.call.task_id for each in replaced)
+    with_runs = [name for name, task in pending.items() if task.has_runs]
+    rescore = await feedback.score_tasks_again(session, [name for name in with_runs if name in changed])
+    # further calls alone: once a turn, at its end
+    ended = [name for name in with_runs if name not in changed and pending[name].state == TaskState.COMPLETE]
+    rescore |= await feedback.score_tasks_again(session, ended, dropped=False)
     if any(some_feedback):
         again = [each.call for each in replaced]
         refs = [_refs(call, pending[call.task_id].session_id) for call in (*appended, *again)]

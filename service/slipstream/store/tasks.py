@@ -107,7 +107,7 @@ async def _applied(session: AsyncSession, mark: MarkRow) -> bool:
     if task is None:
         return False
     apply_mark(mark, task)
-    return await feedback.score_task_again(session, task.id)
+    return await feedback.score_tasks_again(session, [task.id])
 
 
 async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:
@@ -125,15 +125,16 @@ async def expire_marks(session: AsyncSession, now: float) -> None:
     await session.execute(update(MarkRow).where(*late).values(state=move(MarkState.WAITING, MarkState.EXPIRED)))
 
 
-async def complete_idle(session: AsyncSession, before: float) -> int:
-    """Tasks without a new call since this time are complete; returns how many."""
+async def complete_idle(session: AsyncSession, before: float) -> bool:
+    """Tasks without a new call since this time are complete. Returns True when a run is to be scored again: what it was
+    scored with, before its task went on, is not all."""
     open_ = (
         TaskRow.decided.is_(False),
         TaskRow.state == TaskState.OPEN,
     )  # an open task is never decided: by that index
     idle = update(TaskRow).where(*open_, TaskRow.updated_at < before)
-    idle = idle.values(state=move(TaskState.OPEN, TaskState.COMPLETE))
-    return (await session.execute(idle)).rowcount  # type: ignore[attr-defined,no-any-return]
+    idle = idle.values(state=move(TaskState.OPEN, TaskState.COMPLETE)).returning(TaskRow.id)
+    return await feedback.score_tasks_again(session, (await session.scalars(idle)).all(), dropped=False)
 
 
 async def undecided(session: AsyncSession, owner: int, limit: int) -> list[Undecided]:
