@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
-from slipstream.store import planning, quarantine, quarantine_release, runs, sidecars, tasks, webhook
+from slipstream.store import feedback, planning, quarantine, quarantine_release, runs, sidecars, tasks, webhook
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
+from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.runs import Answered
 from slipstream.store.segments import whole
@@ -154,8 +156,13 @@ async def test_the_run_that_is_scored_at_three_deaths_is_set_apart(life: Life) -
         await runs.end(session, [runs.Ended(due.pk, life.sidecar, 0.5, revision=0)], NOW)
         group = await session.scalar(select(GroupRow.state))
         assert group == GroupState.DROPPED, "one reward of two is compared with nothing"
-        assert (await tasks.add_mark(session, MARK, NOW)).rescore
-    assert await life.run_states() == [RunState.QUARANTINED, RunState.ANSWERED], "though more is known of their task"
+    for apart in (RunState.QUARANTINED, RunState.FAILED):
+        async with life.database.write() as session:
+            assert (await tasks.add_mark(session, replace(MARK, id=apart), NOW)).rescore
+            assert await feedback.add(session, NewFeedback(apart, "task_id", ("t",), 1.0), NOW)
+        assert await life.run_states() == [apart, RunState.ANSWERED], "though more is known of their task"
+        async with life.database.write() as session:
+            await quarantine_release.drop(session, await quarantine_release.listed(session, None, 10), NOW)
 
 
 @pytest.mark.slow

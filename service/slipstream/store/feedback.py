@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
 from slipstream.store.msg_ids import NamedCall, named_call
+from slipstream.store.quarantine import MOST_DEATHS
 from slipstream.store.states import FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
@@ -283,15 +284,17 @@ def _of_groups(which: ColumnElement[bool], *, dropped: bool = True) -> ColumnEle
 
 
 async def _score_again(session: AsyncSession, *which: ColumnElement[bool]) -> bool:
-    """Send runs that have an answer back to be scored with what is known when they are due."""
+    """Send runs that have an answer back to be scored with what is known when they are due. Those that were set apart
+    stay, also if a person dropped them since: the training side may die of one once more."""
     for state in _AGAIN:
         answered = move(state, RunState.ANSWERED)
     # in words for which SQLite has no index: by the state it would go through all that were ever scored
     ended = RunRow.state.not_in([state for state in RunState if state not in _AGAIN])
+    alive = (RunRow.state == RunState.ANSWERED) | (RunRow.tries < MOST_DEATHS)
     # of those that were scored at once: their grace is over, also if that was by a clock that was ahead then
     due_at = case((RunRow.state == RunState.ANSWERED, RunRow.due_at), else_=0.0)
     nothing = {"reward": None, "breakdown": null(), "reason": None}
-    again = update(RunRow).where(*which, RunRow.msg_id.is_not(None), ended)
+    again = update(RunRow).where(*which, RunRow.msg_id.is_not(None), ended, alive)
     again = again.values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
     groups = set(await session.scalars(again.returning(RunRow.group_id)))
     for group in _ENDED_GROUPS:
