@@ -61,6 +61,14 @@ def test_only_its_user_can_read_what_was_said(url: str, tmp_path: Path) -> None:
     assert modes == dict.fromkeys(["experiences.db", "experiences.db-wal", "experiences.db-shm"], 0o600)
 
 
+def test_a_file_that_its_user_may_not_open_is_named(tmp_path: Path) -> None:
+    (tmp_path / "buffer").write_text("no folder")
+    with pytest.raises(
+        ConfigError, match=r"buffer.*(experiences\.db).* run Explorer, Trainer and rollback as one user"
+    ):
+        ExperienceStore(f"sqlite:///{tmp_path}/buffer/experiences.db", "exp_buffer")
+
+
 def test_what_the_documentation_deletes_is_old_and_needed_no_more(url: str, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
     statements = re.search(r"embedded_exp_buffer\.db\" <<'EOF'\n\.timeout 60000\n(.*?)EOF", page, re.DOTALL)

@@ -54,7 +54,8 @@ def open_tables(url: str, buffer_name: str) -> Tables:
     """Opens the database and makes the tables and indexes that are missing.
 
     Raises:
-        ConfigError: the database has no driver here, or holds a table of this name with other columns.
+        ConfigError: the database has no driver here, cannot be read by this user, or holds a table of this name with
+            other columns.
     """
     metadata = MetaData()
     tables = Tables(
@@ -91,9 +92,15 @@ def _engine(url: str) -> Engine:
     database = engine.url.database
     if database and database != ":memory:":
         file = Path(database)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Conversations: SQLite would let everybody read a new file. Those beside it get the same mode.
-        os.close(os.open(file, os.O_CREAT, 0o600))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Conversations: SQLite would let everybody read a new file. Those beside it get the same mode.
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise ConfigError(
+                f"{_BUFFER}.path: {file} cannot be opened ({error.strerror}): run Explorer, Trainer and rollback as one "
+                "user, who may write there"
+            ) from error
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:

@@ -93,7 +93,7 @@ def json_object(path: Path) -> dict[str, Any]:
 
 def let_all_read(folder: Path) -> None:
     """Let every user read a model directory: safetensors writes for its own user alone, and Explorer and Trainer may be
-    two. Where a model has several chat templates, there is a folder in it."""
+    two, if their database is PostgreSQL. Where a model has several chat templates, there is a folder in it."""
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
