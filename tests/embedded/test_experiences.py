@@ -69,6 +69,13 @@ def test_a_file_that_its_user_may_not_open_is_named(tmp_path: Path) -> None:
         ExperienceStore(f"sqlite:///{tmp_path}/buffer/experiences.db", "exp_buffer")
 
 
+def test_a_sqlite_uri_is_no_second_name_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"experience_buffer\.path: expected the path of an SQLite file"):
+        ExperienceStore("sqlite:///file:buffer.db?uri=true", "exp_buffer")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_the_documentation_deletes_is_old_and_needed_no_more(url: str, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
     statements = re.search(r"embedded_exp_buffer\.db\" <<'EOF'\n\.timeout 60000\n(.*?)EOF", page, re.DOTALL)

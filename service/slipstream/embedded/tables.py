@@ -54,8 +54,8 @@ def open_tables(url: str, buffer_name: str) -> Tables:
     """Opens the database and makes the tables and indexes that are missing.
 
     Raises:
-        ConfigError: the database has no driver here, cannot be read by this user, or holds a table of this name with
-            other columns.
+        ConfigError: the database has no driver here, is a URI of SQLite, cannot be opened by this user, or holds a
+            table of this name with other columns.
     """
     metadata = MetaData()
     tables = Tables(
@@ -89,6 +89,8 @@ def _engine(url: str) -> Engine:
         )
     if engine.dialect.name != "sqlite":
         return engine
+    if "uri" in engine.url.query:
+        raise ConfigError(f"{_BUFFER}.path: expected the path of an SQLite file, found a URI of SQLite: {engine.url}")
     database = engine.url.database
     if database and database != ":memory:":
         file = Path(database)
@@ -98,8 +100,8 @@ def _engine(url: str) -> Engine:
             os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise ConfigError(
-                f"{_BUFFER}.path: {file} cannot be opened ({error.strerror}): run Explorer, Trainer and rollback as one "
-                "user, who may write there"
+                f"{_BUFFER}.path: {file} cannot be opened ({error.strerror}): run Explorer, Trainer and rollback as "
+                "one user, who may write there"
             ) from error
 
     @event.listens_for(engine, "connect")
