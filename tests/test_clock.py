@@ -180,6 +180,7 @@ async def test_a_run_that_was_scored_while_the_clock_was_ahead_is_scored_again_a
         for run_id in (1, 2):
             await session.execute(update(RunRow).where(RunRow.run_id == run_id).values(msg_id=f"policy-{run_id}"))
         await session.execute(update(RunRow).where(RunRow.run_id == 2).values(updated_at=NOW))  # it ended just after
+        await session.execute(update(TaskRow).values(state="complete"))
         await bring_back(session, NOW, tolerated=5)
         mark = NewMark(id="m", task_id="t", msg_id=None, labels=[], metadata={"reference": "42"}, ttl=60.0)
         assert (await add_mark(session, mark, NOW + 1)).rescore
