@@ -14,7 +14,17 @@ from slipstream.capture.prefixes import Messages, Prefixes
 from slipstream.dialects.elements import split
 from slipstream.jsontext import to_json
 from slipstream.selection import Decision
-from slipstream.store import erasure, feedback, feedback_views, live_scores, planning, segments, tasks, tenancy
+from slipstream.store import (
+    erasure,
+    feedback,
+    feedback_views,
+    live_scores,
+    planning,
+    segments,
+    tasks,
+    tenancy,
+    training_answers,
+)
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
@@ -51,6 +61,10 @@ def asked() -> Iterator[list[str]]:
     event.listen(Engine, "before_cursor_execute", before)
     yield statements
     event.remove(Engine, "before_cursor_execute", before)
+
+
+def saying(words: str | None, **more: Any) -> bytes:
+    return pack({"choices": [{"message": {"role": "assistant", "content": words} | more}]})
 
 
 async def add(database: Database, *calls: NewCall, now: float = NOW) -> Added:
@@ -185,9 +199,6 @@ async def _about(database: Database, name: str) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
 async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(database: Database, at_once: bool) -> None:
-    def saying(words: str) -> bytes:
-        return pack({"choices": [{"message": {"role": "assistant", "content": words}}]})
-
     named = {name: qualified("acme", name) for name in ("t", "1", "2", "3")}
     tries = [
         new(named["t"], named["1"], session_id=named["t"], answer=saying("good")),
@@ -214,6 +225,18 @@ async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(datab
         erased = await erasure.erase(session, "task_id", named["t"], NOW + 60)
         assert (erased.rows["feedback"], erased.rows["marks"]) == (3, 1)
         assert (await session.scalars(select(ReplacedAnswerRow))).all() == []
+
+
+async def test_feedback_on_an_answer_that_was_replaced_is_not_about_the_one_in_its_place(database: Database) -> None:
+    await add(database, new("t", "1"))
+    await add(database, new("t", "2", answer=saying("else"), started_at=NOW + 5, replaces=Stored("1", NOW)))
+    await _said(database, "1", "msg_id", NOW + 6)
+    assert await _about(database, "1") == ("late", "2")
+    async with database.read() as session:
+        assert await training_answers.judged_answers(session, 0, 10) == []
+
+    await add(database, new("t", "3", answer=saying("more"), started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
+    assert await calls(database, "t") == [(0, "3")], "nobody had named the second"
 
 
 async def test_a_retry_in_the_same_batch_replaces_no_answer_that_feedback_waited_for(database: Database) -> None:

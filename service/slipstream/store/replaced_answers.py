@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bodies import unpack
+from slipstream.store.states import FeedbackState
 from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
 from slipstream.trajectory import answer_message
@@ -58,7 +59,11 @@ async def attempt(session: AsyncSession, task_id: str, call: Stored) -> Attempt 
     query = select(CallRow.id, CallRow.msg_id, CallRow.answer, CallRow.segment_id, CallRow.original_segment_id)
     query = query.where(CallRow.task_id == task_id, CallRow.started_at == call.started_at)
     query = query.where(CallRow.msg_id.is_(None) if call.msg_id is None else CallRow.msg_id == call.msg_id)
-    named = exists().where(FeedbackTargetRow.call_pk == CallRow.id, FeedbackTargetRow.kind == "msg_id")
+    named = exists().where(
+        FeedbackTargetRow.call_pk == CallRow.id,
+        FeedbackTargetRow.kind == "msg_id",
+        FeedbackTargetRow.state != FeedbackState.LATE,  # that is about an answer before this one
+    )
     row = (await session.execute(query.where(~named).order_by(CallRow.id.desc()).limit(1))).first()
     if row is None:
         return None
