@@ -227,6 +227,18 @@ async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(datab
         assert (await session.scalars(select(ReplacedAnswerRow))).all() == []
 
 
+@pytest.mark.parametrize(("city", "state"), [("Bern", "matched"), ("Rome", "late")])
+async def test_attempts_that_call_the_same_tools_say_the_same(database: Database, city: str, state: str) -> None:
+    def calling(of: str, name: str) -> bytes:
+        call = {"id": f"call_{name}", "type": "function", "function": {"name": "weather", "arguments": of}}
+        return saying(None, tool_calls=[call], reasoning_content=f"thoughts {name}", reasoning=f"more {name}")
+
+    await add(database, new("t", "1", answer=calling("Bern", "1")))
+    await add(database, new("t", "2", answer=calling(city, "2"), started_at=NOW + 5, replaces=Stored("1", NOW)))
+    await _said(database, "1", "msg_id", NOW + 6)
+    assert await _about(database, "1") == (state, "2")
+
+
 async def test_feedback_on_an_answer_that_was_replaced_is_not_about_the_one_in_its_place(database: Database) -> None:
     await add(database, new("t", "1"))
     await add(database, new("t", "2", answer=saying("else"), started_at=NOW + 5, replaces=Stored("1", NOW)))

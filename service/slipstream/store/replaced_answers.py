@@ -17,7 +17,7 @@ from slipstream.store.bodies import unpack
 from slipstream.store.states import FeedbackState
 from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
-from slipstream.trajectory import answer_message
+from slipstream.trajectory import answer_message, message_text, message_tool_calls
 
 
 class Stored(NamedTuple):
@@ -93,4 +93,12 @@ async def note(session: AsyncSession, replaced: Sequence[Replaced]) -> None:
 
 
 def _say_the_same(one: Answer, other: Answer) -> bool:
-    return answer_message(unpack(one.body)) == answer_message(unpack(other.body))
+    return _said(one) == _said(other)
+
+
+def _said(answer: Answer) -> tuple[object, ...]:
+    """The text and the calls of tools, without what each attempt has of its own: the calls' ids, and thoughts."""
+    message = answer_message(unpack(answer.body))
+    functions = [call.get("function") or call.get("custom") or {} for call in message_tool_calls(message)]
+    called = [(function.get("name"), function.get("arguments", function.get("input"))) for function in functions]
+    return message_text(message), message.get("refusal"), message.get("function_call"), called
