@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
-from slipstream.store import erasure, feedback, replaced_answers, segments
+from slipstream.store import erasure, feedback, replaced_answers, segments, tasks
 from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.clock_skew import TOLERATED
 from slipstream.store.replaced_answers import Answer, Attempt, Replaced, Stored
 from slipstream.store.segments import NewRequest, Segment
-from slipstream.store.states import MarkState, TaskState, move
+from slipstream.store.states import TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.rollouts import LiveScoreRow
@@ -92,9 +92,12 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
-    waits = select(exists().where(*_waiting(now)), *feedback.may_wait(first_end))
+    waits = select(tasks.marks_may_wait(now), *feedback.may_wait(first_end))
     some_marks, *some_feedback = (await session.execute(waits)).one()
-    marks = await _waiting_marks(session, calls, now) if some_marks else {}
+    marks = dict[tuple[str, str | None], list[MarkRow]]()
+    if some_marks:
+        names = [(call.task_id, call.msg_id) for call in calls]
+        marks = await tasks.waiting_marks(session, names, now)
     originals = [call.original[0] for call in calls if call.original is not None]
     kept = await segments.add(session, [*(call.request for call in calls), *originals])
     of_originals = iter(kept.columns[len(calls) :])
@@ -235,22 +238,6 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
     return found
 
 
-async def _waiting_marks(
-    session: AsyncSession, calls: Sequence[NewCall], now: float
-) -> dict[tuple[str, str | None], list[MarkRow]]:
-    """The marks that wait for these calls, by what they name."""
-    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
-    for at in range(0, len(calls), _AT_ONCE):
-        some = calls[at : at + _AT_ONCE]
-        task_ids, msg_ids = {call.task_id for call in some}, {call.msg_id for call in some if call.msg_id}
-        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
-        for mark in await session.scalars(select(MarkRow).where(names, *_waiting(now))):
-            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
-            if mark not in marks.setdefault(name, []):
-                marks[name].append(mark)
-    return marks
-
-
 async def _write_tasks(session: AsyncSession, pending: Mapping[str, PendingTask], now: float) -> None:
     new, changed = [], []
     for task_id, task in pending.items():
@@ -293,10 +280,6 @@ def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float], ahead: fl
     since, and the deletion a time of either clock."""
     names = ("session_id", call.session_id), ("task_id", call.task_id)
     return any(name in erased and (call.started_at <= erased[name] or call.started_at > ahead) for name in names)
-
-
-def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
-    return MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
 
 
 def _call_row(call: NewCall, position: int, request: _Columns, original: _Columns) -> tuple[Any, ...]:
