@@ -96,8 +96,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     some_marks, *some_feedback = (await session.execute(waits)).one()
     marks = dict[tuple[str, str | None], list[MarkRow]]()
     if some_marks:
-        names = [(call.task_id, call.msg_id) for call in calls]
-        marks = await tasks.waiting_marks(session, names, now)
+        marks = await tasks.waiting_marks(session, [(call.task_id, call.msg_id) for call in calls], now)
     originals = [call.original[0] for call in calls if call.original is not None]
     kept = await segments.add(session, [*(call.request for call in calls), *originals])
     of_originals = iter(kept.columns[len(calls) :])

@@ -87,7 +87,7 @@ async def note(session: AsyncSession, replaced: Sequence[Replaced]) -> None:
     }
     if rows:
         insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-        new = insert(ReplacedAnswerRow.__table__)
+        new = insert(ReplacedAnswerRow)
         new = new.on_conflict_do_update(index_elements=["msg_id", "call_id"], set_={"same": new.excluded.same})
         await (await session.connection()).execute(new, list(rows.values()))
 
