@@ -88,15 +88,15 @@ def measure(name: str, weights: Path, count: int, folder: Path) -> dict[str, flo
     train_rows(config, rows(kind, count), dataset)
     clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
     speeds = [before.speed, this_device(config).speed]
-    took = seconds(planned.model, planned.setting, planned.tokens, planned.epochs, before) * before.speed
+    took = seconds(planned.model, planned.here.setting, planned.here.tokens, planned.epochs, before) * before.speed
     return {
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "estimated_memory": memory(planned.model, planned.setting).total,
+        "estimated_memory": memory(planned.model, planned.here.setting).total,
         "clock": clock,
         "cpu": cpu,
         "estimated_seconds": took / max(speeds),
         "gflops": max(speeds) / 1e9,
-        "tokens": planned.tokens,
+        "tokens": planned.here.tokens,
     }
 
 

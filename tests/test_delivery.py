@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +11,12 @@ import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
+from sqlalchemy.exc import OperationalError
 from starlette.responses import JSONResponse
 from stores import ON_BOTH_STORES
 
 from slipstream.stages import timers
+from slipstream.store.database import Database
 
 pytestmark = ON_BOTH_STORES
 
@@ -42,6 +46,40 @@ async def test_a_commit_that_fails_loses_its_queue_and_the_runs_are_run_again(ru
             "another group, as the old one's rows are used up"
         )
         assert await _metric(loop, 'slipstream_groups_total{outcome="run_again"} 1.0')
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked for the next", "not asked"])
+async def test_a_commit_that_fails_while_the_store_is_away_is_not_taken_for_delivered(
+    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await _group(loop, 2)
+        loop.explorer.faults["/commit"] = [500]
+        commit, write = loop.explorer._commit, Database.write
+
+        @asynccontextmanager
+        async def away(*_: Any, **__: Any) -> AsyncIterator[Any]:
+            raise OperationalError(None, None, Exception("away"))
+            yield
+
+        async def fails(request: Any) -> Any:
+            monkeypatch.setattr(Database, "write", away)
+            return await commit(request)
+
+        loop.explorer.commit_route = fails
+        assert (await loop.client.post("/commit")).status_code == 503
+        monkeypatch.setattr(Database, "write", write)
+        loop.explorer.commit_route = commit
+        if asked:
+            await loop.commit()
+
+        async def failed() -> bool:
+            return (await loop.status())["commits"] == {"failed": 1}
+
+        await until(failed)
+        await until(lambda: loop.ready(2))
+        await loop.commit()
+        assert _trained(loop.explorer) == [("t.0~1", 0), ("t.0~1", 1)]
 
 
 async def test_a_commit_whose_answer_is_lost_is_not_repeated(run_loop: RunLoop) -> None:
@@ -170,7 +208,9 @@ async def test_a_restarted_sidecar_ends_the_delivery_that_was_cut_off(run_loop: 
     async with run_loop(explorer) as loop:
         await loop.commit()
         assert _trained(explorer) == [("t.0", 0), ("t.0", 1)]
-        assert (await loop.status())["groups"] == {"delivered": 1}
+        status = await loop.status()
+        assert (status["groups"], status["last_commit"]["state"]) == ({"delivered": 1}, "delivered")
+        assert "if the Explorer failed at the first, which is not known" in status["last_commit"]["reason"]
 
 
 @pytest.mark.slow

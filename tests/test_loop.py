@@ -52,6 +52,21 @@ async def test_each_call_of_a_task_is_a_group_of_its_own(run_loop: RunLoop) -> N
         assert {e["task_id"] for e in loop.explorer.committed[0]} == {f"{task_id}.0", f"{task_id}.1"}
 
 
+async def test_runs_are_scored_again_when_their_task_goes_on(run_loop: RunLoop) -> None:
+    headers = {"x-slipstream-task-id": "t", "x-slipstream-metadata": '{"reference": "policy"}'}
+    async with run_loop(rewards={"calculators": [{"contains": {}}]}) as loop:
+        await loop.chat("one", headers)
+        await until(lambda: loop.ready(1))
+        await loop.chat("two", headers)
+
+        async def scored_again() -> bool:
+            return (await loop.status())["groups"] == {"dropped": 1, "ready": 1}
+
+        await until(scored_again)
+        await loop.commit()
+        assert [e["task_id"] for e in loop.explorer.trained] == ["t.1"], "the reference is that of the last answer"
+
+
 async def test_a_streamed_call_is_captured_whole(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         body = {"model": "prod", "messages": [{"role": "user", "content": "a b c"}], "stream": True}

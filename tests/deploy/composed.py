@@ -232,7 +232,7 @@ class Composed:
 
 def most_memory(isolation: Isolation, limits: Limits) -> int:
     """Bytes that docs/limits.md says to give the container of the training side."""
-    return 512 * 1024**2 + limits.parse_memory + isolation.content_memory + isolation.user_memory
+    return 512 * 1024**2 + limits.parse_memory + isolation.content_memory + 2 * isolation.user_memory
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:

@@ -53,6 +53,13 @@ def test_the_training_container_holds_what_its_configuration_lets_it_take() -> N
     assert needed <= int(training["resources"]["limits"]["memory"].removesuffix("Gi")) * 1024**3
 
 
+def test_who_gave_the_training_container_another_limit_keeps_the_sidecars_own_for_code() -> None:
+    own = {**MATRIX["sidecar alone"]}
+    own["sidecar"] = {**own["sidecar"], "training": {"resources": {"limits": {"memory": "16Gi"}}}}
+    config = of_kind(template(own), "ConfigMap")["demo-slipstream-sidecar"]["data"]["sidecar.yaml"]
+    assert "isolation" not in yaml.safe_load(config)
+
+
 def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:
     manifests = template(MATRIX["secrets and files"])
     [deployment] = of_kind(manifests, "Deployment").values()

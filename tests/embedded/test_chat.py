@@ -95,6 +95,18 @@ def test_a_template_that_knows_tools_renders_them_itself(tokenizer_files: Path) 
     assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)<tool>snow"
 
 
+@pytest.mark.parametrize("others", [{}, {"default": "{% for m in messages %}{{ m.content }}{% endfor %}"}])
+def test_a_template_for_tools_renders_them_itself(tokenizer_files: Path, others: dict[str, str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)
+    tokenizer.chat_template = {**others, "tool_use": NATIVE}
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+
+    assert rendered(tokenizer, messages, [WEATHER]) == "[get_weather]<user>?<assistant>(get_weather Oslo)"
+    if others:  # which knows no calls
+        call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+        assert rendered(tokenizer, messages, []) == f"?<tool_call>\n{call}\n</tool_call>"
+
+
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts_that_an_agent_sends_back_are_the_template_s_to_show(tokenizer_files: Path, field: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_files)

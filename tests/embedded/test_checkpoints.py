@@ -41,9 +41,16 @@ def test_a_published_version_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_another_user_can_read_a_version(tmp_path: Path) -> None:
-    checkpoints.publish(tmp_path, 1, weights_of(1.0))
-    weights = checkpoints.weights_path(tmp_path, 1) / "model.safetensors"
-    assert weights.stat().st_mode & 0o777 == 0o644
+    def save(path: Path) -> None:
+        weights_of(1.0)(path)
+        templates = path / "additional_chat_templates"  # as transformers writes them where a model has several
+        templates.mkdir(mode=0o700)
+        (templates / "tool_use.jinja").touch(mode=0o600)
+
+    checkpoints.publish(tmp_path, 1, save)
+    version = checkpoints.weights_path(tmp_path, 1)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in version.rglob("*")}
+    assert modes == {"model.safetensors": 0o644, "additional_chat_templates": 0o755, "tool_use.jinja": 0o644}
 
 
 def test_only_a_step_with_its_training_state_is_a_full_one(tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_what_earlier_versions_sampled_is_discarded_with_its_group(store: Experi
     assert claimed(store, 4, at_least=3) == ["another task", "another commit", "beside it"]
 
 
+@pytest.mark.parametrize("task", ["task", None])
+def test_what_later_versions_sampled_is_discarded_with_its_group(store: ExperienceStore, task: str | None) -> None:
+    commit_sampled(store, ("its group", task, 2), ("late", task, 3), ("another task", "other", 2))
+    commit_sampled(store, ("another commit", task, 2))
+    commit_sampled(store, ("beside it", task, 2), ("alone", task, 3), algorithm="ppo")
+
+    assert store.discard_after(2) == 3
+    assert store.discard_after(2) == 0
+    assert claimed(store, 3, at_least=3) == ["another task", "another commit", "beside it"]
+
+
 def test_what_earlier_versions_sampled_is_never_taken_however_late_it_is_committed(store: ExperienceStore) -> None:
     commit_sampled(store, ("early", "t", 2), ("its group", "t", 3), ("later", "u", 3))
 

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from memory_limit import memory_limit
+from tiny_model import save_byte_model
 
-from slipstream.embedded.estimate import GPUS, Device, ModelShape, Setting, memory, seconds, smaller
+from slipstream.datasets.row import Kind, Provenance, Row, Source
+from slipstream.datasets.trained_dataset import TrainedDataset
+from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.estimate import GIB, GPUS, Device, ModelShape, Setting, memory, seconds, smaller
+from slipstream.embedded.training_plan import plan
+from slipstream.embedded.training_report import report
+from slipstream.embedded.usable_memory import usable_memory
 from slipstream.errors import ConfigError
 
 QWEN_7B: dict[str, Any] = {  # Qwen2.5-7B-Instruct's, as published
@@ -79,6 +91,76 @@ def test_the_article_s_table_is_reproduced_as_far_as_it_says_how() -> None:
     assert memory(model, pairs).total / 1e9 == pytest.approx(70, rel=0.05)
     assert seconds(model, dialogs, 4000 * 4096, 3, gpu) / 3600 == pytest.approx(8, rel=0.1)
     assert seconds(model, pairs, 2 * 2000 * 4096, 1, gpu) / 3600 == pytest.approx(4, rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Model directories: one whose rows are packed, and one that attends to a window, whose rows are not."""
+    folder = tmp_path_factory.mktemp("models")
+    save_byte_model(folder / "full")
+    shutil.copytree(folder / "full", folder / "windowed")
+    said = json.loads((folder / "full" / "config.json").read_text())
+    said |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}
+    (folder / "windowed" / "config.json").write_text(json.dumps(said))
+    return {name: folder / name for name in ("full", "windowed")}
+
+
+def run(model: Path, folder: Path, **trainer: Any) -> tuple[EngineConfig, list[Row], TrainedDataset]:
+    """A run on rows of 65 to 128 tokens that begin with the same words."""
+    words = "The order was sent to a wrong address, and the customer asks for a refund."
+    rows = [
+        Row(
+            Kind.SFT,
+            [{"role": "user", "content": f"{words} {number}"}],
+            {"role": "assistant", "content": "yes"},
+            Provenance("t", "s", "default", Source.POLICY),
+        )
+        for number in range(64)
+    ]
+    config = EngineConfig.model_validate(
+        {
+            "mode": "train",
+            "checkpoint_root_dir": str(folder),
+            "model": {"model_path": str(model), "max_model_len": 512},
+            "algorithm": {"algorithm_type": "sft"},
+            "buffer": {"train_batch_size": 64},
+            "trainer": trainer,
+        }
+    )
+    return config, rows, TrainedDataset("support", "d1", Kind.SFT)
+
+
+def test_named_gpus_are_not_bound_by_what_this_machine_can(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    text = report(*run(models["windowed"], tmp_path))
+    assert "here, 1024 tokens at once in float32: " in text
+    assert "on a GPU, 4096 tokens at once in bfloat16: " in text
+    assert "on a GPU, 4096 tokens at once in float32: " in report(*run(models["windowed"], tmp_path, dtype="float32"))
+
+
+def test_the_estimate_of_rows_that_are_not_packed_has_what_pads_them(models: dict[str, Path], tmp_path: Path) -> None:
+    packed, padded = (
+        plan(*run(models[name], tmp_path, max_token_len_per_gpu=1024), tmp_path / name) for name in ("full", "windowed")
+    )
+    assert packed.table.longest < 128
+    assert padded.on_gpu.setting.tokens == 8 * 128
+    assert padded.on_gpu.tokens == 64 * 128
+    assert packed.on_gpu.tokens < padded.on_gpu.tokens / 4, "the words that all begin with are computed once a batch"
+
+
+def test_a_limit_of_memory_is_all_that_there_is_here() -> None:
+    with memory_limit(3 * GIB) as limit:
+        if limit is None:
+            pytest.skip("control groups cannot be made here")
+        command = "from slipstream.embedded.usable_memory import usable_memory; print(usable_memory())"
+        run = subprocess.run(
+            [*limit.command, sys.executable, "-c", command], capture_output=True, text=True, check=True
+        )
+    assert int(run.stdout) == 3 * GIB
+    assert int(run.stdout) < usable_memory()
 
 
 def test_a_configuration_that_is_none_is_refused_with_its_file(tmp_path: Path) -> None:

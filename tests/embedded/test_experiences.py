@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
 
 import numpy as np
 import pytest
@@ -42,6 +47,48 @@ def test_an_answer_reaches_the_trainer_as_it_was_sampled(store: ExperienceStore)
     assert experience.prompt_ids.tolist() == [1, 2, 3]
     assert experience.response_ids.tolist() == [49151, 2]
     assert experience.logprobs.tolist() == [-0.5, -12.25]
+
+
+def test_only_its_user_can_read_what_was_said(url: str, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = ExperienceStore(url, "exp_buffer")
+    finally:
+        os.umask(before)
+    store.record([answer("m1")])
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "buffer").iterdir()}
+    store.close()
+    assert modes == dict.fromkeys(["experiences.db", "experiences.db-wal", "experiences.db-shm"], 0o600)
+
+
+def test_what_the_documentation_deletes_is_old_and_needed_no_more(url: str, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    statements = re.search(r"embedded_exp_buffer\.db\" <<'EOF'\n\.timeout 60000\n(.*?)EOF", page, re.DOTALL)
+    assert statements
+    now = time.time()
+    old, new = (ExperienceStore(url, "exp_buffer", lambda at=at: at) for at in (now - 8 * 86400, now))
+    old.record([answer(name) for name in ("taken", "waiting", "unrewarded")])
+    old.feedback(["taken"], 1.0, "task", 0)
+    old.commit("ppo")
+    assert len(old.claim(1, 1)) == 1
+    old.feedback(["waiting"], 1.0, "task", 1)
+    old.commit("ppo")
+    old.record([answer("ready")])
+    old.feedback(["ready"], 1.0, "task", 2)
+    new.record([answer("new")])
+    counts = new.counts()
+
+    with closing(connect(tmp_path / "buffer" / "experiences.db", isolation_level=None)) as connection:
+        connection.executescript(statements[1])
+        left = connection.execute("SELECT msg_id FROM exp_buffer_answers WHERE length(prompt_ids) > 0 ORDER BY id")
+        assert [name for (name,) in left] == ["ready", "new"]
+
+    assert new.counts() == counts, "from which the sidecar would take that the Explorer has restarted"
+    new.feedback(["unrewarded", "new"], 1.0, "task", 3)
+    new.commit("ppo")
+    assert [each.msg_id for each in new.claim(2, 3)] == ["waiting", "ready", "new"]
+    for store in (old, new):
+        store.close()
 
 
 def test_the_first_reward_wins_and_others_have_no_effect(store: ExperienceStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,22 @@ async def test_a_bad_chat_request_is_refused_with_its_field(
     response = await http.post("/v1/chat/completions", json={"model": name, "messages": HELLO, **fields})
 
     assert (response.status_code, response.json()["error"]["param"]) == (status, param)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": "half of a character: \ud83d"}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "description": "\ud83d"}}]},
+    ],
+)
+async def test_what_the_tokenizer_cannot_read_is_a_bad_request(
+    http: httpx.AsyncClient, name: str, fields: dict[str, Any]
+) -> None:
+    body = json.dumps({"model": name, "messages": HELLO, "max_tokens": 1, **fields})
+    response = await http.post("/v1/chat/completions", content=body)
+
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "messages"), response.text
 
 
 async def test_a_body_nested_too_deep_is_refused(http: httpx.AsyncClient) -> None:

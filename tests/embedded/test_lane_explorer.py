@@ -1,7 +1,8 @@
-"""A real Explorer on a lane's directory: it loads what is put there, and says its number."""
+"""A real Explorer of what nothing trains: on a lane's directory it loads what is put there, and says its number."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -10,9 +11,26 @@ from serving import serving, until
 from tiny_model import tiny_llama
 
 from slipstream.embedded import checkpoints
+from slipstream.embedded import serving as embedded_serving
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.serving import create_app
 from slipstream.versions import keeping, lanes
+
+
+def test_of_a_model_that_nothing_trains_no_conversation_is_recorded(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(config: EngineConfig) -> None:
+        async with serving(create_app(config)) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+            messages = [{"role": "user", "content": "Hello"}]
+            answered = await http.post(
+                "/v1/chat/completions", json={"model": str(tiny_model), "messages": messages, "max_tokens": 2}
+            )
+            assert answered.status_code == 200, answered.text
+            assert (await http.get("/metrics")).json()["rollout/total_experience_count"] == 0
+
+    monkeypatch.setattr(embedded_serving, "serve", lambda config: asyncio.run(ask(config)))
+    embedded_serving.serve_frozen(tiny_model, 8011)
 
 
 @pytest.mark.slow

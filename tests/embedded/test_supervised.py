@@ -201,12 +201,13 @@ def test_kill_9_and_resume_is_the_same_run(byte_model: Path, tmp_path: Path, kin
         train(broken, data, kind, resume=True)
 
 
+@pytest.mark.parametrize(("total", "trained"), [(None, 6), (4, 4)])
 def test_a_run_that_died_before_or_after_its_version_was_published_is_published_once(
-    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int | None, trained: int
 ) -> None:
     from slipstream.embedded.dataset_run import EmbeddedRun
 
-    settings = config(byte_model, tmp_path, trainer={"save_interval": 1})
+    settings = config(byte_model, tmp_path, trainer={"save_interval": 1, "total_steps": total})
 
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -222,7 +223,7 @@ def test_a_run_that_died_before_or_after_its_version_was_published_is_published_
     assert train(settings, rows(), resume=True).version == 1
     assert steps(settings.job_dir) == [1]
     assert (settings.job_dir / "global_step_1" / "trained_on.json").read_text() == published
-    assert (said := json.loads(published))["steps"] == 6
+    assert (said := json.loads(published))["steps"] == trained
     assert said["metrics"]["loss"] < said["metrics"]["first_loss"], "of the steps before"
     assert not (settings.job_dir / "dataset_run").exists()
 

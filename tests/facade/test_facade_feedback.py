@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -297,13 +294,6 @@ async def test_a_failed_commit_loses_groups_in_sight(run_loop: RunLoop) -> None:
         assert trained(loop) == [[("t~1", 0)]]
 
 
-async def test_groups_stay_lost_where_trinitys_history_does_not_answer(run_loop: RunLoop, tmp_path: Path) -> None:
-    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/empty.db"}) as loop:
-        await run(loop)
-        loop.explorer.faults["/commit"] = [500]
-        assert (await commit(loop))["lost"] == 1
-
-
 async def test_a_commit_that_failed_after_it_was_carried_out_is_delivered(run_loop: RunLoop) -> None:
     async with run_loop() as loop:
         await run(loop)
@@ -332,48 +322,6 @@ async def test_a_client_may_say_how_many_runs_make_its_group(run_loop: RunLoop) 
         assert failed["reason"] == "one run came, of 2 that are compared"
         response = await loop.client.post("/explorer/feedback", json={"msg_ids": ["m"], "reward": 1, "group_size": 0})
         assert (response.status_code, response.json()["error"]["param"]) == (422, "group_size")
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """A database of Trinity's recorded chats, every answer in it consumed."""
-    with contextlib.closing(sqlite3.connect(tmp_path / "history.db", isolation_level=None)) as database:
-        database.execute("CREATE TABLE proxy_history (msg_id TEXT, consumed INTEGER)")
-        yield database
-
-
-async def test_a_failed_commit_that_may_have_been_carried_out_is_not_repaired(
-    run_loop: RunLoop, tmp_path: Path, history: sqlite3.Connection
-) -> None:
-    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/history.db"}) as loop:
-        history.execute("INSERT INTO proxy_history VALUES (?, 1)", [await run(loop)])
-
-        async def fails_and_is_away(request: Request) -> Response:
-            loop.explorer.faults["/metrics"] = [503] * 1000
-            return Response("Internal Server Error", 500)
-
-        loop.explorer.commit_route = fails_and_is_away
-        assert (await commit(loop))["lost"] == 1
-        assert history.execute("SELECT consumed FROM proxy_history").fetchall() == [(1,)]
-
-
-async def test_what_a_restarted_explorer_has_taken_already_is_not_repaired(
-    run_loop: RunLoop, tmp_path: Path, history: sqlite3.Connection
-) -> None:
-    async with run_loop(explorer={"history_url": f"sqlite+aiosqlite:///{tmp_path}/history.db"}) as loop:
-        answers = [await run(loop, task_id) for task_id in ("a", "b")]
-        history.executemany("INSERT INTO proxy_history VALUES (?, 1)", [(msg_id,) for msg_id in answers])
-        take = loop.explorer._feedback
-
-        async def restarts_before_the_second(request: Request) -> Response:
-            if loop.explorer.ready == 1:
-                loop.explorer.boot(forget=False)
-            return await take(request)
-
-        loop.explorer.feedback_route = restarts_before_the_second
-        assert (await commit(loop))["lost"] == 2
-        assert [e["task_id"] for e in loop.explorer.queue] == ["b"], "the next commit takes it"
-        assert history.execute("SELECT consumed FROM proxy_history").fetchall() == [(1,), (1,)]
 
 
 async def test_an_explorer_that_is_away_delays_the_commit_and_loses_nothing(run_loop: RunLoop) -> None:

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from slipstream.rewards import RewardsSettings
 
 JUDGE = {"base_url": "http://127.0.0.1:1/v1", "model": "m"}
+TWO_JUDGES = [{"judge": JUDGE}, {"judge": {**JUDGE, "component": "other"}}]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,8 @@ def test_a_bad_calculator_is_refused_by_its_key(calculator: Any, key: str) -> No
         ({"calculators": ["agent", "agent"]}, "calculators"),
         ({"calculators": ["agent", {"constant": {"value": 1, "component": "agent"}}]}, "calculators"),
         ({"calculator": []}, "calculator"),
+        ({"calculators": TWO_JUDGES, "judge_calls_per_hour": 1}, "judge_calls_per_hour"),
+        ({"judge_calls_per_hour": 0}, "judge_calls_per_hour"),
     ],
 )
 def test_a_bad_section_is_refused_by_its_key(section: Any, key: str) -> None:
@@ -89,6 +92,14 @@ def test_a_bad_section_is_refused_by_its_key(section: Any, key: str) -> None:
 def test_the_error_of_a_repeated_component_names_it() -> None:
     with pytest.raises(ValidationError, match="more than one agent"):
         RewardsSettings.model_validate({"calculators": ["agent", "agent"]})
+
+
+def test_a_run_can_be_shown_to_each_judge_within_an_hour() -> None:
+    section = {"calculators": TWO_JUDGES, "judge_calls_per_hour": 1}
+    with pytest.raises(ValidationError, match="from 2 on, one for each judge that is asked about a run"):
+        RewardsSettings.model_validate(section)
+    assert RewardsSettings.model_validate({**section, "judge_calls_per_hour": 2}).judges == 2
+    assert RewardsSettings.model_validate({"judge_calls_per_hour": 1}).judges == 0
 
 
 def test_a_bare_name_and_an_empty_value_stand_for_the_defaults() -> None:

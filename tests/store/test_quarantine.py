@@ -21,6 +21,7 @@ from slipstream.store.webhook import ClaimedReplay
 from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
+CALL = NewCall("s", "t", whole(b"{}"), pack({}), None, 1.0, NOW, True, False, frozenset(), {})
 
 pytestmark = ON_BOTH_STORES
 
@@ -82,9 +83,8 @@ class Life:
 async def life(store_url: str) -> AsyncIterator[Life]:
     database = Database(store_url)
     await database.open()
-    call = NewCall("s", "t", whole(b"{}"), pack({}), None, 1.0, NOW, True, False, frozenset(), {})
     async with database.write() as session:
-        await add_calls(session, [call], NOW)
+        await add_calls(session, [CALL], NOW)
     made = Life(database)
     await made.next()
     yield made
@@ -152,7 +152,9 @@ async def test_the_run_that_is_scored_at_three_deaths_is_set_apart(life: Life) -
         [due] = await quarantine.due_answers(session, life.sidecar, 10, NOW)
         await runs.end(session, [runs.Ended(due.pk, life.sidecar, 0.5, revision=0)], NOW)
         group = await session.scalar(select(GroupRow.state))
-    assert group == GroupState.DROPPED, "one reward of two is compared with nothing"
+        assert group == GroupState.DROPPED, "one reward of two is compared with nothing"
+        assert (await add_calls(session, [CALL], NOW)).rescore
+    assert await life.run_states() == [RunState.QUARANTINED, RunState.ANSWERED], "though their task goes on"
 
 
 @pytest.mark.slow

@@ -20,6 +20,9 @@ from slipstream.store import (
     feedback_views,
     live_scores,
     planning,
+    quarantine,
+    ready_groups,
+    runs,
     segments,
     tasks,
     tenancy,
@@ -30,9 +33,11 @@ from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.replaced_answers import Stored
+from slipstream.store.runs import Answered, Ended
 from slipstream.store.segments import NewRequest, whole
 from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
+from slipstream.store.tables.runs import RunRow
 from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
@@ -126,6 +131,33 @@ async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its
         assert await live_scores.of_calls(session, {row.id}) == {}
     await add(database, new("t", "4", started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
     assert await calls(database, "t") == [(0, "0"), (1, "2"), (2, "3"), (3, "4")], "who rated it has got it"
+
+
+async def _score(database: Database) -> list[str]:
+    """Give each run that waits a reward. Returns their groups."""
+    async with database.write() as session:
+        waiting = await runs.claim(session, 1, 10, NOW)
+        for run in waiting:
+            await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
+        await runs.claim_answers(session, 1, 10, NOW)
+        due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
+        rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(due)))).all()
+        await runs.end(session, [Ended(row.id, 1, 0.5, revision=row.revision) for row in rows], NOW)
+    return sorted(row.group_id for row in rows)
+
+
+async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database: Database) -> None:
+    await add(database, new("t", "1"), new("u", "2"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t", "u"]), 1, NOW)
+    assert await _score(database) == ["t.0", "u.0"]
+    left = await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("1", NOW)))
+    assert left.rescore
+    async with database.read() as session:
+        assert await ready_groups.ready_experiences(session) == 1, "of the other task"
+    assert await _score(database) == ["t.0"]
+    async with database.read() as session:
+        assert await ready_groups.ready_experiences(session) == 2
 
 
 async def test_a_decision_comes_with_the_call(database: Database) -> None:

@@ -15,7 +15,11 @@ import pytest
 from commands import slipstream
 from loops import Loop, RunLoop
 from rich.console import Console
-from serving import until
+from serving import serving, until
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from slipstream.access.keys import as_hash, new_key
 from slipstream.terminal.table import table
@@ -101,6 +105,18 @@ async def test_a_key_is_taken_from_the_environment_and_a_refusal_is_in_the_sidec
         code, _, err = await slipstream("kill", "--url", loop.url, "--key", old)
         assert (code, err.startswith("slipstream: this key (former) expired")) == (2, True)
         assert (await shown("--url", loop.url, SLIPSTREAM_API_KEY=key))[0] == 0
+
+
+async def test_what_the_proxy_says_while_the_training_side_is_away_is_said_in_its_words() -> None:
+    async def away(request: Request) -> JSONResponse:
+        error = {"message": "Slipstream: the training side cannot be reached", "code": "upstream_unreachable"}
+        return JSONResponse({"error": error}, 502)
+
+    async with serving(Starlette(routes=[Route("/{path:path}", away, methods=["GET", "POST"])])) as url:
+        for command in (("status",), ("kill",)):
+            code, out, err = await slipstream(*command, "--url", url)
+            assert (code, out) == (2, "")
+            assert err.endswith(": 502 the training side cannot be reached\n"), err
 
 
 async def test_where_no_sidecar_answers_it_says_so(tmp_path: Path) -> None:

@@ -316,12 +316,16 @@ PROTECTIONS = (
     _out(
         "clients of the facade: a restart or a failed commit loses the queue",
         f"{FACADE}::test_with_trinitys_history_at_hand_lost_groups_are_delivered_again",
-        (DELIVERY, "repaired = untaken and await self._repair(groups)", "repaired = False"),
+        (DELIVERY, "repaired = untaken and await self._repair(commit, groups)", "repaired = False"),
     ),
     _out(
         "clients of the facade: a commit whose answer is lost may have been carried out",
         f"{FACADE}::test_what_a_commit_may_have_taken_is_not_delivered_again",
-        (DELIVERY, "repaired = untaken and await self._repair(groups)", "repaired = await self._repair(groups)"),
+        (
+            DELIVERY,
+            "repaired = untaken and await self._repair(commit, groups)",
+            "repaired = await self._repair(commit, groups)",
+        ),
     ),
 )
 

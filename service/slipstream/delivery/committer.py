@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -173,6 +174,8 @@ class Committer:
         if not self._holding:
             return
         try:
+            with suppress(TakenOver):
+                await self._delivery.end_lost()
             async with self._database.write() as session:
                 await commits.let_go(session, self._membership.id)
         except SQLAlchemyError as error:  # `let_go` is called again

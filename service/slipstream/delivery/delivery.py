@@ -9,6 +9,9 @@ with the Explorer's counters from before, tells what happened:
     neither                     tell it again: the first reward of an answer wins, so
                                 repeating has no effect, and the commit takes them all  -> delivered
 
+A commit that the Explorer failed at does not show in them. It is remembered until the store has it. If the process is
+killed before that, the delivery ends as the third row says, and its reason tells of the doubt (`_ASKED_AGAIN`).
+
 Amid a delivery, `explorer.handover` sees to it that one process is told all of it.
 
 The row also says which sidecar delivers it (`committer`). That one looks there, and at its lease, right before each
@@ -25,7 +28,9 @@ Their answers went to somebody else's agent, so they cannot be run again: what t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -48,9 +53,20 @@ _log = structlog.get_logger(__name__)
 _MARGIN = 0.5
 """Seconds of the lease in which nothing is sent any more: a request needs some time to get there."""
 
+_ASKED_AGAIN = "asked for twice: if the Explorer failed at the first, which is not known, these rewards are lost"
+
 
 class TakenOver(SlipstreamError):
     """The delivery is another sidecar's by now, or may be: this one's lease ran out."""
+
+
+class _Loss(NamedTuple):
+    """Arguments of `Delivery._lost`, for a delivery whose commit was asked for."""
+
+    commit: Commit
+    state: CommitState
+    reason: str
+    untaken: bool
 
 
 class Delivery:
@@ -72,6 +88,7 @@ class Delivery:
         self._clock = context.clock
         self._explorer = explorer
         self._history = history
+        self._loss: _Loss | None = None
         runs = context.settings.runs
         self._requeue = partial(ready_groups.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
@@ -82,6 +99,8 @@ class Delivery:
 
     async def resume(self, commit: Commit) -> Delivered:
         """End a delivery whose end was cut off."""
+        if self._loss is not None and self._loss.commit.id == commit.id:
+            return await self.end_lost()
         async with self._database.read() as session:
             groups = await ready_groups.of_commit(session, commit.id)
         now = await self._explorer.counters()
@@ -93,6 +112,16 @@ class Delivery:
         if commit.state == CommitState.ASKED and now.step > commit.explorer_step:
             return await self._delivered(commit, groups)
         return await self.send(commit, groups, now)
+
+    async def end_lost(self) -> Delivered:
+        """End a delivery whose commit came to nothing while the store was away, if there is one. Nobody else can see it
+        in the Explorer's counters."""
+        if self._loss is None:
+            return Delivered()
+        commit, state, reason, untaken = self._loss
+        async with self._database.read() as session:
+            groups = await ready_groups.of_commit(session, commit.id)
+        return await self._lost(commit, groups, state, reason, untaken=untaken)
 
     async def send(self, commit: Commit, groups: Sequence[ReadyGroup], counters: ExplorerCounters) -> Delivered:
         """Feed back each group and commit.
@@ -138,7 +167,8 @@ class Delivery:
         settled = await self._settle(commit, counters, unknown, dropped)
         left_out = {group.id for group in unknown} | {group.id for part, _ in dropped for group in part}
         groups = [group for group in groups if group.id not in left_out]
-        return (await self._commit(commit, groups, counters, untaken=untaken)).after(settled)
+        asked = replace(commit, state=CommitState.ASKED)
+        return (await self._commit(asked, groups, counters, untaken=untaken)).after(settled)
 
     async def _feed_back(self, commit: Commit, group: ReadyGroup, before: ExplorerCounters | None) -> ExplorerCounters:
         """Feed back one group; with the counters from before, only its first answer where the Explorer has forgotten
@@ -210,7 +240,7 @@ class Delivery:
             return await self._lost(commit, groups, CommitState.FAILED, reason, untaken=untaken and now is not None)
         if await self._committed_by_another(counters):
             return await self._lost(commit, groups, CommitState.LOST, restarted, untaken=untaken)
-        return await self._delivered(commit, groups)
+        return await self._delivered(commit, groups, None if untaken else _ASKED_AGAIN)
 
     async def _committed_by_another(self, before: ExplorerCounters) -> bool:
         """Return whether a new process carried out the commit, on an empty queue. A process that restarted after it has
@@ -227,14 +257,14 @@ class Delivery:
         except ExplorerError:
             return None
 
-    async def _delivered(self, commit: Commit, groups: Sequence[ReadyGroup]) -> Delivered:
+    async def _delivered(self, commit: Commit, groups: Sequence[ReadyGroup], reason: str | None = None) -> Delivered:
         """The commit was carried out, and has taken these groups."""
         experiences = sum(group.size for group in groups)
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
             await ready_groups.deliver(session, commit.id, now)
-            await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences)
+            await commits.end(session, commit.id, CommitState.DELIVERED, now, experiences=experiences, reason=reason)
         self._metrics.groups.labels("delivered").inc(len(groups))
         self._metrics.experiences.inc(experiences)
         self._metrics.commits.labels("delivered").inc()
@@ -249,23 +279,34 @@ class Delivery:
         Args:
             untaken: no commit has taken them. Else a repair could have them trained on twice.
         """
+        if commit.state == CommitState.ASKED:
+            self._loss = _Loss(commit, state, reason, untaken)  # before the store knows it, which may be away
         self._tracer.current().fail(state)
         await self._check(commit)
-        repaired = untaken and await self._repair(groups)
+        repaired = untaken and await self._repair(commit, groups)
         now = self._clock()
         async with self._database.write() as session:
             await self._hold(session, commit)
             requeued = await self._requeue(session, groups, reason, now, repaired=repaired)
             await commits.end(session, commit.id, state, now, reason=reason, experiences=0)
+        self._loss = None
         self._metrics.commits.labels(state).inc()
         self._requeued(requeued)
         _log.warning("commit_lost", commit=commit.id, groups=len(groups), reason=reason)
         return Delivered(commit.id, run_again=requeued.run_again, lost=requeued.lost)
 
-    async def _repair(self, groups: Sequence[ReadyGroup]) -> bool:
-        """Have the Explorer take again the groups that cannot be run again. Returns whether it will."""
+    async def _repair(self, commit: Commit, groups: Sequence[ReadyGroup]) -> bool:
+        """Have the Explorer take again the groups that cannot be run again. Returns whether it will. Before the commit
+        was asked for, that can wait for Trinity's history; after it, the end is not to be left to memory alone."""
         lost = [experience.msg_id for group in groups if not group.repeatable for experience in group.experiences]
-        return self._history is not None and bool(lost) and await self._history.release(lost)
+        if self._history is None or not lost:
+            return False
+        try:
+            return await self._history.release(lost)
+        except ExplorerUnavailable:
+            if commit.state == CommitState.SENDING:
+                raise
+            return False
 
     def _requeued(self, groups: Requeued) -> None:
         self._metrics.groups.labels("run_again").inc(groups.run_again)

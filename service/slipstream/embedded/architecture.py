@@ -37,6 +37,12 @@ def balances_experts(model: Any) -> bool:
     return hasattr(model.config.get_text_config(), "output_router_logits")
 
 
+def packs_rows(model: Any) -> bool:
+    """Return whether rows of a data set can be one sequence, in which the prompts that they share are computed once:
+    not by experts that are balanced over all tokens."""
+    return attends_freely(model) and not balances_experts(model)
+
+
 def without_router_loss(model: Any) -> None:
     """Have a model compute that loss only where it is asked to: it takes no mask of four dimensions."""
     if balances_experts(model):

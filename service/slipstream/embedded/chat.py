@@ -89,11 +89,12 @@ def prompt_ids(
 
     Raises:
         jinja2.TemplateError: the template refuses these messages (roles that do not alternate, say).
+        TypeError, ValueError: the tokenizer cannot read them (half of a surrogate pair, say).
     """
     signatures: list[Any] = [tool.model_dump() for tool in tools]
     native = _native(messages)
     ids: Any = tokenizer.apply_chat_template(
-        native if _knows_tools(tokenizer) else hermes.rendered(native, signatures),
+        native if _knows_tools(tokenizer, signatures) else hermes.rendered(native, signatures),
         tools=signatures or None,
         add_generation_prompt=True,
         return_dict=False,
@@ -130,8 +131,9 @@ def answer_text(message: Message) -> str:
     return hermes.rendered(_native([message]), ())[0]["content"]
 
 
-def _knows_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
-    return re.search(r"\btools\b", tokenizer.get_chat_template()) is not None
+def _knows_tools(tokenizer: PreTrainedTokenizerBase, signatures: list[Any]) -> bool:
+    """Return whether the template knows tools that is taken for these: a tokenizer may have one for tools alone."""
+    return re.search(r"\btools\b", tokenizer.get_chat_template(tools=signatures or None)) is not None
 
 
 def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:

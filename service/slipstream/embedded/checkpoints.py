@@ -35,6 +35,7 @@ from slipstream.trinity.checkpoint_files import (
     TRAINED_ON,
     VERSION_MARKER,
     json_object,
+    let_all_read,
     put_in_place,
     step_directory,
     steps,
@@ -140,8 +141,7 @@ def publish(
     actor = partial / "actor"
     actor.mkdir(parents=True)
     save(actor / "huggingface")
-    for file in (actor / "huggingface").iterdir():
-        file.chmod(0o644)  # safetensors writes for its own user alone; Explorer and Trainer may be two
+    let_all_read(actor / "huggingface")
     (partial / TRAINED_ON).write_text(json.dumps(trained_on or {}), encoding="utf-8")
     if training_state is not None:
         torch.save(dict(training_state), actor / _STATE)

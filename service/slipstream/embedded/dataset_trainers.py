@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,18 +27,16 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from slipstream.embedded.algorithm import DatasetAlgorithm, PolicyLoss
-from slipstream.embedded.architecture import attends_freely, balances_experts
+from slipstream.embedded.architecture import packs_rows
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.device import computes_in_bfloat16, device
+from slipstream.embedded.device import computes_in_bfloat16, device, on_one_gpu
+from slipstream.embedded.micro_batches import batch_arguments, rows_together
 from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.self_distillation import self_distillation_trainer
 from slipstream.embedded.shared_prompts import ROUND, SharedPromptsTrainer
 from slipstream.errors import ConfigError
 
 log = structlog.get_logger(__name__)
-
-_CPU_TOKENS = 1024
-"""Tokens that a CPU computes together at most: more takes memory and is not faster."""
 
 
 class TrainedRows(NamedTuple):
@@ -91,7 +89,8 @@ def dataset_trainer(
     model, tokenizer = policy
     rows, order, longest, shared = data
     place = device()
-    together = rows_together(config, algorithm, longest, place, shared)
+    packed = algorithm == "sft" and packs_rows(model)
+    together = rows_together(config, algorithm, longest, place, shared if packed else None)
     common = {
         **_common(config, len(order), together, place),
         "output_dir": str(output_dir),
@@ -106,24 +105,26 @@ def dataset_trainer(
                     "algorithm.policy_loss_fn_args.loss_agg_mode: expected token-mean for sft, "
                     f"found {loss.loss_agg_mode}"
                 )
-            args = SFTConfig(**common, shuffle_dataset=False)
-            trainer_of = SharedPromptsTrainer if _packs(model, place) else SFTTrainer
+            args = on_one_gpu(SFTConfig(**common, shuffle_dataset=False))
+            trainer_of = SharedPromptsTrainer if packed else SFTTrainer
             return trainer_of(model, args=args, train_dataset=rows.select(order), **parts)
         if algorithm == "dpo":
             # What the answers had under the policy that training starts from is computed once, before the first step:
             # no second model is kept, and later epochs need no second pass.
-            pairs = DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True)
+            pairs = on_one_gpu(DPOConfig(**common, **_pair_loss(loss), precompute_ref_log_probs=True))
             trainer = _PairTrainer(model, args=pairs, train_dataset=rows, **parts)
             prepared: Any = trainer.train_dataset
             trainer.train_dataset = prepared.select(order)
             return trainer
         if algorithm == "sdpo":
             return self_distillation_trainer(config, policy, rows, order, common)
-        judged = KTOConfig(
-            **common,
-            beta=loss.beta,
-            desirable_weight=loss.desirable_weight,
-            undesirable_weight=loss.undesirable_weight,
+        judged = on_one_gpu(
+            KTOConfig(
+                **common,
+                beta=loss.beta,
+                desirable_weight=loss.desirable_weight,
+                undesirable_weight=loss.undesirable_weight,
+            )
         )
         return _JudgedTrainer(model, args=judged, train_dataset=rows.select(order), **parts)
     except ValueError as error:
@@ -147,13 +148,6 @@ def quiet() -> Iterator[None]:
             os.environ["TQDM_DISABLE"] = before
 
 
-def _packs(model: PreTrainedModel, place: torch.device) -> bool:
-    """Return whether prompts that rows share can be computed once: not by experts that are balanced over all tokens,
-    and not on several GPUs, among which TRL would split the packed batch."""
-    alone = place.type == "cpu" or torch.cuda.device_count() == 1
-    return attends_freely(model) and not balances_experts(model) and alone
-
-
 def comparable(config: EngineConfig, algorithm: DatasetAlgorithm, order: list[int], longest: int) -> list[int]:
     """Return the rows without a last one that KTO could compare with no other.
 
@@ -172,59 +166,11 @@ def steps_of(config: EngineConfig, rows: int) -> int:
     return min(steps, config.trainer.total_steps or steps)
 
 
-def rows_together(
-    config: EngineConfig, algorithm: DatasetAlgorithm, longest: int, place: torch.device, shared: int = 0
-) -> int:
-    """Return how many rows of a step are computed at once: a divisor of `buffer.train_batch_size`.
-
-    Args:
-        longest: tokens of the longest row.
-        shared: tokens that all prompts begin with alike, which supervised training computes once a batch.
-
-    Raises:
-        ConfigError: KTO has less than two rows a step, or `train_batch_size` is a number without a fitting divisor.
-    """
-    batch, tokens = config.buffer.train_batch_size, config.trainer.max_token_len_per_gpu
-    if place.type == "cpu":
-        tokens = min(tokens, _CPU_TOKENS)
-    least = 2 if algorithm == "kto" else 1
-    divisors = [count for count in range(least, batch + 1) if batch % count == 0]
-    if not divisors:
-        raise ConfigError(f"buffer.train_batch_size: expected at least 2 for kto, found {batch}")
-    return max(
-        (count for count in divisors if tokens_together(longest, count, algorithm, shared) <= tokens),
-        default=divisors[0],
-    )
-
-
-def padded_tokens(
-    lengths: Sequence[int], order: Sequence[int], together: int, algorithm: DatasetAlgorithm, shared: int = 0
-) -> int:
-    """Return the tokens that are computed, those that fill up shorter rows among them; both answers of a pair."""
-    batches = (order[place : place + together] for place in range(0, len(order), together))
-    if algorithm == "sft":
-        return sum(_rounded(shared + sum(lengths[row] - shared for row in batch)) for batch in batches)
-    rows = sum(len(batch) * _rounded(max(lengths[row] for row in batch)) for batch in batches)
-    return rows * (2 if algorithm == "dpo" else 1)
-
-
-def tokens_together(longest: int, together: int, algorithm: DatasetAlgorithm, shared: int = 0) -> int:
-    """Return the most tokens that are computed at once."""
-    if algorithm == "sft":
-        return _rounded(shared + together * (longest - shared))
-    return together * _rounded(longest) * (2 if algorithm == "dpo" else 1)
-
-
-def _rounded(length: int) -> int:
-    return -(-length // ROUND) * ROUND
-
-
 def _common(config: EngineConfig, rows: int, together: int, place: torch.device) -> dict[str, Any]:
     """Return the arguments that all three trainers take."""
     optimizer, steps = config.algorithm.optimizer, steps_of(config, rows)
     return {
-        "per_device_train_batch_size": together,
-        "gradient_accumulation_steps": config.buffer.train_batch_size // together,
+        **batch_arguments(config, together),
         "max_steps": steps,
         "train_sampling_strategy": "sequential",  # the order was drawn before
         "max_length": None,  # a row that is too long is left out, and never cut

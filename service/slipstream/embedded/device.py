@@ -7,8 +7,12 @@ off a GPU. The Trainer computes on the CPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+from transformers import TrainingArguments
+
+Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16")
 """CPU features of x86 and ARM: without one of them, bfloat16 takes several times as long as float32."""
@@ -40,6 +44,17 @@ _GPU = Limits(rows=256, cache_bytes=8 * 1024**3, prompt_tokens=32_768)
 def device() -> torch.device:
     """Return the Explorer's: the first GPU, or the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def on_one_gpu(arguments: Arguments) -> Arguments:
+    """Have transformers' Trainer compute on the first GPU alone, however many there are.
+
+    It would split a batch among all of them and take as many times the rows of a step; TRL refuses to. Its public way
+    out is `CUDA_VISIBLE_DEVICES`, which torch has read by now, so an attribute of its own is set.
+    """
+    if arguments.n_gpu > 1:  # which sets the attribute when it is first read
+        arguments._n_gpu = 1
+    return arguments
 
 
 def limits(device: torch.device) -> Limits:

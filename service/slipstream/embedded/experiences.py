@@ -225,12 +225,10 @@ class ExperienceStore:
     def discard_after(self, step: int) -> int:
         """Marks what later steps took, and what later versions sampled and no step has taken, never to be taken again.
 
-        Returns how many.
+        A group with such an answer is marked whole, as by `discard_before`. Returns how many.
         """
-        row = self._buffer.c
-        return self._retake(
-            (row.train_step > step) | (row.train_step.is_(None) & (row.model_version > step)), DISCARDED
-        )
+        taken = self._buffer.c.train_step
+        return self._retake((taken > step) | (taken.is_(None) & self._sampled_after(step)), DISCARDED)
 
     def discard_before(self, version: int) -> int:
         """Marks what versions before this one sampled and no step has taken, never to be taken. Returns how many.
@@ -245,10 +243,17 @@ class ExperienceStore:
 
     def _sampled_before(self, version: int) -> ColumnElement[bool]:
         """The condition that a row, or with an advantage any of its group, was sampled before this version."""
-        row, earlier = self._buffer.c, self._buffer.alias().c
-        in_one_group = (earlier.commit_id == row.commit_id) & earlier.task_id.is_not_distinct_from(row.task_id)
-        compared = row.advantage.is_not(None) & exists().where(in_one_group, earlier.model_version < version)
-        return (row.model_version < version) | compared
+        return self._in_group(lambda row: row.model_version < version)
+
+    def _sampled_after(self, version: int) -> ColumnElement[bool]:
+        """The condition that a row, or with an advantage any of its group, was sampled after this version."""
+        return self._in_group(lambda row: row.model_version > version)
+
+    def _in_group(self, fits: Callable[[Any], ColumnElement[bool]]) -> ColumnElement[bool]:
+        """The condition that a row, or with an advantage any of its group, has columns that fit."""
+        row, other = self._buffer.c, self._buffer.alias().c
+        in_one_group = (other.commit_id == row.commit_id) & other.task_id.is_not_distinct_from(row.task_id)
+        return fits(row) | row.advantage.is_not(None) & exists().where(in_one_group, fits(other))
 
     def _retake(self, condition: ColumnElement[bool], train_step: int | None) -> int:
         with self._engine.begin() as connection:

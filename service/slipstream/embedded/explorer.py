@@ -83,8 +83,8 @@ class Explorer:
             raise RequestError(message, param="tools", status=400)
         try:
             prompt = prompt_ids(self.tokenizer, request.messages, request.wanted_tools, request.chat_template_kwargs)
-        except jinja2.TemplateError as error:
-            message = f"messages: the model's chat template refuses them: {error}"
+        except (jinja2.TemplateError, TypeError, ValueError) as error:  # half of a surrogate pair is a TypeError
+            message = f"messages: the model's chat template or its tokenizer refuses them: {error}"
             raise RequestError(message, param="messages", status=400) from error
         longest = min(model.max_prompt_tokens or model.context_length, model.context_length - 1)
         if len(prompt) > longest:

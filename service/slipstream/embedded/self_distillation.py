@@ -29,7 +29,8 @@ from transformers.trainer import Trainer
 from slipstream.datasets.corrections import shows_correction
 from slipstream.embedded.algorithm import PolicyLoss
 from slipstream.embedded.config import EngineConfig
-from slipstream.embedded.device import device
+from slipstream.embedded.device import device, on_one_gpu
+from slipstream.embedded.micro_batches import batch_arguments, rows_together
 from slipstream.embedded.policy_model import lora_config
 from slipstream.embedded.shared_prompts import NO_LOSS
 from slipstream.errors import ConfigError
@@ -104,15 +105,20 @@ def self_distillation_trainer(
         temperature=config.model.temperature,
         seed=arguments["seed"],
     )
+    # the teacher's answers may be longer than those of the data set
+    longest = max(len(ids) for ids in taught["input_ids"])
+    arguments |= batch_arguments(config, rows_together(config, "sdpo", longest, device()))
     adapters = lora_config(config)
     return SelfDistillationTrainer(
         model if adapters is None else get_peft_model(model, adapters),
-        args=TrainingArguments(
-            **arguments,
-            remove_unused_columns=False,
-            gradient_checkpointing=recomputes,
-            # with the other way nothing comes back to adapters through frozen weights
-            gradient_checkpointing_kwargs={"use_reentrant": False},
+        args=on_one_gpu(
+            TrainingArguments(
+                **arguments,
+                remove_unused_columns=False,
+                gradient_checkpointing=recomputes,
+                # with the other way nothing comes back to adapters through frozen weights
+                gradient_checkpointing_kwargs={"use_reentrant": False},
+            )
         ),
         train_dataset=taught.select(order),
         alpha=loss.distillation_alpha,
@@ -168,7 +174,7 @@ def with_teacher(
         model: with the weights that training starts from.
         rows: in the columns of `token_table` for corrections.
         loss: says whose answers, and how many tokens of each distribution are kept.
-        together: rows that are computed at once.
+        together: rows that the teacher answers at once.
         longest_answer: tokens; a longer answer of the teacher is not taken.
         context: tokens that the teacher's prompt and answer may have together.
 
@@ -276,10 +282,11 @@ def _as_served(model: PreTrainedModel, seed: int) -> Iterator[None]:
     Explorer draws from: without penalties and such of its own `generation_config`, from which `generate` takes what it
     is not given, also beside another such configuration."""
     trains, generation = model.training, model.generation_config
+    gpu = [model.device] if model.device.type == "cuda" else []
     model.train(False)
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     try:
-        with torch.no_grad(), torch.random.fork_rng():
+        with torch.no_grad(), torch.random.fork_rng(gpu):
             torch.manual_seed(seed)
             yield
     finally:

@@ -89,7 +89,7 @@ def serve(config: EngineConfig, vllm: Path | None = None) -> None:
 def serve_frozen(model: Path, port: int, max_model_len: int | None = None) -> None:
     """Serve a model directory that nothing trains, at 127.0.0.1, until SIGTERM or SIGINT.
 
-    Its name in requests is the directory, as it was given. What it answers is recorded for as long as it runs.
+    Its name in requests is the directory, as it was given. Nothing of what it answers is recorded.
 
     Args:
         max_model_len: tokens of a prompt and its answer; the model's own, at most 4096, by default.
@@ -106,7 +106,12 @@ def serve_frozen(model: Path, port: int, max_model_len: int | None = None) -> No
                     "model": {"model_path": str(model), "max_model_len": max_model_len or _context(model)},
                     "explorer": {
                         "proxy_port": port,
-                        "rollout_model": {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"},
+                        "record_experiences": False,
+                        "rollout_model": {
+                            "enable_auto_tool_choice": True,
+                            "tool_call_parser": "hermes",
+                            "dtype": "auto",
+                        },
                     },
                 }
             )

@@ -115,6 +115,8 @@ class _Training:
             folder=folder,
         )
         run.check_digest(self._digest(table))
+        # no more than is trained on: with rows left, a Trainer that resumes at its last step makes one step more
+        taken = taken[: run.steps * config.buffer.train_batch_size]
         data = TrainedRows(table.dataset, taken, table.longest, table.shared)
         with quiet():
             trainer = trainer_of(config, self._algorithm, weights, data, run.steps_folder, dataset.seed)

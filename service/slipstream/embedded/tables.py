@@ -6,6 +6,7 @@ One buffer is three tables: `<name>_answers` holds what the Explorer recorded, `
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,12 @@ def _engine(url: str) -> Engine:
         )
     if engine.dialect.name != "sqlite":
         return engine
-    if engine.url.database:
-        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+    database = engine.url.database
+    if database and database != ":memory:":
+        file = Path(database)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Conversations: SQLite would let everybody read a new file. Those beside it get the same mode.
+        os.close(os.open(file, os.O_CREAT, 0o600))
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:

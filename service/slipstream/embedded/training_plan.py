@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from slipstream.datasets.row import Row
 from slipstream.datasets.row_order import order
 from slipstream.datasets.trained_dataset import TrainedDataset, parent_of
 from slipstream.embedded import checkpoints
+from slipstream.embedded.architecture import packs_rows
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.dataset_inputs import table_of, trainer_of, weights_of
 from slipstream.embedded.dataset_trainers import (
     TrainedRows,
-    padded_tokens,
     quiet,
-    rows_together,
     steps_of,
-    tokens_together,
 )
 from slipstream.embedded.device import computes_in_bfloat16, device
 from slipstream.embedded.estimate import Device, ModelShape, Setting
+from slipstream.embedded.micro_batches import padded_tokens, rows_together, tokens_together
 from slipstream.embedded.token_table import TokenTable
 from slipstream.embedded.training_process import settle
+from slipstream.embedded.usable_memory import usable_memory
 
 _SIZE, _SECONDS = 768, 0.5  # of the matrix products that a machine's speed is measured with
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run as it is computed on a device.
+
+    Attributes:
+        setting: how.
+        tokens: of one epoch, with what pads them.
+    """
+
+    setting: Setting
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,8 @@ class TrainingPlan:
 
     Attributes:
         model: that is trained.
-        setting: how it is computed.
-        tokens: of one epoch, with what pads them.
+        here: the run on this machine.
+        on_gpu: the run on one of `GPUS`.
         epochs: how often the rows are gone through.
         steps: in all.
         table: the rows.
@@ -49,8 +63,8 @@ class TrainingPlan:
     """
 
     model: ModelShape
-    setting: Setting
-    tokens: int
+    here: Work
+    on_gpu: Work
     epochs: int
     steps: int
     table: TokenTable
@@ -70,21 +84,28 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     algorithm = config.algorithm.on_dataset(dataset.kind)
     parent = parent_of(dataset.start, checkpoints.latest_version(config.job_dir) or 0)
     weights = weights_of(config, parent)
+    model = ModelShape.read(weights)
     table = table_of(config, dataset, rows, weights, folder)
-    together = rows_together(config, algorithm, table.longest, device(), table.shared)
     epoch = order(table.weights, 1, dataset.seed)
+    shared = table.shared if algorithm == "sft" and packs_rows(_without_weights(weights)) else None
     lora = config.model.lora_configs[0] if config.model.lora_configs else None
-    return TrainingPlan(
-        model=ModelShape.read(weights),
-        setting=Setting(
+
+    def work(place: torch.device, *, bfloat16: bool) -> Work:
+        together = rows_together(config, algorithm, table.longest, place, shared)
+        setting = Setting(
             algorithm=algorithm,
-            tokens=tokens_together(table.longest, together, algorithm, table.shared),
+            tokens=tokens_together(table.longest, together, algorithm, shared),
             rank=None if lora is None else lora.lora_rank,
             bits=16 if lora is None else 4 if lora.load_in_4bit else 8 if lora.load_in_8bit else 16,
-            bfloat16=computes_in_bfloat16(config.trainer.dtype, device()),
+            bfloat16=bfloat16,
             recomputes=config.trainer.gradient_checkpointing,
-        ),
-        tokens=padded_tokens(table.lengths, epoch, together, algorithm, table.shared),
+        )
+        return Work(setting, padded_tokens(table.lengths, epoch, together, algorithm, shared))
+
+    return TrainingPlan(
+        model=model,
+        here=work(device(), bfloat16=computes_in_bfloat16(config.trainer.dtype, device())),
+        on_gpu=work(torch.device("cuda"), bfloat16=config.trainer.dtype != "float32"),  # all of them have it
         epochs=config.buffer.total_epochs,
         steps=steps_of(config, len(epoch) * config.buffer.total_epochs),
         table=table,
@@ -92,15 +113,18 @@ def plan(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, fol
     )
 
 
+def _without_weights(directory: Path) -> Any:
+    """Return the model that a `config.json` describes, on torch's device without memory."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory))  # type: ignore[no-untyped-call]
+
+
 def this_device(config: EngineConfig) -> Device:
     """Return the machine that a run would be on, with its speed as measured in half a second."""
     settle()
     place = device()
     dtype = torch.bfloat16 if computes_in_bfloat16(config.trainer.dtype, place) else torch.float32
-    if place.type == "cuda":
-        size = torch.cuda.get_device_properties(place).total_memory
-    else:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size = torch.cuda.get_device_properties(place).total_memory if place.type == "cuda" else usable_memory()
     one = torch.randn(_SIZE, _SIZE, device=place, dtype=dtype)
     torch.matmul(one, one)
     began, products = time.perf_counter(), 0
@@ -130,7 +154,7 @@ def calibrate(config: EngineConfig, planned: TrainingPlan, seed: int) -> Calibra
     with tempfile.TemporaryDirectory(prefix="slipstream-calibration-") as scratch, quiet():
         dataset = planned.table.dataset.select(rows)
         data = TrainedRows(dataset, list(range(len(rows))), planned.table.longest, planned.table.shared)
-        trainer = trainer_of(two, planned.setting.algorithm, planned.weights, data, Path(scratch), seed)
+        trainer = trainer_of(two, planned.here.setting.algorithm, planned.weights, data, Path(scratch), seed)
         began = time.perf_counter()
         trainer.train()
         seconds = (time.perf_counter() - began) / 2

@@ -10,7 +10,7 @@ from slipstream.datasets.row import Row
 from slipstream.datasets.trained_dataset import TrainedDataset
 from slipstream.embedded.config import EngineConfig
 from slipstream.embedded.estimate import GPUS, Device, memory, seconds, smaller
-from slipstream.embedded.training_plan import TrainingPlan, calibrate, plan, this_device
+from slipstream.embedded.training_plan import TrainingPlan, Work, calibrate, plan, this_device
 
 
 def report(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, *, calibrates: bool = False) -> str:
@@ -36,49 +36,48 @@ def report(config: EngineConfig, rows: Iterable[Row], dataset: TrainedDataset, *
 
 
 def _head(planned: TrainingPlan) -> Iterator[str]:
-    model, setting, table = planned.model, planned.setting, planned.table
+    setting, table = planned.here.setting, planned.table
     what = "all weights" if setting.rank is None else f"adapters of rank {setting.rank}"
     yield (
-        f"{setting.algorithm}, {what} of {model.parameters / 1e6:,.0f}M parameters: {len(table.weights)} rows of up to "
-        f"{table.longest} tokens, {planned.epochs} epochs, {planned.steps} steps, {setting.tokens} tokens at once"
+        f"{setting.algorithm}, {what} of {planned.model.parameters / 1e6:,.0f}M parameters: {len(table.weights)} rows "
+        f"of up to {table.longest} tokens, {planned.epochs} epochs, {planned.steps} steps"
     )
     for reason, count in table.left_out.items():
         yield f"  left out, {reason}: {count}"
-    takes = memory(model, setting)
-    yield (
-        f"memory: {_size(takes.total)}: weights {_size(takes.weights)}, gradients and optimizer "
-        f"{_size(takes.training)}, activations {_size(takes.activations)}, libraries {_size(takes.libraries)}"
-    )
 
 
 def _here(planned: TrainingPlan, place: Device) -> Iterator[str]:
-    fits = memory(planned.model, planned.setting).total <= place.memory
-    yield (
-        f"here ({place.name}, {_size(place.memory)}, {place.speed / 1e9:,.0f} GFLOPS): "
-        f"{_time(seconds(planned.model, planned.setting, planned.tokens, planned.epochs, place))}"
-        f"{'' if fits else '; does not fit'}"
-    )
-    if not fits:
-        yield from _changes(planned, place)
+    yield f"here, {_memory(planned, planned.here)}"
+    name = f"{place.name}, {_size(place.memory)}, {place.speed / 1e9:,.0f} GFLOPS"
+    yield from _on(planned, planned.here, place, name)
 
 
 def _gpus(planned: TrainingPlan) -> Iterator[str]:
-    takes = memory(planned.model, planned.setting).total
+    yield f"on a GPU, {_memory(planned, planned.on_gpu)}"
     for gpu in GPUS.values():
-        time = _time(seconds(planned.model, planned.setting, planned.tokens, planned.epochs, gpu))
-        if takes <= gpu.memory:
-            yield f"{gpu.name} ({gpu.memory / 1e9:.0f} GB): {time}"
-        else:
-            yield f"{gpu.name} ({gpu.memory / 1e9:.0f} GB): does not fit"
-            yield from _changes(planned, gpu)
+        yield from _on(planned, planned.on_gpu, gpu, f"{gpu.name}, {gpu.memory / 1e9:.0f} GB")
 
 
-def _changes(planned: TrainingPlan, place: Device) -> Iterator[str]:
-    changes = smaller(planned.model, planned.setting, place)
+def _memory(planned: TrainingPlan, work: Work) -> str:
+    takes = memory(planned.model, work.setting)
+    return (
+        f"{work.setting.tokens} tokens at once in {'bfloat16' if work.setting.bfloat16 else 'float32'}: "
+        f"{_size(takes.total)}: weights {_size(takes.weights)}, gradients and optimizer {_size(takes.training)}, "
+        f"activations {_size(takes.activations)}, libraries {_size(takes.libraries)}"
+    )
+
+
+def _on(planned: TrainingPlan, work: Work, place: Device, name: str) -> Iterator[str]:
+    """The time on a device, or what would make it fit there."""
+    if memory(planned.model, work.setting).total <= place.memory:
+        yield f"  {name}: {_time(seconds(planned.model, work.setting, work.tokens, planned.epochs, place))}"
+        return
+    yield f"  {name}: does not fit"
+    changes = smaller(planned.model, work.setting, place)
     if not changes:
-        yield "  no change of a setting makes it fit: a smaller model, or several GPUs on Trinity-RFT"
+        yield "    no change of a setting makes it fit: a smaller model, or several GPUs on Trinity-RFT"
     for change, takes in changes[:2]:
-        yield f"  fits with {change}: {_size(takes.total)}"
+        yield f"    fits with {change}: {_size(takes.total)}"
 
 
 def _size(count: int) -> str:

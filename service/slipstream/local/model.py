@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,8 +34,8 @@ class ModelError(SlipstreamError):
 def fetch(name: str, directory: Path) -> Path:
     """Brings a model as an ordinary Hugging Face directory: bfloat16 weights, tokenizer, chat template.
 
-    The directory appears as a whole or not at all. One that is complete is left as it is; anything else at that
-    place that looks like a model, half written, is replaced.
+    The directory appears as a whole or not at all. One that is complete is left as it is, and nothing else that is
+    there is replaced: it may be a model of the user's own.
 
     Raises:
         ModelError: the name is unknown, the directory holds something else, or the download failed.
@@ -46,7 +45,7 @@ def fetch(name: str, directory: Path) -> Path:
     directory = directory.absolute()
     if _complete(directory):
         return directory
-    if directory.exists() and any(directory.iterdir()) and not (directory / "config.json").exists():
+    if directory.exists() and any(directory.iterdir()):
         raise ModelError(f"{directory}: expected an empty or missing directory, found other files in it")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as scratch:
@@ -69,9 +68,8 @@ def _complete(directory: Path) -> bool:
 def _install(partial: Path, directory: Path) -> None:
     for file in partial.iterdir():
         file.chmod(0o644)  # safetensors writes for its owner alone
-    shutil.rmtree(directory, ignore_errors=True)
     try:
-        partial.rename(directory)
+        partial.rename(directory)  # which replaces an empty directory only
     except OSError:
         if not _complete(directory):  # else another process was faster
             raise

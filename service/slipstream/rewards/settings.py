@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from slipstream.config.units import Duration
 from slipstream.rewards.calculator import Parameters
@@ -84,6 +94,7 @@ class RewardsSettings(BaseModel):
         clip: the range that a reward is cut to, lower and upper.
         grace: seconds that a run waits for feedback before the `feedback` calculator takes its default.
         judge_calls_per_hour: questions to judges in any hour, of all sidecars on one store together; None for no limit.
+            A run is shown to all judges or to none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,6 +104,14 @@ class RewardsSettings(BaseModel):
     grace: Duration = 0.0
     judge_calls_per_hour: Annotated[int, Field(ge=1)] | None = None
 
+    @field_validator("judge_calls_per_hour")
+    @classmethod
+    def _enough_for_a_run(cls, value: int | None, info: ValidationInfo) -> int | None:
+        judges = _judges(info.data.get("calculators", ()))
+        if value is not None and value < judges:
+            raise ValueError(f"an integer from {judges} on, one for each judge that is asked about a run")
+        return value
+
     @property
     def judging(self) -> tuple[str, ...]:
         """Return the components that are to tell answers from each other: all but those that are constants."""
@@ -101,4 +120,8 @@ class RewardsSettings(BaseModel):
     @property
     def judges(self) -> int:
         """Return how many calculators ask a judge."""
-        return sum(isinstance(spec.parameters, Judge) for spec in self.calculators)
+        return _judges(self.calculators)
+
+
+def _judges(calculators: Sequence[CalculatorSpec]) -> int:
+    return sum(isinstance(spec.parameters, Judge) for spec in calculators)

@@ -232,10 +232,16 @@ async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -
     return None if call_pk is None else NamedCall(call_pk)
 
 
+def has_open_groups() -> Exists:
+    """Return the condition under which the task of a select may have runs for `score_task_again`."""
+    return exists().where(GroupRow.task_id == TaskRow.id, _OPEN)
+
+
 async def score_task_again(session: AsyncSession, task_id: str) -> bool:
-    """Something new is known of a task (a reference answer, say). Returns True when a run is to be scored again."""
+    """Something new is known of a task: a reference answer, say, or another call. Returns True when a run is to be
+    scored again. One that was set apart is not: the training side may die of it once more."""
     query = select(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    query = query.where(GroupRow.task_id == task_id, _OPEN)
+    query = query.where(GroupRow.task_id == task_id, RunRow.state != RunState.QUARANTINED, _OPEN)
     runs = (await session.scalars(query)).all()
     # the reward that an agent gave its own run is not for a calculator to replace
     return await _score_again(session, [run for run in runs if (run.ending or {}).get("reward") is None])

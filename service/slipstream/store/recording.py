@@ -67,7 +67,8 @@ class Added:
 
     Attributes:
         undecided: there are complete tasks to be decided, or selected ones whose runs are to be planned.
-        rescore: runs are to be scored again, because of feedback that had waited for these calls.
+        rescore: runs are to be scored again, because their task has other calls now, or of feedback that had waited
+            for these calls.
         segments: the segments that were stored, with their ids; they are there once this is committed.
     """
 
@@ -133,16 +134,19 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
                 apply_mark(mark, task)
 
     await _write_tasks(session, pending, now)
-    rescore = False
     appended = [place for place in places if place.before is None]
     again = [place for place in places if place.before is not None]
     rows = [place.row for place in appended]
     await _replace(session, again)
+    rescore = False
+    for task_id in [task_id for task_id, task in pending.items() if task.has_runs]:
+        rescore |= await feedback.score_task_again(session, task_id)
     if any(some_feedback):
         refs = [_refs(place.call, pending[place.call.task_id].session_id) for place in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
         new = [place.call for place in appended]
-        rows, rescore = await _match_feedback(session, new, rows, refs[: len(appended)], awaited, now)
+        rows, matched = await _match_feedback(session, new, rows, refs[: len(appended)], awaited, now)
+        rescore |= matched
         for place, named in zip(again, refs[len(appended) :], strict=True):
             if not awaited.isdisjoint(named):
                 ended_at = place.call.started_at + place.call.latency
@@ -193,8 +197,7 @@ async def _replace(session: AsyncSession, places: Sequence[_Place]) -> None:
     """Update the rows of stored attempts."""
     before = {place.before.pk: place for place in places if place.before is not None}
     if before:
-        rows = [(*place.row[2:], pk) for pk, place in before.items()]
-        await update_rows(session, CallRow, _CALL_COLUMNS[2:], rows)
+        await update_rows(session, CallRow, _CALL_COLUMNS[2:], [(*place.row[2:], pk) for pk, place in before.items()])
         await session.execute(delete(LiveScoreRow).where(LiveScoreRow.call_id.in_(before)))  # of the answers before
 
 
@@ -225,7 +228,7 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
     last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
     query = select(
         TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
-        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason,
+        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason, feedback.has_open_groups(),
     )  # fmt: skip
     found = {}
     names = sorted(task_ids)

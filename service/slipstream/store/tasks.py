@@ -24,7 +24,12 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class PendingTask:
-    """A task's row while calls are added to it, and how many it has. `stored`: there is a row of it in the store."""
+    """A task's row while calls are added to it, and how many it has.
+
+    Attributes:
+        stored: there is a row of it in the store.
+        has_runs: calculators may have seen it without these calls.
+    """
 
     session_id: str
     calls: int
@@ -37,6 +42,7 @@ class PendingTask:
     decided: bool = False
     selected: bool = False
     reason: str | None = None
+    has_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,10 @@ def ask(
         found = response.json()
     except ValueError:
         found = None
-    if response.is_client_error and (message := _refusal(found)) is not None:
+    message = _refusal(found)
+    if response.is_server_error and message is not None:
+        raise SidecarAway(f"{url}{path}: {response.status_code} {message}")
+    if response.is_client_error and message is not None:
         if _code(found) in _WANT_A_KEY:
             message = f"{message.removesuffix('.')}; give a key with the role {roles} by --key or SLIPSTREAM_API_KEY"
         raise _REFUSALS.get(response.status_code, SlipstreamError)(message)

@@ -91,6 +91,13 @@ def json_object(path: Path) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def let_all_read(folder: Path) -> None:
+    """Let every user read a model directory: safetensors writes for its own user alone, and Explorer and Trainer may be
+    two. Where a model has several chat templates, there is a folder in it."""
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 def sync_tree(root: Path) -> None:
     """Have the disk hold all files and folders below `root`."""
     for folder, _, files in os.walk(root):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.trinity import fresh_optimizer
-from slipstream.trinity.checkpoint_files import TRAINED_ON, put_in_place, replace_text, sync_tree
+from slipstream.trinity.checkpoint_files import TRAINED_ON, let_all_read, put_in_place, replace_text, sync_tree
 from slipstream.trinity.noted_run import RunError
 from slipstream.trinity.ray import find_program
 from slipstream.trinity.side_run import SideRun, model_directory
@@ -43,8 +43,7 @@ def publish(run: SideRun, job_dir: Path, said: Mapping[str, Any], optimizer: Map
         raise RunError(f"{trained}: expected a full checkpoint with its Hugging Face directory, found none")
     _start_optimizer_afresh(trained / "actor", optimizer)
     replace_text(trained / TRAINED_ON, json.dumps(run.trained_on(engine="trinity", **said)))
-    for file in (trained / "actor" / "huggingface").iterdir():
-        file.chmod(0o644)  # safetensors writes for its own user alone; Explorer and Trainer may be two
+    let_all_read(trained / "actor" / "huggingface")
     sync_tree(trained)
     put_in_place(job_dir, trained, run.version, resumable=True)
 

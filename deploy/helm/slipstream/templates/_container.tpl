@@ -57,8 +57,10 @@ the same as explorer.yaml and trainer.yaml about the algorithm and the size of g
   "proxy" (dict "sockets" "/run/slipstream/sockets")
   "store" (dict "url" (include "slipstream.store" .))
   "datasets" (dict "directory" (include "slipstream.datasets" . | default nil))
-  "isolation" (dict "content_memory" "256MiB" "user_memory" "768MiB")
   "explorer" (dict "base_url" (include "slipstream.explorerUrl" .)) -}}
+{{- if eq "3Gi" (dig "limits" "memory" "" .Values.sidecar.training.resources | toString) -}}{{- /* the chart's own: see values.yaml */ -}}
+{{- $_ := set $given "isolation" (dict "content_memory" "256MiB" "user_memory" "768MiB") -}}
+{{- end -}}
 {{- if .Values.explorer.enabled -}}
 {{- $told := include "slipstream.explorerDocument" . | fromJson -}}
 {{- $_ := set $given.explorer "train_batch_size" $told.buffer.train_batch_size -}}
