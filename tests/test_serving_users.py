@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from serving import serving, until
 from shared_by_tenants import RunShared
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.store import serving as store_serving
 from slipstream.store.database import Database
 from slipstream.store.tables.versions import VersionRow
 from slipstream.versions import keeping, lanes
@@ -424,6 +426,23 @@ async def test_a_key_of_one_tenant_kills_nothing(run_shared: RunShared) -> None:
         assert (await shared.ask("admin", "POST", "/serving/kill")).status_code == 200
         answer = await shared.chat("agent", session_id="s")
         assert not answer["choices"][0]["message"]["content"].startswith("the lane")
+
+
+async def test_it_is_ready_only_once_its_own_workers_go_by_a_share_that_another_sidecar_set(
+    run_loop: RunLoop, store_url: str
+) -> None:
+    async with served(run_loop) as run:
+        database = Database(store_url)
+        async with database.write() as session:
+            await store_serving.serve(session, 8, 1.0, STEP, time.time())
+        await database.close()
+
+        async def shared_and_ready() -> bool:
+            state = await run.state()
+            return state["share"] == 1.0 and state["ready"]
+
+        await until(shared_and_ready)
+        assert await run.by_lane()
 
 
 @ON_BOTH_STORES

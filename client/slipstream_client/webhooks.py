@@ -35,15 +35,13 @@ class _Groups:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: OrderedDict[str, tuple[set[int], dict[object, Any]]] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, str | None], dict[object, Any]] = OrderedDict()
 
-    def of(self, task_id: str, run_id: int) -> dict[object, Any]:
-        """Return what this run shares with others. A run that comes again begins another group of its task."""
+    def of(self, task_id: str, group_id: str | None) -> dict[object, Any]:
+        """Return what the runs of a group share; of all groups of its task where its id is not known."""
+        name = task_id, group_id
         with self._lock:
-            runs, shared = self._groups.pop(task_id, (set(), {}))
-            if run_id in runs:
-                runs, shared = set(), {}
-            self._groups[task_id] = runs | {run_id}, shared
+            shared = self._groups[name] = self._groups.pop(name, {})
             while len(self._groups) > MOST_GROUPS:
                 self._groups.popitem(last=False)
             return shared
@@ -53,7 +51,9 @@ _groups = _Groups()
 
 
 @contextmanager
-def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[GuardedReplay]:
+def replay(
+    task_id: str, run_id: int, base_url: str | None = None, *, group_id: str | None = None
+) -> Iterator[GuardedReplay]:
     """Run a block as a replay: calls through our HTTP clients go to the run, and `is_replay()` is true.
 
     Threads and pools that the block starts carry it (`instrument_threads`). Run the agent to its end inside the block:
@@ -66,6 +66,7 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     Args:
         task_id, run_id, base_url: as the webhook's request says. Calls go to the sidecar of `configure`, so `base_url`
             is only checked to be that run's.
+        group_id: likewise. Runs of a group share the budget of a simulated user; without it, all runs of the task do.
 
     Raises:
         ValueError: `base_url` is another run's.
@@ -73,7 +74,7 @@ def replay(task_id: str, run_id: int, base_url: str | None = None) -> Iterator[G
     path = Replay(task_id, run_id).path
     if base_url is not None and not urlsplit(base_url).path.rstrip("/").endswith(path):
         raise ValueError(f"base_url: expected an address that ends in {path}, found {base_url!r}")
-    run = GuardedReplay(task_id, run_id, group=_groups.of(task_id, run_id))
+    run = GuardedReplay(task_id, run_id, group=_groups.of(task_id, group_id))
     with instrumented(), entered(Context(task_id=task_id, replay=run)), closing(run.sandboxes):
         yield run
 

@@ -116,7 +116,7 @@ async def test_an_agent_behind_http_is_trained(run_loop: RunLoop) -> None:
         told = slipstream.verify_webhook(await request.body(), request.headers, SECRET)
 
         def again() -> str:
-            with slipstream.replay(told["task_id"], told["run_id"], told["base_url"]):
+            with slipstream.replay(told["task_id"], told["run_id"], told["base_url"], group_id=told["group_id"]):
                 return agent(told["input"])
 
         output = await asyncio.to_thread(again)

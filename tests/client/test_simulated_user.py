@@ -361,18 +361,20 @@ async def test_a_budget_is_of_a_run_and_of_its_group(model: UserModel) -> None:
 async def test_a_group_that_a_webhook_has_run_again_has_one_budget(
     model: UserModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run needs three calls. A run that comes a second time is of another group of the same task."""
+    """A run needs three calls. A run that comes a second time is the same one, of which the endpoint is told again."""
     monkeypatch.setattr(webhooks, "MOST_GROUPS", 2)
     user = user_of(model, budget=slipstream.UserBudget(group_calls=5))
 
-    async def problem(task_id: str, run_id: int) -> str | None:
-        with slipstream.replay(task_id, run_id) as run, suppress(slipstream.SimulatedUserError):
+    async def problem(task_id: str, run_id: int, group_id: str | None = None) -> str | None:
+        with slipstream.replay(task_id, run_id, group_id=group_id) as run, suppress(slipstream.SimulatedUserError):
             await user.async_converse(lambda messages: asyncio.sleep(0, "no"), "message 1")
         return run.problem.reason if run.problem is not None else None
 
-    assert [await problem("a", run_id) for run_id in (0, 1, 2)] == [None, "user_budget", "user_budget"]
-    assert [await problem("b", run_id) for run_id in (0, 1)] == [None, "user_budget"]
-    assert [await problem("a", run_id) for run_id in (0, 1)] == [None, "user_budget"]
+    assert [await problem("a", run_id, "a.replay") for run_id in (0, 1, 0)] == [None, "user_budget", "user_budget"]
+    assert [await problem("a", run_id, "a.replay~1") for run_id in (2, 3)] == [None, "user_budget"]
+    assert await problem("a", 0, "a.replay") == "user_budget"
+    assert await problem("a", 0, "tenant=acme/a.replay") is None, "another tenant's task of this name"
+    assert [await problem("b", run_id) for run_id in (0, 1, 0)] == [None, "user_budget", "user_budget"]
     assert [await problem(task_id, 1) for task_id in ("c", "d", "b")] == [None] * 3, "the oldest group is forgotten"
 
 

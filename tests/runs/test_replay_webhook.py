@@ -26,7 +26,7 @@ async def test_a_selected_task_is_run_again_by_its_endpoint(run_loop: RunLoop) -
         runs = await ended(loop, "t", "scored", "scored")
         assert sorted(told["run_id"] for told in endpoint.told) == [0, 1]
         assert {**endpoint.told[0], "run_id": 0, "base_url": ""} == {
-            "task_id": "t", "run_id": 0, "base_url": "", "input": "Where is my parcel?",
+            "task_id": "t", "group_id": "t.replay", "run_id": 0, "base_url": "", "input": "Where is my parcel?",
             "metadata": {"reference": "42"}, "labels": ["parcel"],
         }  # fmt: skip
         assert {told["base_url"] for told in endpoint.told} == {

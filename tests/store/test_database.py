@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import resource
 import sqlite3
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from slipstream.errors import ConfigError
 from slipstream.store.database import Database
@@ -178,6 +179,22 @@ async def test_a_write_that_is_cancelled_amid_a_question_lets_go_of_the_store(tm
         other.execute("BEGIN IMMEDIATE")
         assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'cancelled'").fetchone() == (0,)
     assert held.value is not None
+
+
+async def test_a_disk_that_is_full_when_the_log_is_emptied_is_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        await session.execute(text("CREATE TABLE large AS SELECT zeroblob(1000000) AS held"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # what a full disk does to a file that grows
+    try:
+        with pytest.raises(OperationalError):
+            await database.scrub()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert await database.scrub()
+    await database.close()
 
 
 def test_a_missing_driver_is_said_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import segments_kept
 from sqlalchemy import Engine, event, select
 from stores import ON_BOTH_STORES
 
+from slipstream.capture.prefixes import Messages, Prefixes
+from slipstream.dialects.elements import split
 from slipstream.jsontext import to_json
 from slipstream.selection import Decision
 from slipstream.store import (
@@ -16,22 +20,19 @@ from slipstream.store import (
     feedback_views,
     live_scores,
     planning,
-    quarantine,
-    ready_groups,
-    runs,
+    segments,
     tasks,
     tenancy,
+    training_answers,
 )
 from slipstream.store.bodies import pack, unpack
 from slipstream.store.database import Database
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.replaced_answers import Stored
-from slipstream.store.runs import Answered, Ended
-from slipstream.store.segments import whole
+from slipstream.store.segments import NewRequest, whole
 from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackTargetRow, MarkRow
-from slipstream.store.tables.runs import RunRow
 from slipstream.tenants import qualified
 
 NOW = 1_000_000.0
@@ -47,6 +48,23 @@ def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:
         "marked": False, "labels": frozenset(), "metadata": {},
     }  # fmt: skip
     return NewCall(**given | fields)
+
+
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """The statements that were executed."""
+    statements = list[str]()
+
+    def before(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", before)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", before)
+
+
+def saying(words: str | None, **more: Any) -> bytes:
+    return pack({"choices": [{"message": {"role": "assistant", "content": words} | more}]})
 
 
 async def add(database: Database, *calls: NewCall, now: float = NOW) -> Added:
@@ -108,86 +126,6 @@ async def test_a_retry_takes_the_row_of_the_attempt_before_with_its_runs_and_its
         assert await live_scores.of_calls(session, {row.id}) == {}
     await add(database, new("t", "4", started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
     assert await calls(database, "t") == [(0, "0"), (1, "2"), (2, "3"), (3, "4")], "who rated it has got it"
-
-
-async def _score(database: Database, reward: float | None = 0.5) -> list[str]:
-    """Give each run that waits this reward, or none. Returns their groups."""
-    async with database.write() as session:
-        waiting = await runs.claim(session, 1, 10, NOW)
-        for run in waiting:
-            await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
-        await runs.claim_answers(session, 1, 10, NOW)
-        due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
-        rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(due)))).all()
-        await runs.end(session, [Ended(row.id, 1, reward, revision=row.revision) for row in rows], NOW)
-    return sorted(row.group_id for row in rows)
-
-
-async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database: Database) -> None:
-    await add(database, new("t", "1"), new("u", "2"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t", "u"]), 1, NOW)
-    assert await _score(database) == ["t.0", "u.0"]
-    left = await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("1", NOW)))
-    assert left.rescore
-    async with database.read() as session:
-        assert await ready_groups.ready_experiences(session) == 1, "of the other task"
-    assert await _score(database) == ["t.0"]
-    async with database.read() as session:
-        assert await ready_groups.ready_experiences(session) == 2
-
-
-@pytest.mark.parametrize("idle", [False, True])
-async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: Database, idle: bool) -> None:
-    await add(database, new("t", "1"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t"]), 2, NOW)
-    assert await _score(database) == ["t.0", "t.0"]
-    for msg_id in ("2", "3"):
-        assert not (await add(database, new("t", msg_id, completes=False))).rescore
-    async with database.write() as session:
-        assert (await tasks.add_mark(session, tasks.NewMark("m", "t", None, [], {"reference": "4"}, 9.0), NOW)).rescore
-    assert await _score(database) == [], "a task that goes on has no last answer yet"
-    if idle:
-        async with database.write() as session:
-            assert await tasks.complete_idle(session, NOW + 60)
-    else:
-        assert (await add(database, new("t", "4"))).rescore
-    assert await _score(database) == ["t.0", "t.0"]
-    async with database.write() as session:
-        assert not await tasks.complete_idle(session, NOW + 60)
-
-
-async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:
-    await add(database, new("t", "1"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
-    assert await _score(database, reward=None) == ["t.0"]
-    assert not (await add(database, new("t", "2"))).rescore
-    assert await _score(database) == []
-    assert (await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("2", NOW)))).rescore
-    assert await _score(database) == ["t.0"]
-
-
-async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(database: Database) -> None:
-    statements: list[str] = []
-
-    def executed(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        statements.append(statement)
-
-    asked = []
-    for task_id, count in (("few", 1), ("many", 9)):
-        await add(database, *(new(task_id, f"{task_id}{at}") for at in range(count)))
-        async with database.write() as session:
-            await planning.plan(session, await planning.unplanned(session, [task_id]), 1, NOW)
-        assert len(await _score(database)) == count
-        statements.clear()
-        event.listen(Engine, "before_cursor_execute", executed)
-        assert (await add(database, new(task_id, "next"))).rescore
-        event.remove(Engine, "before_cursor_execute", executed)
-        asked.append(list(statements))
-        assert len(await _score(database)) == count
-    assert len(asked[0]) == len(asked[1])
 
 
 async def test_a_decision_comes_with_the_call(database: Database) -> None:
@@ -261,9 +199,6 @@ async def _about(database: Database, name: str) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
 async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(database: Database, at_once: bool) -> None:
-    def saying(words: str) -> bytes:
-        return pack({"choices": [{"message": {"role": "assistant", "content": words}}]})
-
     named = {name: qualified("acme", name) for name in ("t", "1", "2", "3")}
     tries = [
         new(named["t"], named["1"], session_id=named["t"], answer=saying("good")),
@@ -292,11 +227,115 @@ async def test_an_answer_whose_place_a_retry_took_is_still_known_by_its_id(datab
         assert (await session.scalars(select(ReplacedAnswerRow))).all() == []
 
 
+@pytest.mark.parametrize(("city", "state"), [("Bern", "matched"), ("Rome", "late")])
+async def test_attempts_that_call_the_same_tools_say_the_same(database: Database, city: str, state: str) -> None:
+    def calling(of: str, name: str) -> bytes:
+        call = {"id": f"call_{name}", "type": "function", "function": {"name": "weather", "arguments": of}}
+        return saying(None, tool_calls=[call], reasoning_content=f"thoughts {name}", reasoning=f"more {name}")
+
+    await add(database, new("t", "1", answer=calling("Bern", "1")))
+    await add(database, new("t", "2", answer=calling(city, "2"), started_at=NOW + 5, replaces=Stored("1", NOW)))
+    await _said(database, "1", "msg_id", NOW + 6)
+    assert await _about(database, "1") == (state, "2")
+
+
+async def test_feedback_on_an_answer_that_was_replaced_is_not_about_the_one_in_its_place(database: Database) -> None:
+    await add(database, new("t", "1"))
+    await add(database, new("t", "2", answer=saying("else"), started_at=NOW + 5, replaces=Stored("1", NOW)))
+    await _said(database, "1", "msg_id", NOW + 6)
+    assert await _about(database, "1") == ("late", "2")
+    async with database.read() as session:
+        assert await training_answers.judged_answers(session, 0, 10) == []
+
+    await add(database, new("t", "3", answer=saying("more"), started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
+    assert await calls(database, "t") == [(0, "3")], "nobody had named the second"
+
+
 async def test_a_retry_in_the_same_batch_replaces_no_answer_that_feedback_waited_for(database: Database) -> None:
     await _said(database, "1", "msg_id", NOW)
     await add(database, new("t", "1"), new("t", "2", started_at=NOW + 5, replaces=Stored("1", NOW)))
     assert await calls(database, "t") == [(0, "1"), (1, "2")]
     assert await _about(database, "1") == ("matched", "1")
+
+
+def asking(prefixes: Prefixes, *messages: str) -> NewRequest:
+    text = to_json({"messages": [{"role": "user", "content": words} for words in messages]})
+    found = split(text, "messages")
+    assert found is not None
+    return prefixes.stored_form(text, Messages(b"", found))
+
+
+async def test_what_was_said_of_attempts_in_a_batch_is_said_of_their_task(database: Database) -> None:
+    async with database.write() as session:
+        await tasks.add_mark(session, tasks.NewMark("m", None, "1", ["liked"], {}, 60.0), NOW)
+    tries = [
+        new("t", "1", new_task=True, decision=TAKEN, labels=frozenset({"math"}), metadata={"a": 1}),
+        new("t", "2", started_at=NOW + 5, replaces=Stored("1", NOW), metadata={"a": 2}),
+    ]
+    await add(database, *tries)
+    assert await calls(database, "t") == [(0, "2")]
+    row = await task(database, "t")
+    assert (row.labels, row.meta) == (["drawn", "liked", "math"], {"why": "luck", "a": 2})
+    assert (row.selected, row.decided) == (True, False)
+
+
+async def test_retries_in_a_batch_leave_conversations_as_they_are(database: Database) -> None:
+    """Those of other tasks, and their own: what is said next adds to what was said before."""
+    prefixes = Prefixes(100)
+
+    def said(task_id: str, turns: int, msg_id: str, **fields: Any) -> NewCall:
+        request = asking(prefixes, *(f"{task_id} {turn}" for turn in range(turns)))
+        return new(task_id, msg_id, request=request, **fields)
+
+    batch = [
+        said("y", 1, "y0"),
+        said("t", 1, "1"),
+        said("y", 2, "y1"),
+        said("t", 1, "2", started_at=NOW + 5, replaces=Stored("1", NOW)),
+        said("y", 3, "y2"),
+        said("t", 2, "3"),
+    ]
+    prefixes.stored((await add(database, *batch)).segments)
+    async with database.read() as session:
+        rows = (await session.scalars(select(CallRow).order_by(CallRow.task_id, CallRow.position))).all()
+        requests = await segments.stored(session, [(row.request, row.segment_id) for row in rows])
+    added = [(row.task_id, row.msg_id, len(kept.bodies)) for row, kept in zip(rows, requests, strict=True)]
+    assert added == [("t", "2", 1), ("t", "3", 2), ("y", "y0", 1), ("y", "y1", 2), ("y", "y2", 3)]
+    assert [len(kept.read()["messages"]) for kept in requests] == [1, 2, 1, 2, 3]
+    assert await segments_kept.unneeded(database) == (0, 0)
+
+
+async def test_a_retry_leaves_no_request_that_only_its_attempt_had(database: Database) -> None:
+    one, two, three = (asking(Prefixes(1), words) for words in ("one", "two", "three"))
+    await add(
+        database,
+        new("t", "1", request=one),
+        new("t", "2", request=two, started_at=NOW + 5, replaces=Stored("1", NOW)),
+    )
+    await add(database, new("t", "3", request=three, started_at=NOW + 9, replaces=Stored("2", NOW + 5)))
+    assert (await segments_kept.count(database), await segments_kept.unneeded(database)) == (1, (0, 0))
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in the batch", "stored"])
+async def test_retries_are_stored_together(database: Database, asked: list[str], stored: bool) -> None:
+    async def statements(count: int, name: str) -> int:
+        tries = [new(f"{name}{each}", f"{name}a{each}") for each in range(count)]
+        again = [
+            new(f"{name}{each}", f"{name}b{each}", started_at=NOW + 5, replaces=Stored(f"{name}a{each}", NOW))
+            for each in range(count)
+        ]
+        if stored:
+            await add(database, *tries)
+        del asked[:]
+        if stored:
+            await add(database, *again)
+        else:
+            await add(database, *(one for both in zip(tries, again, strict=True) for one in both))
+        assert await calls(database, f"{name}{count - 1}") == [(0, f"{name}b{count - 1}")]
+        return len(asked)
+
+    few, many = await statements(2, "x"), await statements(12, "y")
+    assert many - few <= (10 if stored else 0), "a stored attempt is looked up, and no more"
 
 
 async def test_feedback_that_waited_is_about_the_answer_that_had_been_seen(database: Database) -> None:

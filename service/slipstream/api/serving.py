@@ -46,7 +46,7 @@ async def serving_view(sidecar: Sidecar) -> dict[str, Any]:
     async with sidecar.database.read() as session:
         now = await serving.current(session)
         counts = {} if now.version is None else await units.counts(session, now.version)
-    settings, lane, reason = sidecar.settings.serving, sidecar.serving.lane, sidecar.serving.reason
+    settings, lane, reason = sidecar.settings.serving, sidecar.serving.lane, sidecar.serving.reason_for(now)
     return {
         "mode": settings.mode,
         "version": now.version,

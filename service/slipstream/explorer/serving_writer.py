@@ -28,6 +28,8 @@ _SENT = 0.05
 """Seconds that a kill waits after the page was written, for requests that a worker had read the page for before that
 and was about to send."""
 
+_NOT_READ = "the share was not read yet"
+
 
 class ServingWriter:
     """Writes the page whenever the share or the lane changes. No other process of the host writes it.
@@ -74,7 +76,7 @@ class ServingWriter:
         if self._settings is None:
             return "serving.mode is off, or there is no serving.lane"
         if not self._is_read:
-            return "the share was not read yet"
+            return _NOT_READ
         if self.lane is None:
             return "the lane was not asked yet"
         if self.lane.error is not None:
@@ -84,6 +86,10 @@ class ServingWriter:
         if self.now.lane_step is not None and self.lane.step != self.now.lane_step:
             return f"the lane serves its step {self.lane.step}, and the share is for {self.now.lane_step}"
         return None
+
+    def reason_for(self, now: Serving) -> str | None:
+        """Return the reason, where this share is in the store: the workers of this host may not have it yet."""
+        return self.reason if self._settings is None or now.epoch == self.now.epoch else _NOT_READ
 
     @property
     def steps(self) -> tuple[int | None, int | None]:

@@ -241,6 +241,7 @@ def _body(run: ClaimedReplay, request: bytes, base_url: str) -> bytes:
         {
             "task_id": task_id,
             **({} if tenant == DEFAULT else {"tenant": tenant}),
+            "group_id": run.group_id,
             "run_id": run.run_id,
             "base_url": base_url + base_path(run.task_id, run.run_id),
             "input": _input(from_json(request)[0]),

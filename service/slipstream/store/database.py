@@ -158,7 +158,11 @@ class Database:
     async def scrub(self) -> bool:
         """Empty SQLite's log, which holds pages as they were, so that deleted data is in no file. Returns False if
         there were readers all the time and it was not emptied; that is logged, and `unscrubbed` is True then.
-        PostgreSQL has its own vacuum."""
+        PostgreSQL has its own vacuum.
+
+        Raises:
+            OperationalError: the disk is full, or fails.
+        """
         if self.shared:
             self.unscrubbed = False
             return True
@@ -170,6 +174,8 @@ class Database:
             await driver.execute(f"PRAGMA busy_timeout={_SCRUB_TIMEOUT_MS}")
             try:
                 busy, *_ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
+            except sqlite3.OperationalError as error:  # a full disk: as every other statement says it
+                raise OperationalError(None, None, error) from error
             finally:
                 await driver.execute(f"PRAGMA busy_timeout={sqlite.BUSY_TIMEOUT_MS}")
             self.unscrubbed = bool(busy)  # while no writer of this process can delete more

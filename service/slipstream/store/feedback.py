@@ -117,6 +117,16 @@ async def awaited(session: AsyncSession, refs: Iterable[Ref], since: float) -> s
     return {(kind, ref) for query in queries for kind, ref in await session.execute(query)}
 
 
+async def waited_for(session: AsyncSession, msg_ids: Iterable[str]) -> set[str]:
+    """Return those of these answers that feedback waits for by their ids."""
+    names, found = list(msg_ids), set[str]()
+    for at in range(0, len(names), _AT_ONCE):
+        some = FeedbackTargetRow.ref.in_(names[at : at + _AT_ONCE])
+        query = select(FeedbackTargetRow.ref).where(FeedbackTargetRow.kind == "msg_id", some, _waiting())
+        found.update(await session.scalars(query))
+    return found
+
+
 def _waiting() -> ColumnElement[bool]:
     return FeedbackTargetRow.state == FeedbackState.WAITING
 

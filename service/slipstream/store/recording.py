@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
-from slipstream.store import erasure, feedback, replaced_answers, segments
+from slipstream.store import erasure, feedback, replaced_answers, segments, tasks
 from slipstream.store.bulk import Rows, insert_rows, update_rows
 from slipstream.store.clock_skew import TOLERATED
-from slipstream.store.replaced_answers import Attempt, Stored
+from slipstream.store.replaced_answers import Answer, Attempt, Replaced, Stored
 from slipstream.store.segments import NewRequest, Segment
-from slipstream.store.states import MarkState, TaskState, move
+from slipstream.store.states import TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.rollouts import LiveScoreRow
@@ -79,15 +79,10 @@ class Added:
 
 async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     """Store calls, each at the end of its task, with the marks and the feedback that waited for them. A retry takes the
-    row of the attempt before it, and keeps the runs that were planned for that row. A call is not stored if its session
+    row of the attempt before it, and keeps the runs that were planned for that row; where both are among these calls,
+    only the later one is stored, and the earlier one says what it says of its task. A call is not stored if its session
     or task was deleted after the call began.
     """
-    parts = [await _add(session, some, now) for some in _apart(calls)]
-    numbers = {segment: number for part in parts for segment, number in part.segments.items()}
-    return Added(any(part.undecided for part in parts), any(part.rescore for part in parts), numbers)
-
-
-async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> Added:
     ahead = now + TOLERATED
     first_start = min((call.started_at if call.started_at <= ahead else 0.0 for call in calls), default=now)
     if erased := await erasure.standing(session, first_start):
@@ -98,13 +93,17 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
     pending = await _stored_tasks(session, {call.task_id for call in calls if not call.new_task})
     first_end = min((call.started_at + call.latency for call in calls), default=now)
     # nearly always nothing waits, which one small query tells
-    waits = select(exists().where(*_waiting(now)), *feedback.may_wait(first_end))
+    waits = select(tasks.marks_may_wait(now), *feedback.may_wait(first_end))
     some_marks, *some_feedback = (await session.execute(waits)).one()
-    marks = await _waiting_marks(session, calls, now) if some_marks else {}
+    marks = dict[tuple[str, str | None], list[MarkRow]]()
+    if some_marks:
+        marks = await tasks.waiting_marks(session, [(call.task_id, call.msg_id) for call in calls], now)
     originals = [call.original[0] for call in calls if call.original is not None]
     kept = await segments.add(session, [*(call.request for call in calls), *originals])
     of_originals = iter(kept.columns[len(calls) :])
-    rows, appended, replaced, changed = [], list[NewCall](), list[_Replaced](), set[str]()
+    attempts = {call.replaces.msg_id for call in calls if call.replaces is not None and call.replaces.msg_id}
+    got = await feedback.waited_for(session, attempts) if some_feedback[0] else set()
+    places, by_name, changed = list[_Place](), dict[tuple[str, Stored], _Place](), set[str]()
     for call, columns in zip(calls, kept.columns, strict=False):  # followed by those of the originals
         task = pending.get(call.task_id)
         if task is None:
@@ -112,14 +111,19 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
         elif not task.calls:
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         original = (None, None) if call.original is None else next(of_originals)
-        row = _call_row(call, task.calls, columns, original)
-        before = None if call.replaces is None else await replaced_answers.attempt(session, call.task_id, call.replaces)
-        if before is None:
-            rows.append(row)
-            appended.append(call)
-            task.calls += 1
+        place = None
+        if call.replaces is not None and call.replaces.msg_id not in got:  # whoever named an answer has got that one
+            place = by_name.pop((call.task_id, call.replaces), None)
+        if place is not None:
+            place.earlier.append((place.call, place.row))
+            place.call, place.row = call, _call_row(call, place.row[1], columns, original)
         else:
-            replaced.append(_Replaced(call, (*row[2:], before.pk), before))
+            tried = call.replaces
+            before = None if tried is None else await replaced_answers.attempt(session, call.task_id, tried)
+            place = _Place(call, _call_row(call, task.calls, columns, original), before)
+            places.append(place)
+            task.calls += before is None
+        by_name[call.task_id, Stored(call.msg_id, call.started_at)] = place
         task.state = move(task.state, TaskState.COMPLETE if call.completes else TaskState.OPEN)
         note(task, call.marked, call.labels, call.metadata)
         if call.decision is not None and task.revision == 1:
@@ -131,26 +135,28 @@ async def _add(session: AsyncSession, calls: Sequence[NewCall], now: float) -> A
                 changed.add(call.task_id)
 
     await _write_tasks(session, pending, now)
-    if replaced:
-        await _replace(session, replaced)
-    changed.update(each.call.task_id for each in replaced)
+    appended = [place for place in places if place.before is None]
+    again = [place for place in places if place.before is not None]
+    rows = [place.row for place in appended]
+    await _replace(session, again)
+    changed.update(place.call.task_id for place in again)
     with_runs = [name for name, task in pending.items() if task.has_runs]
     rescore = await feedback.score_tasks_again(session, [name for name in with_runs if name in changed])
     # further calls alone: once a turn, at its end
     ended = [name for name in with_runs if name not in changed and pending[name].state == TaskState.COMPLETE]
     rescore |= await feedback.score_tasks_again(session, ended, dropped=False)
     if any(some_feedback):
-        again = [each.call for each in replaced]
-        refs = [_refs(call, pending[call.task_id].session_id) for call in (*appended, *again)]
+        refs = [_refs(place.call, pending[place.call.task_id].session_id) for place in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
-        rows, matched = await _match_feedback(session, appended, rows, refs[: len(appended)], awaited, now)
+        new = [place.call for place in appended]
+        rows, matched = await _match_feedback(session, new, rows, refs[: len(appended)], awaited, now)
         rescore |= matched
-        for call, named in zip(again, refs[len(appended) :], strict=True):
+        for place, named in zip(again, refs[len(appended) :], strict=True):
             if not awaited.isdisjoint(named):
-                rescore |= await feedback.match_waiting(session, named, now, call.started_at + call.latency)
+                ended_at = place.call.started_at + place.call.latency
+                rescore |= await feedback.match_waiting(session, named, now, ended_at)
     await insert_rows(session, CallRow, _CALL_COLUMNS, rows)
-    if segments_before := [number for each in replaced for number in each.before.segments if number is not None]:
-        await segments.delete_unused(session, segments_before)
+    await _note_replaced(session, [place for place in places if place.earlier or place.before])
     undecided = any(task.state == TaskState.COMPLETE and not task.decided for task in pending.values())
     return Added(undecided, rescore, kept.numbers)
 
@@ -163,17 +169,23 @@ _CALL_COLUMNS = ("task_id", "position", "msg_id", "request", "answer", "latency"
                  "fell_back", "opted_out")  # fmt: skip
 
 
-class _Replaced(NamedTuple):
-    """A retry whose earlier attempt is stored.
+@dataclass(slots=True)
+class _Place:
+    """The place of a call in its task.
 
     Attributes:
-        row: what the row is to hold, from the third column on, and its id.
+        call, row: the call that is stored there, and its row.
+        before: the stored attempt of which it is a retry: the row is updated.
+        earlier: the attempts before it in the same batch, with the rows that they would have had.
     """
 
     call: NewCall
     row: tuple[Any, ...]
-    before: Attempt
+    before: Attempt | None
+    earlier: list[tuple[NewCall, tuple[Any, ...]]] = field(default_factory=list)
 
+
+_SEGMENTS = slice(_CALL_COLUMNS.index("segment_id"), _CALL_COLUMNS.index("original_segment_id") + 1)
 
 _UNSERVED = (None, None, None, False, False)
 """Values of a call that was answered while no share was set."""
@@ -185,25 +197,35 @@ _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
 
 
-def _apart(calls: Sequence[NewCall]) -> list[list[NewCall]]:
-    """The calls in parts, to be stored one after another: a retry replaces an attempt that is stored."""
-    parts: list[list[NewCall]] = [[]]
-    names: set[tuple[str, Stored]] = set()
-    for call in calls:
-        if call.replaces is not None and (call.task_id, call.replaces) in names:
-            parts.append([])
-            names.clear()
-        parts[-1].append(call)
-        names.add((call.task_id, Stored(call.msg_id, call.started_at)))
-    return parts
+async def _replace(session: AsyncSession, places: Sequence[_Place]) -> None:
+    """Update the rows of stored attempts."""
+    before = {place.before.pk: place for place in places if place.before is not None}
+    if before:
+        await update_rows(session, CallRow, _CALL_COLUMNS[2:], [(*place.row[2:], pk) for pk, place in before.items()])
+        await session.execute(delete(LiveScoreRow).where(LiveScoreRow.call_id.in_(before)))  # of the answers before
 
 
-async def _replace(session: AsyncSession, replaced: Sequence[_Replaced]) -> None:
-    await update_rows(session, CallRow, _CALL_COLUMNS[2:], [each.row for each in replaced])
-    before = [each.before.pk for each in replaced]
-    await session.execute(delete(LiveScoreRow).where(LiveScoreRow.call_id.in_(before)))  # of the answers before
-    for each in replaced:
-        await replaced_answers.note(session, each.before, each.call.msg_id, each.call.answer)
+async def _note_replaced(session: AsyncSession, places: Sequence[_Place]) -> None:
+    """Remember the attempts whose places were taken, and delete what only they needed."""
+    new = [place.row[:2] for place in places if place.before is None]
+    pks = dict[tuple[str, int], int]()
+    for at in range(0, len(new), _AT_ONCE):
+        query = select(CallRow.task_id, CallRow.position, CallRow.id)
+        some = tuple_(CallRow.task_id, CallRow.position).in_(new[at : at + _AT_ONCE])
+        pks.update({(task_id, position): pk for task_id, position, pk in await session.execute(query.where(some))})
+    replaced, left, needed = list[Replaced](), set[int | None](), set[int | None]({None})
+    for place in places:
+        answers = [Answer(call.msg_id, call.answer) for call, _ in place.earlier]
+        if (before := place.before) is not None:
+            answers.insert(0, before.answer)
+            left.update(before.segments)
+        pk = before.pk if before is not None else pks[place.row[0], place.row[1]]
+        replaced.append(Replaced(pk, answers, Answer(place.call.msg_id, place.call.answer)))
+        left.update(number for _, row in place.earlier for number in row[_SEGMENTS])
+        needed.update(place.row[_SEGMENTS])
+    await replaced_answers.note(session, replaced)
+    if unused := [number for number in left - needed if number is not None]:
+        await segments.delete_unused(session, unused)
 
 
 async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, PendingTask]:
@@ -220,22 +242,6 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
             found[task_id] = PendingTask(session_id, -1 if position is None else position, True, *rest)
             found[task_id].calls += 1
     return found
-
-
-async def _waiting_marks(
-    session: AsyncSession, calls: Sequence[NewCall], now: float
-) -> dict[tuple[str, str | None], list[MarkRow]]:
-    """The marks that wait for these calls, by what they name."""
-    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
-    for at in range(0, len(calls), _AT_ONCE):
-        some = calls[at : at + _AT_ONCE]
-        task_ids, msg_ids = {call.task_id for call in some}, {call.msg_id for call in some if call.msg_id}
-        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
-        for mark in await session.scalars(select(MarkRow).where(names, *_waiting(now))):
-            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
-            if mark not in marks.setdefault(name, []):
-                marks[name].append(mark)
-    return marks
 
 
 async def _write_tasks(session: AsyncSession, pending: Mapping[str, PendingTask], now: float) -> None:
@@ -280,10 +286,6 @@ def _is_erased(call: NewCall, erased: Mapping[tuple[str, str], float], ahead: fl
     since, and the deletion a time of either clock."""
     names = ("session_id", call.session_id), ("task_id", call.task_id)
     return any(name in erased and (call.started_at <= erased[name] or call.started_at > ahead) for name in names)
-
-
-def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
-    return MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
 
 
 def _call_row(call: NewCall, position: int, request: _Columns, original: _Columns) -> tuple[Any, ...]:

@@ -6,15 +6,18 @@ Feedback is about the text that a user saw. So it is kept whether the answer tha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import exists, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bodies import unpack
+from slipstream.store.states import FeedbackState
 from slipstream.store.tables.capture import CallRow, ReplacedAnswerRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
-from slipstream.trajectory import answer_message
+from slipstream.trajectory import answer_message, message_text, message_tool_calls
 
 
 class Stored(NamedTuple):
@@ -24,18 +27,31 @@ class Stored(NamedTuple):
     started_at: float
 
 
+class Answer(NamedTuple):
+    """An answer. `body`: packed."""
+
+    msg_id: str | None
+    body: bytes
+
+
 class Attempt(NamedTuple):
-    """A stored call that a retry replaces.
+    """A stored call that a retry replaces. `segments`: the last ones of its requests."""
+
+    pk: int
+    answer: Answer
+    segments: tuple[int | None, int | None]
+
+
+class Replaced(NamedTuple):
+    """A call that holds the answer of a retry.
 
     Attributes:
-        answer: packed.
-        segments: the last ones of its requests.
+        before: the answers whose place it took; that of the store comes first.
     """
 
     pk: int
-    msg_id: str | None
-    answer: bytes
-    segments: tuple[int | None, int | None]
+    before: Sequence[Answer]
+    now: Answer
 
 
 async def attempt(session: AsyncSession, task_id: str, call: Stored) -> Attempt | None:
@@ -43,24 +59,46 @@ async def attempt(session: AsyncSession, task_id: str, call: Stored) -> Attempt 
     query = select(CallRow.id, CallRow.msg_id, CallRow.answer, CallRow.segment_id, CallRow.original_segment_id)
     query = query.where(CallRow.task_id == task_id, CallRow.started_at == call.started_at)
     query = query.where(CallRow.msg_id.is_(None) if call.msg_id is None else CallRow.msg_id == call.msg_id)
-    named = exists().where(FeedbackTargetRow.call_pk == CallRow.id, FeedbackTargetRow.kind == "msg_id")
+    named = exists().where(
+        FeedbackTargetRow.call_pk == CallRow.id,
+        FeedbackTargetRow.kind == "msg_id",
+        FeedbackTargetRow.state != FeedbackState.LATE,  # that is about an answer before this one
+    )
     row = (await session.execute(query.where(~named).order_by(CallRow.id.desc()).limit(1))).first()
-    return None if row is None else Attempt(row.id, row.msg_id, row.answer, (row.segment_id, row.original_segment_id))
+    if row is None:
+        return None
+    return Attempt(row.id, Answer(row.msg_id, row.answer), (row.segment_id, row.original_segment_id))
 
 
-async def note(session: AsyncSession, before: Attempt, msg_id: str | None, answer: bytes) -> None:
-    """Remember the id of an answer that was replaced.
+async def note(session: AsyncSession, replaced: Sequence[Replaced]) -> None:
+    """Remember the ids of answers that were replaced."""
+    if not replaced:
+        return
+    same = await asyncio.to_thread(lambda: [[_say_the_same(each, one.now) for each in one.before] for one in replaced])
+    changed = [one.pk for one, (stored, *_) in zip(replaced, same, strict=True) if not stored]
+    if changed:
+        earlier = update(ReplacedAnswerRow).where(ReplacedAnswerRow.call_id.in_(changed)).values(same=False)
+        await session.execute(earlier.execution_options(synchronize_session=False))
+    rows = {
+        (answer.msg_id, one.pk): {"msg_id": answer.msg_id, "call_id": one.pk, "same": says}
+        for one, all_say in zip(replaced, same, strict=True)
+        for answer, says in zip(one.before, all_say, strict=True)
+        if answer.msg_id not in (None, one.now.msg_id)
+    }
+    if rows:
+        insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+        new = insert(ReplacedAnswerRow)
+        new = new.on_conflict_do_update(index_elements=["msg_id", "call_id"], set_={"same": new.excluded.same})
+        await (await session.connection()).execute(new, list(rows.values()))
 
-    Args:
-        msg_id, answer: of the answer that took its place; packed.
-    """
-    same = await asyncio.to_thread(_say_the_same, before.answer, answer)
-    if not same:
-        earlier = ReplacedAnswerRow.call_id == before.pk
-        await session.execute(update(ReplacedAnswerRow).where(earlier).values(same=False))
-    if before.msg_id not in (None, msg_id):
-        await session.merge(ReplacedAnswerRow(msg_id=before.msg_id, call_id=before.pk, same=same))
+
+def _say_the_same(one: Answer, other: Answer) -> bool:
+    return _said(one) == _said(other)
 
 
-def _say_the_same(one: bytes, other: bytes) -> bool:
-    return answer_message(unpack(one)) == answer_message(unpack(other))
+def _said(answer: Answer) -> tuple[object, ...]:
+    """The text and the calls of tools, without what each attempt has of its own: the calls' ids, and thoughts."""
+    message = answer_message(unpack(answer.body))
+    functions = [call.get("function") or call.get("custom") or {} for call in message_tool_calls(message)]
+    called = [(function.get("name"), function.get("arguments", function.get("input"))) for function in functions]
+    return message_text(message), message.get("refusal"), message.get("function_call"), called

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import ColumnElement, Exists, Select, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
@@ -17,6 +17,9 @@ from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, T
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.runs import GroupRow
+
+_AT_ONCE = 500
+"""Names in one query: databases bound the parameters of a statement."""
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ async def add_mark(session: AsyncSession, new: NewMark, now: float) -> AddedMark
 
 async def apply_marks_of_stored(session: AsyncSession, now: float) -> None:
     """Apply the marks that wait though what they name is stored: by a clock that was ahead they had expired then."""
-    waits = select(MarkRow).where(MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now)
+    waits = select(MarkRow).where(*_waiting(now))
     for mark in (await session.scalars(waits.order_by(MarkRow.created_at))).all():
         await _applied(session, mark)
 
@@ -112,11 +115,38 @@ async def _applied(session: AsyncSession, mark: MarkRow) -> bool:
 
 async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:
     """Apply what was posted about a task before it was stored."""
-    waits = select(MarkRow).where(
-        MarkRow.task_id == task.id, MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
-    )
+    waits = select(MarkRow).where(MarkRow.task_id == task.id, *_waiting(now))
     for mark in await session.scalars(waits.order_by(MarkRow.created_at)):
         apply_mark(mark, task)
+
+
+def marks_may_wait(now: float) -> Exists:
+    """Return the condition under which a mark waits for anything at all."""
+    return exists().where(*_waiting(now))
+
+
+async def waiting_marks(
+    session: AsyncSession, calls: Sequence[tuple[str, str | None]], now: float
+) -> dict[tuple[str, str | None], list[MarkRow]]:
+    """Return the marks that wait for calls, by what they name.
+
+    Args:
+        calls: the task and the msg_id of each.
+    """
+    marks: dict[tuple[str, str | None], list[MarkRow]] = {}
+    for at in range(0, len(calls), _AT_ONCE):
+        some = calls[at : at + _AT_ONCE]
+        task_ids, msg_ids = {task_id for task_id, _ in some}, {msg_id for _, msg_id in some if msg_id}
+        names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
+        for mark in await session.scalars(select(MarkRow).where(names, *_waiting(now))):
+            name = ("msg_id", mark.msg_id) if mark.task_id is None else ("task_id", mark.task_id)
+            if mark not in marks.setdefault(name, []):
+                marks[name].append(mark)
+    return marks
+
+
+def _waiting(now: float) -> tuple[ColumnElement[bool], ...]:
+    return MarkRow.state == MarkState.WAITING, MarkRow.expires_at > now
 
 
 async def expire_marks(session: AsyncSession, now: float) -> None:

@@ -1,0 +1,113 @@
+"""Runs that are not delivered are scored again when more is known of their task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, select
+from stores import ON_BOTH_STORES
+
+from slipstream.store import planning, quarantine, ready_groups, runs, tasks
+from slipstream.store.bodies import pack
+from slipstream.store.database import Database
+from slipstream.store.recording import Added, NewCall, add_calls
+from slipstream.store.replaced_answers import Stored
+from slipstream.store.runs import Answered, Ended
+from slipstream.store.segments import whole
+from slipstream.store.tables.runs import RunRow
+
+NOW = 1_000_000.0
+
+pytestmark = ON_BOTH_STORES
+
+
+def new(task_id: str, msg_id: str, **fields: Any) -> NewCall:
+    answer = pack({"id": msg_id})
+    call = NewCall("s", task_id, whole(b"{}"), answer, msg_id, 1.0, NOW, True, False, frozenset(), {})
+    return call._replace(**fields)
+
+
+async def add(database: Database, *calls: NewCall) -> Added:
+    async with database.write() as session:
+        return await add_calls(session, calls, NOW)
+
+
+async def _score(database: Database, reward: float | None = 0.5) -> list[str]:
+    """Give each run that waits this reward, or none. Returns their groups."""
+    async with database.write() as session:
+        waiting = await runs.claim(session, 1, 10, NOW)
+        for run in waiting:
+            await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
+        await runs.claim_answers(session, 1, 10, NOW)
+        due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
+        rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(due)))).all()
+        await runs.end(session, [Ended(row.id, 1, reward, revision=row.revision) for row in rows], NOW)
+    return sorted(row.group_id for row in rows)
+
+
+async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database: Database) -> None:
+    await add(database, new("t", "1"), new("u", "2"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t", "u"]), 1, NOW)
+    assert await _score(database) == ["t.0", "u.0"]
+    left = await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("1", NOW)))
+    assert left.rescore
+    async with database.read() as session:
+        assert await ready_groups.ready_experiences(session) == 1, "of the other task"
+    assert await _score(database) == ["t.0"]
+    async with database.read() as session:
+        assert await ready_groups.ready_experiences(session) == 2
+
+
+@pytest.mark.parametrize("idle", [False, True])
+async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: Database, idle: bool) -> None:
+    await add(database, new("t", "1"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t"]), 2, NOW)
+    assert await _score(database) == ["t.0", "t.0"]
+    for msg_id in ("2", "3"):
+        assert not (await add(database, new("t", msg_id, completes=False))).rescore
+    async with database.write() as session:
+        assert (await tasks.add_mark(session, tasks.NewMark("m", "t", None, [], {"reference": "4"}, 9.0), NOW)).rescore
+    assert await _score(database) == [], "a task that goes on has no last answer yet"
+    if idle:
+        async with database.write() as session:
+            assert await tasks.complete_idle(session, NOW + 60)
+    else:
+        assert (await add(database, new("t", "4"))).rescore
+    assert await _score(database) == ["t.0", "t.0"]
+    async with database.write() as session:
+        assert not await tasks.complete_idle(session, NOW + 60)
+
+
+async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:
+    await add(database, new("t", "1"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
+    assert await _score(database, reward=None) == ["t.0"]
+    assert not (await add(database, new("t", "2"))).rescore
+    assert await _score(database) == []
+    assert (await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("2", NOW)))).rescore
+    assert await _score(database) == ["t.0"]
+
+
+async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(database: Database) -> None:
+    statements: list[str] = []
+
+    def executed(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    asked = []
+    for task_id, count in (("few", 1), ("many", 9)):
+        await add(database, *(new(task_id, f"{task_id}{at}") for at in range(count)))
+        async with database.write() as session:
+            await planning.plan(session, await planning.unplanned(session, [task_id]), 1, NOW)
+        assert len(await _score(database)) == count
+        statements.clear()
+        event.listen(Engine, "before_cursor_execute", executed)
+        assert (await add(database, new(task_id, "next"))).rescore
+        event.remove(Engine, "before_cursor_execute", executed)
+        asked.append(list(statements))
+        assert len(await _score(database)) == count
+    assert len(asked[0]) == len(asked[1])
