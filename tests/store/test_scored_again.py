@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import Engine, event, select
 from stores import ON_BOTH_STORES
 
-from slipstream.store import planning, quarantine, ready_groups, runs, tasks
+from slipstream.store import feedback, planning, quarantine, ready_groups, runs, tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
+from slipstream.store.msg_ids import NamedCall, named_call
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.replaced_answers import Stored
 from slipstream.store.runs import Answered, Ended
@@ -111,3 +112,40 @@ async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(datab
         asked.append(list(statements))
         assert len(await _score(database)) == count
     assert len(asked[0]) == len(asked[1])
+
+
+async def test_it_looks_at_no_other_groups_and_runs(database: Database) -> None:
+    if database.shared:
+        pytest.skip("the words of SQLite's plans")
+    statements: list[tuple[str, Any]] = []
+
+    def executed(_conn: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if statement.startswith(("SELECT", "UPDATE")) and not many:
+            statements.append((statement, parameters))
+
+    names = [f"t{at}" for at in range(60)]
+    await add(database, *(new(name, f"of {name}") for name in names))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, names), 1, NOW)
+    event.listen(Engine, "before_cursor_execute", executed)
+    for dropped in (True, False):
+        async with database.write() as session:
+            await feedback.score_tasks_again(session, names, dropped=dropped)
+    event.remove(Engine, "before_cursor_execute", executed)
+    async with database.read() as session:
+        connection = await session.connection()
+        for statement, parameters in statements:
+            plan = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)).all()
+            assert all("SCAN" not in row[3] and "state" not in row[3] for row in plan), (statement, plan)
+
+
+@pytest.mark.parametrize("calls", [[None], ["x"], [{"function": "f"}], [{"function": ["f"]}], {"a": 1}, "abc", 5])
+async def test_a_retry_of_an_answer_with_calls_of_another_form_is_stored(database: Database, calls: Any) -> None:
+    def answer(msg_id: str) -> bytes:
+        return pack({"id": msg_id, "choices": [{"message": {"role": "assistant", "tool_calls": calls}}]})
+
+    await add(database, new("t", "1", answer=answer("1")))
+    again = new("t", "2", answer=answer("2"), started_at=NOW + 5, replaces=Stored("1", NOW))
+    await add(database, again)
+    async with database.read() as session:
+        assert (await named_call(session, "1")) == NamedCall(1, same=True)

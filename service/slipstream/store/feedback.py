@@ -6,11 +6,11 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
-from sqlalchemy import ColumnElement, Exists, and_, case, delete, exists, null, or_, select, update
+from sqlalchemy import ColumnElement, Exists, Select, and_, case, delete, exists, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
@@ -27,16 +27,24 @@ Ref = tuple[Kind, str]
 """A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
 
 _OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY)
+# In words for which SQLite has no index: by the state it would go through all groups that wait, or were ever dropped.
+_UNDELIVERED = GroupRow.state.not_in([state for state in GroupState if state not in _OPEN_GROUPS])
 _OPEN = or_(
-    GroupRow.state.in_(_OPEN_GROUPS),
-    and_(GroupRow.state == GroupState.DROPPED, GroupRow.commit_id.is_(None)),
+    _UNDELIVERED,
+    and_(
+        GroupRow.state.not_in([state for state in GroupState if state != GroupState.DROPPED]),
+        GroupRow.commit_id.is_(None),
+    ),
 )
 """Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
 not be scored comes back with what is known now; one that a delivery dropped may have been trained on in part."""
 
 _ENDED_GROUPS = (GroupState.READY, GroupState.DROPPED)
+_ENDED = GroupRow.state.not_in([state for state in GroupState if state not in _ENDED_GROUPS])
 _AGAIN = (RunState.ANSWERED, RunState.SCORED, RunState.FAILED)
 """States of runs that may be scored again, if they have an answer."""
+
+_Name = TypeVar("_Name")
 
 _AT_ONCE = 500
 """Names in one query: databases bound the parameters of a statement."""
@@ -193,7 +201,7 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
     target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
-    return await _score_again(session, _of_groups(GroupRow.call_id.in_(about)))
+    return await _score_again(session, (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all())
 
 
 async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
@@ -221,7 +229,7 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     if run.state == RunState.OPEN:
         return False
     run.due_at = run.updated_at = now  # what the grace was for is here; feedback on production's answer does not end it
-    return await _score_again(session, RunRow.id == run.id)
+    return await _score_again(session, [run.id])
 
 
 async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> NamedCall | None:
@@ -249,14 +257,13 @@ async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, d
     Args:
         dropped: also runs of groups that were dropped because they could not be scored.
     """
-    rescore = False
-    for at in range(0, len(task_ids), _AT_ONCE):
-        of_tasks = _of_groups(GroupRow.task_id.in_(task_ids[at : at + _AT_ONCE]), dropped=dropped)
-        endings = await session.execute(select(RunRow.id, RunRow.ending).where(of_tasks, RunRow.ending.is_not(None)))
+    may_change = _OPEN if dropped else _UNDELIVERED
+    again: list[int] = []
+    for some in _parts(task_ids):
+        found = await session.execute(_runs(GroupRow.task_id.in_(some), may_change).add_columns(RunRow.ending))
         # the reward that an agent gave its own run is not for a calculator to replace
-        own = [pk for pk, ending in endings if (ending or {}).get("reward") is not None]
-        rescore |= await _score_again(session, of_tasks, RunRow.id.not_in(own))
-    return rescore
+        again += [pk for pk, ending in found if (ending or {}).get("reward") is None]
+    return await _score_again(session, again)
 
 
 async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
@@ -287,28 +294,32 @@ def rewards_may_change(group: GroupRow) -> bool:
     return group.state in _OPEN_GROUPS
 
 
-def _of_groups(which: ColumnElement[bool], *, dropped: bool = True) -> ColumnElement[bool]:
-    """Return the condition under which a run is of these groups, and nothing of its group was delivered."""
-    may_change = _OPEN if dropped else GroupRow.state.in_(_OPEN_GROUPS)
-    return RunRow.group_id.in_(select(GroupRow.id).where(which, may_change))
+def _runs(*of_groups: ColumnElement[bool]) -> Select[int]:
+    """Select the runs of groups."""
+    return select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(*of_groups)
 
 
-async def _score_again(session: AsyncSession, *which: ColumnElement[bool]) -> bool:
+def _parts(names: Sequence[_Name]) -> Iterator[Sequence[_Name]]:
+    return (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
+
+
+async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due. Those that were set apart
     stay, also if a person dropped them since: the training side may die of one once more."""
     for state in _AGAIN:
         answered = move(state, RunState.ANSWERED)
-    # in words for which SQLite has no index: by the state it would go through all that were ever scored
-    ended = RunRow.state.not_in([state for state in RunState if state not in _AGAIN])
+    for group in _ENDED_GROUPS:
+        running = move(group, GroupState.RUNNING)
+    ended = RunRow.state.not_in([state for state in RunState if state not in _AGAIN]), RunRow.msg_id.is_not(None)
     alive = (RunRow.state == RunState.ANSWERED) | (RunRow.tries < MOST_DEATHS)
     # of those that were scored at once: their grace is over, also if that was by a clock that was ahead then
     due_at = case((RunRow.state == RunState.ANSWERED, RunRow.due_at), else_=0.0)
     nothing = {"reward": None, "breakdown": null(), "reason": None}
-    again = update(RunRow).where(*which, RunRow.msg_id.is_not(None), ended, alive)
-    again = again.values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
-    groups = set(await session.scalars(again.returning(RunRow.group_id)))
-    for group in _ENDED_GROUPS:
-        running = move(group, GroupState.RUNNING)
-    groups_ended = update(GroupRow).where(GroupRow.id.in_(groups), GroupRow.state.in_(_ENDED_GROUPS))
-    await session.execute(groups_ended.values(state=running))
+    again = update(RunRow).values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
+    groups: set[str] = set()
+    for some in _parts(pks):
+        sent_back = again.where(RunRow.id.in_(some), *ended, alive).returning(RunRow.group_id)
+        groups.update(await session.scalars(sent_back))
+    for some_groups in _parts(sorted(groups)):
+        await session.execute(update(GroupRow).where(GroupRow.id.in_(some_groups), _ENDED).values(state=running))
     return bool(groups)

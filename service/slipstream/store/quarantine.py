@@ -73,7 +73,7 @@ async def pending_suspect(session: AsyncSession, owner: int, now: float) -> dict
 
 async def due_answers(session: AsyncSession, owner: int, limit: int, now: float) -> list[Due]:
     """Return the answered runs of a sidecar that are to be scored at once, the longest due first. Those of a task that
-    goes on wait until it is complete, which `capture.task_idle` bounds."""
+    goes on wait until it is complete, or idle for `capture.task_idle`."""
     of_run = TaskRow.id == GroupRow.task_id, GroupRow.id == RunRow.group_id
     goes_on = exists().where(*of_run, TaskRow.state == TaskState.OPEN, TaskRow.decided.is_(False))  # by that index
     query = select(RunRow.id, RunRow.tries).where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, ~goes_on)

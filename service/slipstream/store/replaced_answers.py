@@ -6,7 +6,7 @@ Feedback is about the text that a user saw. So it is kept whether the answer tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import exists, select, update
@@ -99,6 +99,14 @@ def _say_the_same(one: Answer, other: Answer) -> bool:
 def _said(answer: Answer) -> tuple[object, ...]:
     """The text and the calls of tools, without what each attempt has of its own: the calls' ids, and thoughts."""
     message = answer_message(unpack(answer.body))
-    functions = [call.get("function") or call.get("custom") or {} for call in message_tool_calls(message)]
-    called = [(function.get("name"), function.get("arguments", function.get("input"))) for function in functions]
-    return message_text(message), message.get("refusal"), message.get("function_call"), called
+    calls: object = message_tool_calls(message)
+    tools = [_called(call) for call in calls] if isinstance(calls, list) else calls
+    return message_text(message), message.get("refusal"), message.get("function_call"), tools
+
+
+def _called(call: object) -> object:
+    """The name and arguments of a tool's call; all of it where it has another form, which servers give too."""
+    function = (call.get("function") or call.get("custom")) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    return function.get("name"), function.get("arguments", function.get("input"))
