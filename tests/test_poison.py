@@ -183,7 +183,7 @@ async def test_poison_ends_nothing_and_fails_nobody_in_a_gibibyte(tmp_path: Path
             chats = [_poison_chat(sidecar.url, kind) for kind in ("objects", "fields", "messages") * (CHATS // 3)]
             statuses = (await asyncio.gather(asyncio.gather(*chats), *asking))[0]
             await _ask(sidecar.url, _asked(-1), BEHIND)
-            await until(lambda: _drained(sidecar), 300)
+            await until(lambda: _drained(sidecar), 600)
             flowing.cancel()
             await flowing
             counts = await _uncaptured(sidecar.url)

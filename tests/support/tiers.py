@@ -29,6 +29,7 @@ HEAVY = {
     "test_chaos.py",
     "test_compose_cpu.py",
     "test_alternating_kills.py",
+    "test_poison.py",
     "test_experiments_cluster.py",
     "test_rollouts_cluster.py",
     "test_serving_together.py",
