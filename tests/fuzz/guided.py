@@ -94,7 +94,11 @@ CURRENT: list[Connection] = []
 
 def answered(pieces: Sequence[bytes], *, bodiless: bool) -> tuple[str, int, bytes]:
     transport: Any = SimpleNamespace(
-        is_closing=lambda: False, abort=lambda: None, pause_reading=lambda: None, resume_reading=lambda: None
+        is_closing=lambda: False,
+        abort=lambda: None,
+        pause_reading=lambda: None,
+        resume_reading=lambda: None,
+        get_extra_info=lambda _: None,
     )
     receiver = Answered()
     connection = Connection(60.0, lambda _: None, lambda _: None)
