@@ -58,7 +58,7 @@ def test_a_scheme_and_a_host_are_the_same_in_any_case() -> None:
     assert slipstream.configure("HTTPS://Sidecar:8100/Team/v1").url == "https://sidecar:8100/Team"
 
 
-async def test_a_certificate_of_nobody_is_refused_however_the_scheme_is_written(
+async def test_a_certificate_of_no_known_authority_is_refused_however_the_scheme_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []

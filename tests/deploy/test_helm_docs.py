@@ -50,7 +50,7 @@ def job_of(example: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def of_the_release() -> list[dict[str, Any]]:
-    """What the values of the page are rendered to, under the page's name of the release."""
+    """The manifests that Helm makes of the page's values, under the page's name of the release."""
     text = yaml.safe_dump_all(template(yaml.safe_load(EXAMPLES["my-values.yaml"])))
     return list(yaml.safe_load_all(text.replace("demo-slipstream", "slipstream")))
 

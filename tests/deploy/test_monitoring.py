@@ -81,7 +81,7 @@ async def test_every_query_asks_for_metrics_and_labels_that_a_sidecar_tells(run_
 
 
 async def test_what_an_increase_alerts_of_is_shown_at_zero_from_the_start(run_loop: RunLoop) -> None:
-    """Prometheus does not see an increase by which a series begins: the first loss would alert nobody."""
+    """Prometheus does not see an increase by which a series begins: the first loss would raise no alert."""
     async with run_loop() as loop:
         text = (await loop.client.get("/metrics")).text
     shown: dict[tuple[str, str], set[str]] = {}

@@ -82,7 +82,7 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Call | None"]
 
 
 def has_yet_to_run(output: Any) -> bool:
-    """Return True for an awaitable or a stream: the agent has not ended, and its calls are made by whoever reads it."""
+    """Return True for an awaitable or a stream: the agent has not ended. Its calls are made while this is read."""
     return inspect.isawaitable(output) or isinstance(output, (Iterator, AsyncIterator))
 
 

@@ -31,10 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("slipstream_client")
 
 AT_EXIT = 5.0
-"""Seconds that the end of a program waits for replays, where nobody called `stop`, ..."""
+"""Seconds that the end of a program waits for replays, if `stop` was not called."""
 
 _RUNS_AT_EXIT = 0.8
-"""... and the part of them for runs; in the rest the sidecar is told of those that are left, and commits."""
+"""The part of these seconds for runs. In the rest, runs that have not ended are given up, and the sidecar commits."""
 
 
 class TrainingRunner:

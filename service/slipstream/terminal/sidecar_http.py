@@ -124,9 +124,8 @@ def _refusal(found: Any) -> str | None:
     """The sidecar's own words for a refusal; None where another server answered, or the route is not there."""
     if _code(found) in (None, "http_error"):
         return None
-    return inert(found["error"].get("message"), _LONGEST).removeprefix(
-        "Slipstream: "
-    )  # which is in front of errors here
+    said = inert(found["error"].get("message"), _LONGEST)
+    return said.removeprefix("Slipstream: ")  # a command's errors have the name in front already
 
 
 def _code(found: Any) -> Any:

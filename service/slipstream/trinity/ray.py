@@ -98,7 +98,7 @@ def cluster(
 
 def _token(environment: Mapping[str, str]) -> dict[str, str]:
     """The secret by which the programs of our own Ray know each other. `ray start --head` makes none by itself, and
-    whoever of this machine reaches a Ray without one can run programs as its user."""
+    any user of this machine who reaches a Ray without one can run programs as its user."""
     return {} if "RAY_AUTH_MODE" in environment else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
