@@ -18,6 +18,7 @@ from processes import agents, production  # noqa: F401 - fixtures
 from scripted import ScriptedExplorer, production_app
 from serving import serving, sidecar
 from shared_by_tenants import RunShared, sharing
+from sqlalchemy import Engine, event
 from stores import PostgresServer, postgres_server
 from tiers import OneAtATime, sort_tests
 from xdist.remote import Producer
@@ -57,6 +58,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneAtAT
 def quick_starts() -> Iterator[None]:
     with made_once():
         yield
+
+
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """The statements that were executed."""
+    statements = list[str]()
+
+    def before(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", before)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", before)
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contexts import WokenStages, context
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Engine, event, insert
+from sqlalchemy import insert
 from stores import ON_BOTH_STORES
 
 from slipstream.metrics import Metrics
@@ -28,19 +28,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def asked() -> Iterator[list[str]]:
-    """The statements that were executed."""
-    statements = list[str]()
-
-    def before(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
-        statements.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", before)
-    yield statements
-    event.remove(Engine, "before_cursor_execute", before)
 
 
 def agenda(database: Database, clock: Clock) -> tuple[Agenda, WokenStages]:

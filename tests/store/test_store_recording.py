@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import segments_kept
-from sqlalchemy import Engine, event, select
+from sqlalchemy import select
 from stores import ON_BOTH_STORES
 
 from slipstream.capture.prefixes import Messages, Prefixes
@@ -48,19 +47,6 @@ def new(task_id: str, msg_id: str | None = None, **fields: Any) -> NewCall:
         "marked": False, "labels": frozenset(), "metadata": {},
     }  # fmt: skip
     return NewCall(**given | fields)
-
-
-@pytest.fixture
-def asked() -> Iterator[list[str]]:
-    """The statements that were executed."""
-    statements = list[str]()
-
-    def before(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
-        statements.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", before)
-    yield statements
-    event.remove(Engine, "before_cursor_execute", before)
 
 
 def saying(words: str | None, **more: Any) -> bytes:

@@ -6,8 +6,9 @@ time on each than SQLite takes to store it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import bindparam, insert, update
 from sqlalchemy.engine import Dialect
@@ -21,6 +22,16 @@ Columns = tuple[str, ...]
 
 Rows = list[tuple[Any, ...]]
 """Values as the driver takes them: what is JSON in the database is text here."""
+
+_Name = TypeVar("_Name")
+
+_AT_ONCE = 500
+"""Names in one statement: databases bound its parameters."""
+
+
+def batches(names: Sequence[_Name]) -> Iterator[Sequence[_Name]]:
+    """Names in batches, each as large as one statement may hold."""
+    return (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
 
 
 async def insert_rows(session: AsyncSession, table: type[Base], columns: Columns, rows: Rows) -> None:

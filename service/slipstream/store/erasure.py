@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Select, delete, func, or_, select, union_a
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import preferences
+from slipstream.store.bulk import batches
 from slipstream.store.captured import NUMBERS
 from slipstream.store.clock_skew import DELETIONS_TOLERATED
 from slipstream.store.replays import KIND
@@ -32,9 +33,6 @@ from slipstream.store.tasks import delete_tasks
 from slipstream.tenants import name_of, qualified, tenant_of
 
 Kind = Literal["session_id", "task_id"]
-
-_AT_ONCE = 500
-"""Names in one statement: databases bound its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +266,7 @@ async def _delete_feedback(session: AsyncSession, row: ErasureRow, tasks: Select
 async def forget_waiting(session: AsyncSession, msg_ids: Sequence[str], task_ids: Sequence[str]) -> None:
     """Delete feedback that waits for answers which were deleted before they were stored."""
     for kind, marked, names in (("msg_id", MarkRow.msg_id, msg_ids), ("task_id", MarkRow.task_id, task_ids)):
-        for some in _batches(names):
+        for some in batches(names):
             await _done(session, delete(MarkRow).where(marked.in_(some), MarkRow.state == MarkState.WAITING))
             waiting = select(FeedbackTargetRow.id, FeedbackTargetRow.feedback_id).where(
                 FeedbackTargetRow.kind == kind,
@@ -280,17 +278,13 @@ async def forget_waiting(session: AsyncSession, msg_ids: Sequence[str], task_ids
 
 
 async def _forget(session: AsyncSession, found: set[int], posts: set[str]) -> None:
-    for some in _batches(sorted(found)):
+    for some in batches(sorted(found)):
         await _done(session, delete(FeedbackTargetRow).where(FeedbackTargetRow.id.in_(some)))
-    for post_ids in _batches(sorted(posts)):
+    for post_ids in batches(sorted(posts)):
         left = select(FeedbackTargetRow.feedback_id).where(FeedbackTargetRow.feedback_id.in_(post_ids))
         mine = FeedbackRow.id.in_(post_ids)
         await _done(session, delete(FeedbackRow).where(mine, FeedbackRow.id.not_in(left)))
         await _done(session, update(FeedbackRow).where(mine).values(comment=None, source=None))
-
-
-def _batches(names: Sequence[Any]) -> list[Sequence[Any]]:
-    return [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
 
 
 async def _count(session: AsyncSession, query: Select[Any]) -> int:

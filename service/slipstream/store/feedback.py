@@ -6,14 +6,15 @@ production gave it, it stays with the production answer and is never the reward 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 from sqlalchemy import ColumnElement, Exists, Select, and_, case, delete, exists, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.serving.page import PRODUCTION
+from slipstream.store.bulk import batches
 from slipstream.store.msg_ids import NamedCall, named_call
 from slipstream.store.quarantine import MOST_DEATHS
 from slipstream.store.states import FeedbackState, GroupState, RunState, move
@@ -43,11 +44,6 @@ _ENDED_GROUPS = (GroupState.READY, GroupState.DROPPED)
 _ENDED = GroupRow.state.not_in([state for state in GroupState if state not in _ENDED_GROUPS])
 _AGAIN = (RunState.ANSWERED, RunState.SCORED, RunState.FAILED)
 """States of runs that may be scored again, if they have an answer."""
-
-_Name = TypeVar("_Name")
-
-_AT_ONCE = 500
-"""Names in one query: databases bound the parameters of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +115,18 @@ async def awaited(session: AsyncSession, refs: Iterable[Ref], since: float) -> s
     for kind, ref in dict.fromkeys(refs):
         names.setdefault(kind, []).append(ref)
     for kind, several in names.items():
-        for at in range(0, len(several), _AT_ONCE):
-            some = FeedbackTargetRow.ref.in_(several[at : at + _AT_ONCE])
-            queries.append(named.where(FeedbackTargetRow.kind == kind, some, _waiting()))
+        for some in batches(several):
+            of_these = FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref.in_(some)
+            queries.append(named.where(*of_these, _waiting()))
     return {(kind, ref) for query in queries for kind, ref in await session.execute(query)}
 
 
 async def waited_for(session: AsyncSession, msg_ids: Iterable[str]) -> set[str]:
     """Return those of these answers that feedback waits for by their ids."""
-    names, found = list(msg_ids), set[str]()
-    for at in range(0, len(names), _AT_ONCE):
-        some = FeedbackTargetRow.ref.in_(names[at : at + _AT_ONCE])
-        query = select(FeedbackTargetRow.ref).where(FeedbackTargetRow.kind == "msg_id", some, _waiting())
-        found.update(await session.scalars(query))
+    found = set[str]()
+    for some in batches(list(msg_ids)):
+        of_these = FeedbackTargetRow.kind == "msg_id", FeedbackTargetRow.ref.in_(some)
+        found.update(await session.scalars(select(FeedbackTargetRow.ref).where(*of_these, _waiting())))
     return found
 
 
@@ -259,7 +254,7 @@ async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, d
     """
     may_change = _OPEN if dropped else _UNDELIVERED
     again: list[int] = []
-    for some in _parts(task_ids):
+    for some in batches(task_ids):
         found = await session.execute(_runs(GroupRow.task_id.in_(some), may_change).add_columns(RunRow.ending))
         # the reward that an agent gave its own run is not for a calculator to replace
         again += [pk for pk, ending in found if (ending or {}).get("reward") is None]
@@ -299,10 +294,6 @@ def _runs(*of_groups: ColumnElement[bool]) -> Select[int]:
     return select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(*of_groups)
 
 
-def _parts(names: Sequence[_Name]) -> Iterator[Sequence[_Name]]:
-    return (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
-
-
 async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:
     """Send runs that have an answer back to be scored with what is known when they are due. Those that were set apart
     stay, also if a person dropped them since: the training side may die of one once more."""
@@ -317,9 +308,9 @@ async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:
     nothing = {"reward": None, "breakdown": null(), "reason": None}
     again = update(RunRow).values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
     groups: set[str] = set()
-    for some in _parts(pks):
+    for some in batches(pks):
         sent_back = again.where(RunRow.id.in_(some), *ended, alive).returning(RunRow.group_id)
         groups.update(await session.scalars(sent_back))
-    for some_groups in _parts(sorted(groups)):
+    for some_groups in batches(sorted(groups)):
         await session.execute(update(GroupRow).where(GroupRow.id.in_(some_groups), _ENDED).values(state=running))
     return bool(groups)

@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import erasure, feedback
+from slipstream.store.bulk import batches
 from slipstream.store.feedback import NewFeedback
 from slipstream.store.recording import Added, NewCall, add_calls
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -17,9 +18,6 @@ from slipstream.store.tables.feedback import FeedbackRow
 
 REASON = "imported"
 """Reason of the decision on an imported task: it is not trained on by reinforcement learning."""
-
-_AT_ONCE = 500
-"""Names in one statement: databases bound its parameters."""
 
 
 class NewConversation(NamedTuple):
@@ -89,9 +87,9 @@ async def add(session: AsyncSession, new: Sequence[NewConversation], now: float,
 
 async def _known(session: AsyncSession, task_ids: Collection[str]) -> set[tuple[str, str | None]]:
     """The calls of these tasks that are stored, by task and answer."""
-    names, found = sorted(task_ids), set[tuple[str, str | None]]()
-    for at in range(0, len(names), _AT_ONCE):
-        query = select(CallRow.task_id, CallRow.msg_id).where(CallRow.task_id.in_(names[at : at + _AT_ONCE]))
+    found = set[tuple[str, str | None]]()
+    for some in batches(sorted(task_ids)):
+        query = select(CallRow.task_id, CallRow.msg_id).where(CallRow.task_id.in_(some))
         found.update((task_id, msg_id) for task_id, msg_id in await session.execute(query))
     return found
 
@@ -99,17 +97,16 @@ async def _known(session: AsyncSession, task_ids: Collection[str]) -> set[tuple[
 async def _given(session: AsyncSession, ids: Sequence[str]) -> set[str]:
     """Those of these feedbacks that are stored."""
     found = set[str]()
-    for at in range(0, len(ids), _AT_ONCE):
-        query = select(FeedbackRow.id).where(FeedbackRow.id.in_(ids[at : at + _AT_ONCE]))
-        found.update(await session.scalars(query))
+    for some in batches(ids):
+        found.update(await session.scalars(select(FeedbackRow.id).where(FeedbackRow.id.in_(some))))
     return found
 
 
 async def _decide(session: AsyncSession, task_ids: Sequence[str]) -> None:
     """Write down that these tasks are not selected, but for those that somebody had selected since an earlier
     import."""
-    for at in range(0, len(task_ids), _AT_ONCE):
-        of_these = TaskRow.id.in_(task_ids[at : at + _AT_ONCE]), TaskRow.selected.is_(False)
+    for some in batches(task_ids):
+        of_these = TaskRow.id.in_(some), TaskRow.selected.is_(False)
         decided = update(TaskRow).where(*of_these).values(decided=True, reason=REASON)
         await session.execute(decided.execution_options(synchronize_session=False))
 

@@ -15,7 +15,7 @@ from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
 from slipstream.store import erasure, feedback, replaced_answers, segments, tasks
-from slipstream.store.bulk import Rows, insert_rows, update_rows
+from slipstream.store.bulk import Rows, batches, insert_rows, update_rows
 from slipstream.store.clock_skew import TOLERATED
 from slipstream.store.replaced_answers import Answer, Attempt, Replaced, Stored
 from slipstream.store.segments import NewRequest, Segment
@@ -112,7 +112,7 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
             task.session_id = call.session_id  # it was opened by a replay, which need not know its session
         original = (None, None) if call.original is None else next(of_originals)
         place = None
-        if call.replaces is not None and call.replaces.msg_id not in got:  # whoever named an answer has got that one
+        if call.replaces is not None and call.replaces.msg_id not in got:  # else its user has got that answer
             place = by_name.pop((call.task_id, call.replaces), None)
         if place is not None:
             place.earlier.append((place.call, place.row))
@@ -193,9 +193,6 @@ _UNSERVED = (None, None, None, False, False)
 _Columns = tuple[bytes | None, int | None]
 """A request as it is kept: of the call and of its last segment."""
 
-_AT_ONCE = 500
-"""Names in one query: databases bound the parameters of a statement."""
-
 
 async def _replace(session: AsyncSession, places: Sequence[_Place]) -> None:
     """Update the rows of stored attempts."""
@@ -209,10 +206,10 @@ async def _note_replaced(session: AsyncSession, places: Sequence[_Place]) -> Non
     """Remember the attempts whose places were taken, and delete what only they needed."""
     new = [place.row[:2] for place in places if place.before is None]
     pks = dict[tuple[str, int], int]()
-    for at in range(0, len(new), _AT_ONCE):
+    for some in batches(new):
         query = select(CallRow.task_id, CallRow.position, CallRow.id)
-        some = tuple_(CallRow.task_id, CallRow.position).in_(new[at : at + _AT_ONCE])
-        pks.update({(task_id, position): pk for task_id, position, pk in await session.execute(query.where(some))})
+        query = query.where(tuple_(CallRow.task_id, CallRow.position).in_(some))
+        pks.update({(task_id, position): pk for task_id, position, pk in await session.execute(query)})
     replaced, left, needed = list[Replaced](), set[int | None](), set[int | None]({None})
     for place in places:
         answers = [Answer(call.msg_id, call.answer) for call, _ in place.earlier]
@@ -235,10 +232,8 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
         TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason, feedback.has_open_groups(),
     )  # fmt: skip
     found = {}
-    names = sorted(task_ids)
-    for at in range(0, len(names), _AT_ONCE):
-        some = query.where(TaskRow.id.in_(names[at : at + _AT_ONCE]))
-        for task_id, session_id, position, *rest in await session.execute(some):
+    for some in batches(sorted(task_ids)):
+        for task_id, session_id, position, *rest in await session.execute(query.where(TaskRow.id.in_(some))):
             found[task_id] = PendingTask(session_id, -1 if position is None else position, True, *rest)
             found[task_id].calls += 1
     return found

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import delete, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.store.bulk import batches
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.experiments import ExperimentRow, ExperimentUnitRow
 from slipstream.store.tables.rollouts import RolloutRow, RolloutUnitRow
@@ -21,9 +22,6 @@ TREATMENT = "treatment"
 
 _LATE = 3600.0
 """Seconds by which a unit may be recorded after one that was assigned later: longer than any answer takes."""
-
-_AT_ONCE = 500
-"""Names in one query: databases bound the parameters of a statement."""
 
 
 class AssignedUnit(NamedTuple):
@@ -197,11 +195,10 @@ async def calls_of(
     """
     named = {unit.unit: unit for unit in units}
     found: dict[str, list[StoredCall]] = {unit: [] for unit in named}
-    names = list(named)
     columns = select(CallRow.id, CallRow.task_id, CallRow.position, CallRow.unit, CallRow.arm, CallRow.started_at)
-    for at in range(0, len(names), _AT_ONCE):
-        some = columns.where(CallRow.unit.in_(names[at : at + _AT_ONCE]))
-        for call, task_id, position, name, arm, started_at in await session.execute(some.order_by(CallRow.id)):
+    for some in batches(list(named)):
+        of_these = columns.where(CallRow.unit.in_(some)).order_by(CallRow.id)
+        for call, task_id, position, name, arm, started_at in await session.execute(of_these):
             unit = named[name or ""]
             if unit.treated == (arm == TREATMENT) and unit.first_at <= started_at <= until(unit):
                 found[unit.unit].append(StoredCall(call, task_id, position))

@@ -24,16 +24,13 @@ from slipstream.dialects.elements import Frame
 from slipstream.jsontext import from_json
 from slipstream.store import numbering
 from slipstream.store.bodies import pack, unpacked_text
-from slipstream.store.bulk import insert_rows
+from slipstream.store.bulk import batches, insert_rows
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
 from slipstream.store.tables.segments import SegmentRow
 
 _USERS = (CallRow.segment_id, CallRow.original_segment_id, RunCallRow.segment_id)
 """The columns that refer to segments."""
-
-_AT_ONCE = 500
-"""Names in one statement: databases bound its parameters."""
 
 _INHERITED = b""
 """A call's `request` whose frame is its segment's."""
@@ -165,7 +162,7 @@ async def add(session: AsyncSession, requests: Sequence[NewRequest]) -> Kept:
 
 async def _present(session: AsyncSession, numbers: Collection[int | None]) -> set[int]:
     found: set[int] = set()
-    for some in _batches(list(numbers)):
+    for some in batches(list(numbers)):
         found.update(await session.scalars(select(SegmentRow.id).where(SegmentRow.id.in_(some))))
     return found
 
@@ -213,7 +210,7 @@ async def stored(session: AsyncSession, columns: Sequence[tuple[bytes | None, in
     """The requests of calls, by their `request` and `segment_id` (or those of their originals)."""
     parents: dict[int, int | None] = {}
     bodies: dict[int, bytes] = {}
-    for some in _batches(sorted({last for _, last in columns if last is not None})):
+    for some in batches(sorted({last for _, last in columns if last is not None})):
         reached = _reached(some)
         query = select(SegmentRow.id, SegmentRow.parent_id, SegmentRow.body)
         for number, parent, body in await session.execute(query.where(SegmentRow.id.in_(select(reached.c.id)))):
@@ -250,7 +247,7 @@ async def of_tasks(session: AsyncSession, tasks: Select[Any] | Sequence[str]) ->
 
 async def delete_unused(session: AsyncSession, last: Sequence[int]) -> None:
     """Delete those of these segments, and of the ones before them, that no call needs any more."""
-    for some in _batches(last):
+    for some in batches(last):
         reached = _reached(some)
         of_reached = SegmentRow.id.in_(select(reached.c.id))
         child = SegmentRow.__table__.alias("child")
@@ -271,7 +268,3 @@ def _with_earlier(some: Select[int, int | None], name: str) -> Any:
     found = some.cte(name, recursive=True)
     earlier = select(SegmentRow.id, SegmentRow.parent_id).join(found, found.c.parent_id == SegmentRow.id)
     return found.union(earlier)
-
-
-def _batches(numbers: Sequence[Any]) -> list[Sequence[Any]]:
-    return [numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE)]

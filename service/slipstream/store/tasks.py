@@ -11,15 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
 from slipstream.store import feedback, preferences, quarantine, segments
-from slipstream.store.bulk import update_rows
+from slipstream.store.bulk import batches, update_rows
 from slipstream.store.msg_ids import named_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import MarkRow
 from slipstream.store.tables.runs import GroupRow
-
-_AT_ONCE = 500
-"""Names in one query: databases bound the parameters of a statement."""
 
 
 @dataclass(slots=True)
@@ -134,8 +131,7 @@ async def waiting_marks(
         calls: the task and the msg_id of each.
     """
     marks: dict[tuple[str, str | None], list[MarkRow]] = {}
-    for at in range(0, len(calls), _AT_ONCE):
-        some = calls[at : at + _AT_ONCE]
+    for some in batches(calls):
         task_ids, msg_ids = {task_id for task_id, _ in some}, {msg_id for _, msg_id in some if msg_id}
         names = or_(MarkRow.task_id.in_(task_ids), MarkRow.msg_id.in_(msg_ids))
         for mark in await session.scalars(select(MarkRow).where(names, *_waiting(now))):
