@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from sqlite3 import connect
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
+from slipstream.embedded.algorithm import OnlineAlgorithm
 from slipstream.embedded.experiences import Answer, ExperienceStore
 from slipstream.errors import ConfigError
 
@@ -192,6 +194,34 @@ def test_advantages_are_computed_within_one_commit(store: ExperienceStore) -> No
     assert advantages == pytest.approx(
         {"m0": 1 / math.sqrt(2), "m1": -1 / math.sqrt(2), "m2": 1.0, "m3": 0.0}, abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kept"),
+    [("grpo", ["clean-0", "clean-1"]), ("ppo", ["clean-0", "clean-1", "mixed-0"])],
+    ids=["compared", "alone"],
+)
+def test_a_rollback_keeps_out_what_waits_for_feedback_or_commit(
+    store: ExperienceStore, algorithm: OnlineAlgorithm, kept: list[str]
+) -> None:
+    versions = {"clean-0": 1, "clean-1": 1, "mixed-0": 1, "mixed-1": 2, "later-0": 2, "later-1": 2}
+    store.record(replace(answer(name), model_version=version) for name, version in versions.items())
+
+    def rewarded(*names: str) -> None:
+        for name in names:
+            task, run = name.split("-")
+            assert store.feedback([name], float(run), task, int(run)) == 1, "the sender is told nothing new"
+
+    rewarded("clean-0", "mixed-0", "mixed-1")
+    assert store.discard_after(1) == 1, "of those with feedback"
+    assert store.discard_after(1) == 0, "again it changes nothing"
+    rewarded("clean-1", "later-0", "later-1")
+    assert store.commit(algorithm) == len(kept)
+    assert sorted(experience.msg_id for experience in store.claim(2, len(kept))) == kept
+
+    store.record(replace(answer(name), model_version=2) for name in ("mixed-2", "mixed-3"))  # of the number's new bearer
+    rewarded("mixed-2", "mixed-3")
+    assert store.commit(algorithm) == 2
 
 
 def test_the_last_step_of_a_run_is_the_last_of_its_feedback(store: ExperienceStore) -> None:

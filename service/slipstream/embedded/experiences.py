@@ -5,6 +5,7 @@ three states, each reached once:
 
     recorded ──feedback──▶ ready ──commit──▶ committed (a row in the buffer) ──claim──▶ taken by a training step
 
+A rollback marks answers in each of these states as discarded: no training step takes them.
 Nothing of this is kept in memory: what was fed back and not committed is still ready after a restart, and the counts
 go on where they were.
 """
@@ -39,7 +40,7 @@ _CARRIED = (  # from a recorded answer to its row in the buffer
     "model_version",
     "created_at",
 )
-DISCARDED = -2  # the train_step of experiences that a rollback has taken out
+DISCARDED = -2  # the train_step of experiences that a rollback took out, the commit_id of answers until their commit
 SET_ASIDE = -1  # the train_step of experiences whose training failed again and again
 
 
@@ -137,34 +138,39 @@ class ExperienceStore:
         return reached
 
     def commit(self, algorithm: OnlineAlgorithm) -> int:
-        """Moves every ready answer into the buffer, with its advantage; returns how many. A commit of none counts."""
+        """Moves every ready answer into the buffer, with its advantage; returns how many. A commit of none counts.
+
+        Answers that a rollback discarded stay out, and where answers are compared with each other all of their group.
+        """
         answers = self._answers
         with self._engine.begin() as connection:
             ready = connection.execute(
                 select(answers)
-                .where(answers.c.reward.is_not(None), answers.c.commit_id.is_(None))
+                .where(
+                    answers.c.reward.is_not(None),
+                    answers.c.commit_id.is_(None) | (answers.c.commit_id == DISCARDED),
+                )
                 .order_by(answers.c.step, answers.c.id)
                 .with_for_update()  # PostgreSQL: another commit at the same time finds them committed
             ).all()
+            compared = advantages(algorithm, [(row.task_id, row.run_id, row.reward) for row in ready])
+            discarded = {row.task_id if compared else row.id for row in ready if row.commit_id == DISCARDED}
+            experiences = [
+                {name: row._mapping[name] for name in _CARRIED} | {"advantage": compared[index] if compared else None}
+                for index, row in enumerate(ready)
+                if (row.task_id if compared else row.id) not in discarded
+            ]
             commit = connection.execute(
-                insert(self._commits).values(created_at=self._clock(), experiences=len(ready))
+                insert(self._commits).values(created_at=self._clock(), experiences=len(experiences))
             ).inserted_primary_key
             assert commit is not None  # one row was inserted; the type allows for many
-            if not ready:
-                return 0
-            compared = advantages(algorithm, [(row.task_id, row.run_id, row.reward) for row in ready])
-            connection.execute(
-                insert(self._buffer),
-                [
-                    {name: row._mapping[name] for name in _CARRIED}
-                    | {"commit_id": commit.id, "advantage": compared[index] if compared else None}
-                    for index, row in enumerate(ready)
-                ],
-            )
-            # these and no others: between two statements PostgreSQL lets in what was rewarded meanwhile
-            committed = update(answers).where(answers.c.id == bindparam("ready")).values(commit_id=commit.id)
-            connection.execute(committed, [{"ready": row.id} for row in ready])
-        return len(ready)
+            if experiences:
+                connection.execute(insert(self._buffer), [row | {"commit_id": commit.id} for row in experiences])
+            if ready:
+                # these and no others: between two statements PostgreSQL lets in what was rewarded meanwhile
+                committed = update(answers).where(answers.c.id == bindparam("ready")).values(commit_id=commit.id)
+                connection.execute(committed, [{"ready": row.id} for row in ready])
+        return len(experiences)
 
     def counts(self) -> Counts:
         answers = self._answers
@@ -225,10 +231,17 @@ class ExperienceStore:
     def discard_after(self, step: int) -> int:
         """Marks what later steps took, and what later versions sampled and no step has taken, never to be taken again.
 
-        A group with such an answer is marked whole, as by `discard_before`. Returns how many.
+        A group with such an answer is marked whole, as by `discard_before`. Of answers that wait for their feedback or
+        commit, those of later versions are marked: their number may come a second time, so a commit could not tell
+        them apart. Returns how many, without answers that no feedback has reached.
         """
-        taken = self._buffer.c.train_step
-        return self._retake((taken > step) | (taken.is_(None) & self._sampled_after(step)), DISCARDED)
+        answers, taken = self._answers.c, self._buffer.c.train_step
+        late = update(self._answers).where(answers.model_version > step, answers.commit_id.is_(None))
+        late = late.values(commit_id=DISCARDED)
+        with self._engine.begin() as connection:
+            ready = connection.execute(late.where(answers.reward.is_not(None))).rowcount
+            connection.execute(late)
+        return ready + self._retake((taken > step) | (taken.is_(None) & self._sampled_after(step)), DISCARDED)
 
     def discard_before(self, version: int) -> int:
         """Marks what versions before this one sampled and no step has taken, never to be taken. Returns how many.
