@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, event, select
 from stores import ON_BOTH_STORES
 
-from slipstream.store import feedback, planning, quarantine, ready_groups, runs, tasks
+from slipstream.store import commits, feedback, planning, quarantine, ready_groups, runs, tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.msg_ids import NamedCall, named_call
@@ -80,6 +80,40 @@ async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: D
     assert await _score(database) == ["t.0", "t.0"]
     async with database.write() as session:
         assert not await tasks.complete_idle(session, NOW + 60)
+
+
+@pytest.mark.parametrize("scored_late", [False, True], ids=["scored before", "score under way"])
+async def test_a_commit_takes_nothing_of_a_task_that_goes_on(database: Database, scored_late: bool) -> None:
+    """Its rewards are for a conversation that was not over."""
+    await add(database, new("t", "1"), new("other", "2"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t", "other"]), 1, NOW)
+    under_way = new("t", "3", completes=False)
+    if scored_late:
+        async with database.write() as session:
+            for run in await runs.claim(session, 1, 10, NOW):
+                await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
+            due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
+        await add(database, under_way)
+        async with database.write() as session:
+            await runs.end(session, [Ended(pk, 1, 0.5, revision=0) for pk in due], NOW)
+    else:
+        assert await _score(database) == ["other.0", "t.0"]
+        await add(database, under_way)
+
+    async def committed(after: int | None) -> list[str]:
+        async with database.write() as session:
+            count = await ready_groups.ready_experiences(session)
+            begun = await commits.begin(session, "manual", 1, NOW, (0, 0, 0), after=after)
+        assert begun is not None
+        assert len(begun[1]) == count
+        return [group.id for group in begun[1]]
+
+    assert await committed(None) == ["other.0"]
+    assert (await add(database, new("t", "4"))).rescore
+    assert await committed(1) == [], "its reward is not of the whole turn"
+    assert await _score(database) == ["t.0"]
+    assert await committed(2) == ["t.0"]
 
 
 async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:

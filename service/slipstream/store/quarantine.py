@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
-from sqlalchemy import delete, exists, func, literal_column, select, update
+from sqlalchemy import delete, func, literal_column, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store.bulk import update_rows
 from slipstream.store.cipher import Sealed
 from slipstream.store.group_ends import end_groups
+from slipstream.store.open_tasks import task_goes_on
 from slipstream.store.states import RunState, TaskState, move
 from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -74,10 +75,9 @@ async def pending_suspect(session: AsyncSession, owner: int, now: float) -> dict
 async def due_answers(session: AsyncSession, owner: int, limit: int, now: float) -> list[Due]:
     """Return the answered runs of a sidecar that are to be scored at once, the longest due first. Those of a task that
     goes on wait until it is complete, or idle for `capture.task_idle`."""
-    of_run = TaskRow.id == GroupRow.task_id, GroupRow.id == RunRow.group_id
-    goes_on = exists().where(*of_run, TaskRow.state == TaskState.OPEN, TaskRow.decided.is_(False))  # by that index
-    query = select(RunRow.id, RunRow.tries).where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, ~goes_on)
-    rows = await session.execute(query.where(RunRow.owner == owner).order_by(RunRow.due_at, RunRow.id).limit(limit))
+    query = select(RunRow.id, RunRow.tries).join(GroupRow, GroupRow.id == RunRow.group_id).where(~task_goes_on())
+    query = query.where(RunRow.state == RunState.ANSWERED, RunRow.due_at <= now, RunRow.owner == owner)
+    rows = await session.execute(query.order_by(RunRow.due_at, RunRow.id).limit(limit))
     return without_suspects_but_one([Due(*row) for row in rows])
 
 

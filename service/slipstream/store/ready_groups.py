@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import facade, planning, version_rewards, webhook
 from slipstream.store.experiences import Experience, ReadyGroup
+from slipstream.store.open_tasks import task_goes_on
 from slipstream.store.replays import KIND
 from slipstream.store.states import GROUPS_UNDER_WAY, WAITING_FACADE_GROUPS, FacadeGroupState, GroupState, move
 from slipstream.store.tables.facade import FacadeGroupRow
@@ -37,17 +38,24 @@ class Requeued:
 _CHOICES = func.coalesce(RunCallRow.choices, 1)
 
 
+def _may_be_taken() -> tuple[ColumnElement[bool], ...]:
+    """The conditions on a group that a commit takes. What a client ran has the rewards of its own agent for the most
+    part, and does not wait for production."""
+    return GroupRow.state == GroupState.READY, GroupRow.by_client.is_(True) | ~task_goes_on()
+
+
 async def ready_experiences(session: AsyncSession) -> int:
-    """Count the experiences of ready groups: each answer of a run with a reward, and each choice of an answer."""
+    """Count the experiences that a commit would take: each answer of a run with a reward, and each choice of an
+    answer."""
     query = select(func.sum(_CHOICES)).select_from(RunRow).join(GroupRow, GroupRow.id == RunRow.group_id)
-    query = query.outerjoin(RunCallRow, RunCallRow.run_pk == RunRow.id).where(GroupRow.state == GroupState.READY)
+    query = query.outerjoin(RunCallRow, RunCallRow.run_pk == RunRow.id).where(*_may_be_taken())
     query = query.where(RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     return (await session.scalar(query) or 0) + await facade.experiences(session, FacadeGroupState.READY)
 
 
 async def take_ready(session: AsyncSession, commit_id: int) -> None:
-    """Take every ready group into a commit: from here on their rewards do not change."""
-    for group in (await session.scalars(select(GroupRow).where(GroupRow.state == GroupState.READY))).all():
+    """Take every ready group into a commit, but for those whose task goes on. From here on their rewards stay."""
+    for group in (await session.scalars(select(GroupRow).where(*_may_be_taken()))).all():
         group.state, group.commit_id = move(group.state, GroupState.COMMITTING), commit_id
     await session.flush()
     await facade.take_ready(session, commit_id)
