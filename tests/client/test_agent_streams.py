@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import anthropic
+import httpx
 import openai
 import pytest
 from loops import RunLoop
+from starlette.responses import Response, StreamingResponse
 
 import slipstream_client as slipstream
+from slipstream_client.training.streams import has_yet_to_run
 
 NOT_SHADOWED: dict[str, Any] = {"selection": {"sampling": {"rate": 0.0}}}
 """Only what the runner replays is trained on."""
@@ -95,3 +102,69 @@ async def test_a_replay_that_returns_a_stream_is_dropped(run_loop: RunLoop) -> N
     assert (runner.stats.finished, loop.explorer.trained) == (0, [])
     assert [run["state"] for run in group["runs"]] == ["failed", "failed"]
     assert "stream" in group["runs"][0]["error"]
+
+
+@dataclass
+class Streaming:
+    """As the OpenAI Agents SDK's `RunResultStreaming`: its calls are made while its events are read."""
+
+    is_complete: bool = False
+
+    async def stream_events(self) -> AsyncIterator[str]:
+        yield "event"
+
+
+@dataclass
+class Holding:
+    """As a chat engine's answer: the text comes from the generator that it holds."""
+
+    tokens: Any
+    source: str = "a page"
+
+
+@dataclass
+class Order:
+    is_complete: bool = False
+
+
+def _pieces() -> Iterator[str]:
+    yield "piece"
+
+
+def _read() -> Iterator[str]:
+    pieces = _pieces()
+    list(pieces)
+    return pieces
+
+
+class Elements:
+    """May be read asynchronously, more than once."""
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        raise AssertionError("no code of the object's own runs")
+
+
+def test_what_is_still_to_be_read_has_not_ended() -> None:
+    client = openai.OpenAI(api_key="-", base_url="http://127.0.0.1:9/v1")
+    said: Any = [{"role": "user", "content": "hello"}]
+    streams = (
+        client.chat.completions.stream(model="m", messages=said),
+        anthropic.Anthropic(api_key="-").messages.stream(model="m", max_tokens=1, messages=said),
+        asynccontextmanager(Streaming.stream_events)(Streaming()),
+        StreamingResponse(_pieces()),
+        Streaming(),
+        Holding(_pieces()),
+        (_pieces(), "metadata"),
+        {"answer": _pieces()},
+        Elements(),
+    )
+    assert [stream for stream in streams if not has_yet_to_run(stream)] == []
+
+
+def test_what_was_read_or_is_none_has_ended() -> None:
+    over: tuple[Any, ...] = (
+        "text", b"bytes", ["a"], {"a": "b"}, None, 5, Streaming(is_complete=True), Order(), Holding(_read()),
+        Holding("text"), range(3), Response("text"), object(), Holding, httpx.Response(200, text="text"),
+        io.BytesIO(b"text"),
+    )  # fmt: skip
+    assert [each for each in over if has_yet_to_run(each)] == []

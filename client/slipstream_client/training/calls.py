@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from slipstream_client.context import Context, Scope, carried, handle, inside
 from slipstream_client.side_effects.recording import Recording
+from slipstream_client.training.streams import has_yet_to_run
 
 if TYPE_CHECKING:
     from slipstream_client.training.choosing import Chosen
@@ -79,11 +80,6 @@ class Call:
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Call | None"]
 """Begins a call with these arguments; None where it is a part of another call, or of a replay."""
-
-
-def has_yet_to_run(output: Any) -> bool:
-    """Return True for an awaitable or a stream: the agent has not ended. Its calls are made while this is read."""
-    return inspect.isawaitable(output) or isinstance(output, (Iterator, AsyncIterator))
 
 
 def observed(function: F, begin: Begin) -> F:

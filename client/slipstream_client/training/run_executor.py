@@ -18,9 +18,9 @@ from slipstream_client.errors import SidecarAway, SlipstreamError
 from slipstream_client.service import AsyncService, Request, T, finish_run, get_run
 from slipstream_client.side_effects.recording import GuardedReplay
 from slipstream_client.threads import instrumented
-from slipstream_client.training.calls import has_yet_to_run
 from slipstream_client.training.execution import Execution, GivenUp, Raised, Slot, TimedOut
 from slipstream_client.training.rewards import Reward, RewardFunction, RunResult, checked
+from slipstream_client.training.streams import has_yet_to_run
 from slipstream_client.training.tasks import Task
 
 logger = logging.getLogger("slipstream_client")

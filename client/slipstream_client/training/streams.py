@@ -1,0 +1,50 @@
+"""Which results of an agent are streams: what makes its calls is still to be read, so the agent has not ended."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from io import IOBase
+from typing import Any
+
+
+def has_yet_to_run(output: Any) -> bool:
+    """Return True for an awaitable or a stream: the agent has not ended. Its calls are made while this is read.
+
+    Streams are also context managers that are still to be entered, as the SDKs' `stream()` returns them; what holds a
+    generator that has not ended, such as a web framework's response; and results of agent frameworks that say that they
+    are not complete (the OpenAI Agents SDK's `RunResultStreaming`). No code of the object's own runs.
+    """
+    if isinstance(output, IOBase):  # an open file can be iterated over, and makes no calls
+        return False
+    if inspect.isawaitable(output) or isinstance(output, (Iterator, AsyncIterable)):
+        return True
+    if isinstance(output, (AbstractContextManager, AbstractAsyncContextManager)) and not isinstance(output, Iterable):
+        return True
+    return any(map(_goes_on, _parts(output))) or _says_so(output)
+
+
+def _parts(output: Any) -> Iterable[Any]:
+    """What the object holds: its attributes, or the members of a plain collection."""
+    if isinstance(output, (list, tuple)):
+        return output
+    if isinstance(output, dict):
+        return output.values()
+    try:
+        attributes: dict[str, Any] = object.__getattribute__(output, "__dict__")
+    except AttributeError:
+        return ()
+    return attributes.values()
+
+
+def _goes_on(part: Any) -> bool:
+    if inspect.isgenerator(part):
+        return part.gi_frame is not None
+    return inspect.isasyncgen(part) and part.ag_frame is not None
+
+
+def _says_so(output: Any) -> bool:
+    if inspect.getattr_static(output, "is_complete", None) is not False:
+        return False
+    return any(name.startswith("stream") for name in dir(type(output)))
