@@ -219,7 +219,9 @@ def test_a_rollback_keeps_out_what_waits_for_feedback_or_commit(
     assert store.commit(algorithm) == len(kept)
     assert sorted(experience.msg_id for experience in store.claim(2, len(kept))) == kept
 
-    store.record(replace(answer(name), model_version=2) for name in ("mixed-2", "mixed-3"))  # of the number's new bearer
+    store.record(
+        replace(answer(name), model_version=2) for name in ("mixed-2", "mixed-3")
+    )  # of the number's new bearer
     rewarded("mixed-2", "mixed-3")
     assert store.commit(algorithm) == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.embedded import explorer
 from slipstream.embedded.config import EngineConfig
+from slipstream.embedded.dataset_inputs import row_tokenizer
 from slipstream.embedded.engines.engine import Engine, Sampled, Sampling, Step
 from slipstream.embedded.experiences import ExperienceStore
 from slipstream.embedded.row_tokens import LeftOut, RowTokenizer, RowTokens, end_of_turn
 from slipstream.embedded.serving import create_app
+from slipstream.errors import ConfigError
 from slipstream.jsontext import to_json
 
 Json = dict[str, Any]
@@ -221,6 +224,8 @@ def test_a_row_that_cannot_be_trained_on_is_left_out_whole(smollm2_tokenizer: Pr
         (row([ASKS], [], nothing), LeftOut.NO_ANSWER),
         (row([ASKS], [], {"role": "assistant", "content": None, "refusal": "no"}), LeftOut.NO_ANSWER),
         (row([picture], [], good), LeftOut.NOT_RENDERED),
+        (row([{"role": "user", "content": "half of a pair \ud83d"}], [], good), LeftOut.NOT_RENDERED),
+        (row([ASKS], [], {"role": "assistant", "content": "half of a pair \ud83d"}), LeftOut.NOT_RENDERED),
         (row([ASKS], [], good, kind=Kind.PREFERENCE, rejected=nothing), LeftOut.NO_ANSWER),
         (row([ASKS], [], good, kind=Kind.PREFERENCE, rejected=good), LeftOut.SAME_ANSWERS),
     ]
@@ -238,3 +243,23 @@ def test_what_looks_like_the_end_of_a_turn_is_text_in_an_answer(smollm2_tokenize
     assert isinstance(found, RowTokens)
     assert found.answer.count(ending[0]) == 1
     assert tokenizer.decode(found.answer) == "It is written <|im_end|> there.<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [(None, "expected a tokenizer with a chat template"), ({"tool_use": "{{ tools }}"}, "found tool_use alone in")],
+)
+def test_a_model_whose_template_cannot_render_a_row_is_refused(
+    tiny_model: Path, tmp_path: Path, template: Any, said: str
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = template
+    for written in (tmp_path / "model").glob("chat_template*"):
+        written.unlink()
+    tokenizer.save_pretrained(tmp_path / "model")
+    model = {"model_path": str(tmp_path / "model"), "max_model_len": 512}
+    config = EngineConfig.model_validate({"mode": "train", "checkpoint_root_dir": str(tmp_path), "model": model})
+
+    with pytest.raises(ConfigError, match=f"model.model_path: .*{said}"):
+        row_tokenizer(config, tmp_path / "model")

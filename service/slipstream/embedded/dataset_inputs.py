@@ -38,7 +38,7 @@ def table_of(
     """Tokenise the rows of a data set for the model in `weights`, into a folder.
 
     Raises:
-        ConfigError: its tokenizer has no chat template.
+        ConfigError: its tokenizer has no chat template, or one for conversations with tools alone.
         RunError: no row can be trained on.
     """
     return write_table(rows, dataset.kind, row_tokenizer(config, weights), dataset.task_weights, folder)
@@ -48,11 +48,16 @@ def row_tokenizer(config: EngineConfig, weights: Path) -> RowTokenizer:
     """Return the tokenizer of rows for the model in `weights`.
 
     Raises:
-        ConfigError: its tokenizer has no chat template.
+        ConfigError: its tokenizer has no chat template, or one for conversations with tools alone.
     """
     tokenizer = AutoTokenizer.from_pretrained(weights)
     if not tokenizer.chat_template:
         raise ConfigError(f"model.model_path: expected a tokenizer with a chat template, found none in {weights}")
+    if isinstance(tokenizer.chat_template, dict) and "default" not in tokenizer.chat_template:
+        raise ConfigError(
+            f"model.model_path: expected a chat template for conversations without tools, found "
+            f"{', '.join(tokenizer.chat_template)} alone in {weights}"
+        )
     ending = ending_ids(weights, tokenizer, AutoConfig.from_pretrained(weights))
     return RowTokenizer(tokenizer, ending, config.model.context_length)
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import jinja2
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from transformers import PreTrainedTokenizerBase
 
 from slipstream.datasets.corrections import corrected_prompt
@@ -33,7 +33,7 @@ class LeftOut(StrEnum):
     NO_ANSWER = "an answer without text and without calls"
     SAME_ANSWERS = "chosen and rejected answer are the same tokens"
     SPECIAL = "a correction with a special token of the model"
-    NOT_RENDERED = "refused by the chat template, or not of text alone"
+    NOT_RENDERED = "refused by the chat template or the tokenizer, or not of text alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RowTokenizer:
             answer = self.answer_ids(row.answer)
             rejected = None if row.rejected is None else self.answer_ids(row.rejected)
             hinted = None if row.correction is None else self._hinted_ids(row, row.correction)
-        except (jinja2.TemplateError, ValidationError):
+        except (jinja2.TemplateError, TypeError, ValueError):  # half of a surrogate pair is a TypeError
             return LeftOut.NOT_RENDERED
         if answer is None or (row.rejected is not None and rejected is None):
             return LeftOut.NO_ANSWER
@@ -100,6 +100,7 @@ class RowTokenizer:
 
         Raises:
             ValidationError: it is no assistant message of text and calls.
+            TypeError: it has half of a surrogate pair.
         """
         text = answer_text(Message.model_validate(message))
         if not text.strip():
