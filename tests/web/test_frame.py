@@ -42,16 +42,17 @@ async def test_a_place_that_is_none_says_so_and_shows_a_way_on(page: Page) -> No
 async def test_colours_follow_the_system_until_the_reader_chooses(page: Page) -> None:
     await page.emulate_media(color_scheme="dark")
     await page.goto("/")
-    ground = "getComputedStyle(document.body).backgroundColor"
+    body, ground = page.locator("body"), "getComputedStyle(document.body).backgroundColor"
+    await expect(page.get_by_role("button", name="auto")).to_be_visible()
     dark = await page.evaluate(ground)
     await page.get_by_role("button", name="auto").click()
+    await expect(body).not_to_have_css("background-color", dark)
     light = await page.evaluate(ground)
-    assert light != dark
     await page.reload()
     await expect(page.get_by_role("button", name="light")).to_be_visible()
-    assert await page.evaluate(ground) == light, "it is kept"
+    await expect(body).to_have_css("background-color", light)
     await page.get_by_role("button", name="light").click()
-    assert await page.evaluate(ground) == dark
+    await expect(body).to_have_css("background-color", dark)
 
 
 async def test_a_sidecar_that_stops_is_told_of_and_found_again(page: Page) -> None:
