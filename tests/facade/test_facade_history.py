@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import sqlite3
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from facade_client import commit, run, trained
 from loops import RunLoop
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -59,6 +61,24 @@ async def test_what_a_restarted_explorer_has_taken_already_is_not_repaired(
         assert (await commit(loop))["lost"] == 2
         assert [e["task_id"] for e in loop.explorer.queue] == ["b"], "the next commit takes it"
         assert history.execute("SELECT consumed FROM proxy_history").fetchall() == [(1,), (1,)]
+
+
+async def test_a_history_whose_server_ended_the_connection_is_asked_again(empty_postgres: Callable[[], str]) -> None:
+    url = empty_postgres()
+    engine, history = create_async_engine(url), trinitys.TrinityHistory(url)
+    async with engine.begin() as connection:
+        columns = "msg_id TEXT, consumed INTEGER, model_version INTEGER"
+        await connection.execute(text(f"CREATE TABLE proxy_history ({columns})"))
+        await connection.execute(text("INSERT INTO proxy_history VALUES ('m', 1, 4)"))
+    assert await history.versions(["m"]) == {"m": 4}
+    async with engine.begin() as connection:
+        others = "datname = current_database() AND pid != pg_backend_pid()"
+        await connection.execute(text(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {others}"))
+    assert await history.release(["m"])
+    async with engine.connect() as connection:
+        assert await connection.scalar(text("SELECT consumed FROM proxy_history")) == 0
+    await history.aclose()
+    await engine.dispose()
 
 
 async def test_groups_stay_lost_where_trinitys_history_does_not_answer(run_loop: RunLoop, tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ class TrinityHistory:
 
     def __init__(self, url: str) -> None:
         try:
-            self._engine = create_async_engine(url, hide_parameters=True)
+            # a delivery asks hours after the last one: a connection that its server has ended is no refusal
+            self._engine = create_async_engine(url, hide_parameters=True, pool_pre_ping=True)
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"explorer.history_url: needs the package {error.name}, which is not installed"
