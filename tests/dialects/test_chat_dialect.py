@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from slipstream.dialects.chat import ChatTranslator
 from slipstream.dialects.events import events
 from slipstream.dialects.form import Translator, Unsayable
-from slipstream.explorer.client import agent_request, shadow_request
+from slipstream.explorer.client import agent_request, case_request, shadow_request
 from slipstream.jsontext import from_json
 from slipstream.store.bodies import unpack
 from slipstream.store.shadow_requests import completed, packed
@@ -161,6 +161,31 @@ def test_the_policy_is_shown_the_allowed_tools_alone(mode: str) -> None:
     repeated = shadow_request(asked, "policy")
     assert (repeated["tools"], repeated["tool_choice"]) == ([MUL], mode)
     assert completed(unpack(packed(repeated, asked)), asked) == repeated
+
+
+THOUGHT, SAID = {"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}
+
+
+@pytest.mark.parametrize(
+    ("thought", "content"),
+    [
+        ({"reasoning_content": "2 and 2"}, "4"),
+        ({"reasoning": "2 and 2", "reasoning_details": [{"type": "reasoning.text", "text": "2 and 2"}]}, "4"),
+        ({"thinking_blocks": [THOUGHT]}, "4"),
+        ({"content": [THOUGHT, SAID]}, [SAID]),
+        ({"content": [THOUGHT]}, ""),
+    ],
+)
+def test_the_policy_is_not_shown_what_another_model_thought(thought: dict[str, Any], content: Any) -> None:
+    before, answered, after = user("2 and 2?"), assistant("4"), user("sure?")
+    asked = REQUEST | {"messages": [before, answered | thought, after]}
+    repeated = shadow_request(asked, "policy")
+    assert repeated["messages"] == [before, answered | {"content": content}, after]
+    stored = packed(repeated, asked)
+    assert completed(unpack(stored), asked) == repeated
+    assert "messages" not in unpack(stored), "those of its call are stored once"
+    for sent in (agent_request(asked), case_request(asked, "policy")):  # as an agent would send them
+        assert sent["messages"] == asked["messages"]
 
 
 @pytest.mark.parametrize(

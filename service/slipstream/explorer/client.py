@@ -8,6 +8,7 @@ from typing import Any
 
 from slipstream.capture.completion import flaw_of, msg_id_of
 from slipstream.dialects.allowed_tools import is_among_some, narrowed
+from slipstream.dialects.thoughts import without_thoughts
 from slipstream.errors import AnswerLost, ExplorerAway, ExplorerError, ExplorerRefused, ExplorerUnavailable
 from slipstream.explorer.calls import SHORT, ExplorerCalls, counter
 from slipstream.http.connect import ClientTls
@@ -155,14 +156,20 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 def shadow_request(captured: Mapping[str, Any], model: str) -> dict[str, Any]:
     """The request that repeats a captured one on the policy: one whole answer, under the policy's name, and sampled as
-    training assumes it (without `seed`, `logit_bias`, `top_p` and penalties)."""
-    return {**_kept(captured, _KNOWN_FIELDS), "model": model, "n": 1, "stream": False}
+    training assumes it (without `seed`, `logit_bias`, `top_p` and penalties). The thoughts in its messages are another
+    model's, and are left out."""
+    request = _repeated(captured, model)
+    return request | {"messages": without_thoughts(request["messages"])}
 
 
 def case_request(asked: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The request that asks a case of an evaluation: as `shadow_request`, with the seed, `top_p` and the penalties that
-    the case has. Not its `logit_bias`, which is of another tokenizer."""
-    return {**shadow_request(asked, model), **_kept(asked, _OF_CASES)}
+    """The request that asks a case of an evaluation: as `shadow_request`, with the thoughts, the seed, `top_p` and the
+    penalties that the case has, as its agent would send them. Not its `logit_bias`, which is of another tokenizer."""
+    return {**_repeated(asked, model), **_kept(asked, _OF_CASES)}
+
+
+def _repeated(request: Mapping[str, Any], model: str) -> dict[str, Any]:
+    return {**_kept(request, _KNOWN_FIELDS), "model": model, "n": 1, "stream": False}
 
 
 def agent_request(asked: Mapping[str, Any]) -> dict[str, Any]:
