@@ -113,12 +113,13 @@ async def sidecar(settings: Settings, verify: ssl.SSLContext | bool = True) -> A
             await training
 
 
-async def until(condition: Callable[[], Any], seconds: float = 15.0, what: str = "") -> Any:
+async def until(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
     """Poll a condition (plain or async) until it holds, and return its value.
 
     Less and less often, down to 20 times a second: most conditions ask a sidecar that works on what is waited for.
 
     Args:
+        seconds: that no working program takes, also on a machine that has other work: it is for one that hangs.
         what: what is waited for, where the condition does not say it.
 
     Raises:
