@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -90,15 +92,14 @@ async def post_keep(version: _VersionName, sidecar: SidecarDep, scope: ScopeDep)
         number = await number_of(session, version)
         await _view(sidecar, session, number)
     now = time.time()
-    try:
+    with _refused_where_not_kept():
         async with sidecar.versions.keeping(number) as path, sidecar.database.write() as session:
             if path is None:
-                text = "expected serving.checkpoints, the Trainer's directory, to take weights from; found null"
-                raise RequestError(text, status=409, code="not_kept")
+                raise NotPlaced(
+                    "expected serving.checkpoints, the Trainer's directory, to take weights from; found null"
+                )
             await versions.keep(session, number, str(path), "hand", now)
             await audit.note(session, Write(Action.VERSION_KEEP, str(number)), author(scope), now)
-    except NotPlaced as error:
-        raise RequestError(str(error), param="version", status=409, code="not_kept") from error
     async with sidecar.database.read() as session:
         return await _view(sidecar, session, number)
 
@@ -136,14 +137,12 @@ async def put_alias(name: _AliasName, body: AliasBody, sidecar: SidecarDep, scop
     async with sidecar.database.read() as session:
         await _view(sidecar, session, body.version)
     now = time.time()
-    try:
+    with _refused_where_not_kept():
         async with sidecar.versions.keeping(body.version) as path, sidecar.database.write() as session:
             if path is not None:
                 await versions.keep(session, body.version, str(path), "alias", now)
             before = await aliases.point(session, name, body.version, scope.key, now)
             await audit.note(session, Write(Action.ALIAS_SET, name), author(scope), now)
-    except NotPlaced as error:
-        raise RequestError(str(error), param="version", status=409, code="not_kept") from error
     return {"name": name, "version": body.version, "before": before, "kept": path is not None}
 
 
@@ -196,3 +195,12 @@ def _served(sidecar: Sidecar, view: dict[str, Any], lane: LaneStep | None) -> di
     """The view with where the version serves: at the training Explorer, and in the lane."""
     places = {"explorer": sidecar.watch.version, "lane": None if lane is None else lane.version}
     return {**view, "serves": [place for place, version in places.items() if version == view["version"]]}
+
+
+@contextmanager
+def _refused_where_not_kept() -> Iterator[None]:
+    """Answer 409 where a version's weights cannot be kept."""
+    try:
+        yield
+    except NotPlaced as error:
+        raise RequestError(f"version: {error}", param="version", status=409, code="not_kept") from error
