@@ -116,6 +116,20 @@ async def test_a_commit_takes_nothing_of_a_task_that_goes_on(database: Database,
     assert await committed(2) == ["t.0"]
 
 
+async def test_what_waits_for_its_task_does_not_wait_for_a_commit(database: Database) -> None:
+    await add(database, new("t", "1"))
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
+    waits = list[float | None]()
+    for call in (None, new("t", "2", completes=False), new("t", "3")):
+        if call is not None:
+            await add(database, call)
+        await _score(database)
+        async with database.read() as session:
+            waits.append(await ready_groups.oldest_waiting(session))
+    assert waits == [NOW, None, NOW]
+
+
 async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:
     await add(database, new("t", "1"))
     async with database.write() as session:

@@ -101,7 +101,6 @@ async def health(
     )
     newest = select(FacadeGroupRow.reason).where(*facade).order_by(FacadeGroupRow.updated_at.desc()).limit(1)
     pending = select(func.count()).where(RunRow.state == RunState.PENDING)
-    waits = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_((GroupState.READY, GroupState.COMMITTING)))
     return Health(
         served=None
         if version is None or version.seen_at is None
@@ -124,7 +123,7 @@ async def health(
         passed_over=await _passed_over(session),
         outcomes=await outcomes(session, recent, tenant),
         ready=await ready_groups.ready_experiences(session),
-        ready_since=await session.scalar(waits),
+        ready_since=await ready_groups.oldest_waiting(session),
         weights_like=None if version is None else await version_weights.same_as_before(session, version),
     )
 

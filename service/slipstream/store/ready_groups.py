@@ -38,10 +38,14 @@ class Requeued:
 _CHOICES = func.coalesce(RunCallRow.choices, 1)
 
 
+def _waits_for_its_task() -> ColumnElement[bool]:
+    """The condition under which a ready group is not to be taken yet. What a client ran has the rewards of its own
+    agent for the most part, and does not wait for production."""
+    return GroupRow.by_client.is_(False) & task_goes_on()
+
+
 def _may_be_taken() -> tuple[ColumnElement[bool], ...]:
-    """The conditions on a group that a commit takes. What a client ran has the rewards of its own agent for the most
-    part, and does not wait for production."""
-    return GroupRow.state == GroupState.READY, GroupRow.by_client.is_(True) | ~task_goes_on()
+    return GroupRow.state == GroupState.READY, ~_waits_for_its_task()
 
 
 async def ready_experiences(session: AsyncSession) -> int:
@@ -51,6 +55,13 @@ async def ready_experiences(session: AsyncSession) -> int:
     query = query.outerjoin(RunCallRow, RunCallRow.run_pk == RunRow.id).where(*_may_be_taken())
     query = query.where(RunRow.reward.is_not(None))  # by state, SQLite would go through all scored
     return (await session.scalar(query) or 0) + await facade.experiences(session, FacadeGroupState.READY)
+
+
+async def oldest_waiting(session: AsyncSession) -> float | None:
+    """Return since when the oldest group of the sidecar's own waits that a commit takes or would take; None without."""
+    query = select(func.min(GroupRow.updated_at)).where(GroupRow.state.in_((GroupState.READY, GroupState.COMMITTING)))
+    oldest: float | None = await session.scalar(query.where(~_waits_for_its_task()))
+    return oldest
 
 
 async def take_ready(session: AsyncSession, commit_id: int) -> None:
