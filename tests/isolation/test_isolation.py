@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import re
@@ -184,3 +185,37 @@ async def test_what_waits_when_it_is_closed_fails_and_its_process_is_gone() -> N
     assert not any(child.is_running() for child in children)
     with pytest.raises(NotFinished, match="the sidecar ends"):
         isolation.content.call(abs, -1, timeout=1)
+
+
+async def test_little_memory_means_less_at_once_and_no_work_is_lost() -> None:
+    """The stacks of 64 threads alone would take four times that much."""
+    isolation = Isolation(user_memory=128 * 1024**2)
+    try:
+        works = [isolation.user.submit(time.sleep, 0.2, timeout=60) for _ in range(40)]
+        await asyncio.gather(*map(asyncio.wrap_future, works))
+    finally:
+        await asyncio.to_thread(isolation.close)
+
+
+async def test_where_no_thread_can_start_the_work_is_answered_at_once(tmp_path: Path) -> None:
+    full, go_on = tmp_path / "full", tmp_path / "go_on"
+    for pipe in (full, go_on):
+        os.mkfifo(pipe)
+    isolation = Isolation(user_memory=128 * 1024**2)
+    try:
+        filling = isolation.user.submit(_take_all_threads, full, go_on, timeout=600)
+        await asyncio.to_thread(full.read_text)
+        with pytest.raises(NotFinished, match="needed more than 128 MiB of memory"):
+            await isolation.user.ask(os.getpid, timeout=600)
+        await asyncio.to_thread(go_on.write_text, "")
+        await asyncio.wrap_future(filling)
+    finally:
+        await asyncio.to_thread(isolation.close)
+
+
+def _take_all_threads(full: Path, go_on: Path) -> None:
+    with contextlib.suppress(RuntimeError):
+        while True:
+            threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+    full.write_text("")
+    go_on.read_text()

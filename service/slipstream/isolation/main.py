@@ -47,7 +47,11 @@ async def serve(connection: socket.socket) -> None:
 async def _answer(
     writer: asyncio.StreamWriter, threads: ThreadPoolExecutor, number: int, timeout: float, work: bytes
 ) -> None:
-    in_thread = threads.submit(_done, work)
+    try:
+        in_thread = threads.submit(_done, work)
+    except RuntimeError:  # there is no memory for one more thread
+        _send(writer, number, _packed("memory", None))
+        return
     try:
         async with deadline(timeout) as limit:
             outcome = await asyncio.wrap_future(in_thread)
@@ -64,6 +68,10 @@ async def _answer(
                     outcome = _failed(error)
     except TimeoutError:
         outcome = _packed("overdue" if in_thread.done() else "stuck", None)
+    _send(writer, number, outcome)
+
+
+def _send(writer: asyncio.StreamWriter, number: int, outcome: bytes) -> None:
     writer.write(FRAME.pack(number, 0.0, len(outcome)) + outcome)
 
 

@@ -24,7 +24,10 @@ from slipstream.isolation.child import Child, Ended, Overdue
 from slipstream.isolation.failures import NotFinished
 
 _AT_ONCE = 64
-"""Works of the user's own code that are under way at once: most wait for a network."""
+"""Works of the user's own code that are under way at once, at most: most wait for a network."""
+
+_OF_WORK = 16 * 1024**2
+"""Bytes of a process's memory for each work that is under way: the stack of its thread, 8 MiB, counts whole."""
 
 
 @dataclass(slots=True)
@@ -270,7 +273,8 @@ class Isolation:
         self.content = Pool(
             at_once=1, memory=content_memory, timeout=content_timeout, start_timeout=start_timeout, quiet=True
         )
-        self.user = Pool(at_once=_AT_ONCE, memory=user_memory, start_timeout=start_timeout, quiet=False)
+        at_once = min(_AT_ONCE, user_memory // _OF_WORK)
+        self.user = Pool(at_once=at_once, memory=user_memory, start_timeout=start_timeout, quiet=False)
 
     def close(self) -> None:
         """End them."""
