@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import hypothesis
 import pytest
+import structlog
 from loops import TRAINS_ON_ALL, Loop, RunLoop
 from made_once import made_once
 from processes import agents, production  # noqa: F401 - fixtures
@@ -58,6 +59,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneAtAT
 def quick_starts() -> Iterator[None]:
     with made_once():
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a command sets up for its process ends with its test: another one may look for lines of a lower level."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture
