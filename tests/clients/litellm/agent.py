@@ -1,9 +1,14 @@
 """Agents of LiteLLM's SDK: their own loops over tools."""
 
+import gc
 import json
 import sys
 
 import litellm
+
+# LiteLLM leaves a stream of Anthropic's before its last bytes. If the garbage collector ends such a stream while httpcore
+# holds its lock, the process waits for itself for ever, whatever the server is: encode/httpcore pull request 1108.
+gc.disable()
 
 dialect, mode, *questions = sys.argv[1:]
 
