@@ -6,8 +6,8 @@ import sys
 
 import litellm
 
-# LiteLLM leaves a stream of Anthropic's before its last bytes. If the garbage collector ends such a stream while httpcore
-# holds its lock, the process waits for itself for ever, whatever the server is: encode/httpcore pull request 1108.
+# LiteLLM leaves a stream of Anthropic's before its last bytes. If the garbage collector ends such a stream while
+# httpcore holds its lock, the process waits for itself for ever, at any server: encode/httpcore pull request 1108.
 gc.disable()
 
 dialect, mode, *questions = sys.argv[1:]
