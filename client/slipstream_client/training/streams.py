@@ -1,4 +1,4 @@
-"""Which results of an agent are streams: what makes its calls is still to be read, so the agent has not ended."""
+"""Results of an agent that are streams: what makes its calls is still to be read, so the agent has not ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_yet_to_run(output: Any) -> bool:
 
 
 def _parts(output: Any) -> Iterable[Any]:
-    """What the object holds: its attributes, or the members of a plain collection."""
+    """Return what the object holds: its attributes, or the members of a plain collection."""
     if isinstance(output, (list, tuple)):
         return output
     if isinstance(output, dict):
