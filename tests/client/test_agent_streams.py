@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -165,6 +166,6 @@ def test_what_was_read_or_is_none_has_ended() -> None:
     over: tuple[Any, ...] = (
         "text", b"bytes", ["a"], {"a": "b"}, None, 5, Streaming(is_complete=True), Order(), Holding(_read()),
         Holding("text"), range(3), Response("text"), object(), Holding, httpx.Response(200, text="text"),
-        io.BytesIO(b"text"),
+        io.BytesIO(b"text"), zipfile.ZipFile(io.BytesIO(), "w"),
     )  # fmt: skip
     assert [each for each in over if has_yet_to_run(each)] == []

@@ -12,7 +12,7 @@ from typing import Any
 def has_yet_to_run(output: Any) -> bool:
     """Return True for an awaitable or a stream: the agent has not ended. Its calls are made while this is read.
 
-    Streams are also context managers that are still to be entered, as the SDKs' `stream()` returns them; what holds a
+    Streams are also the managers that the SDKs' `stream()` returns, which are still to be entered; what holds a
     generator that has not ended, such as a web framework's response; and results of agent frameworks that say that they
     are not complete (the OpenAI Agents SDK's `RunResultStreaming`). No code of the object's own runs.
     """
@@ -20,9 +20,13 @@ def has_yet_to_run(output: Any) -> bool:
         return False
     if inspect.isawaitable(output) or isinstance(output, (Iterator, AsyncIterable)):
         return True
-    if isinstance(output, (AbstractContextManager, AbstractAsyncContextManager)) and not isinstance(output, Iterable):
-        return True
-    return any(map(_goes_on, _parts(output))) or _says_so(output)
+    return _is_manager(output) or any(map(_goes_on, _parts(output))) or _says_so(output)
+
+
+def _is_manager(output: Any) -> bool:
+    """By its name too: a picture or an archive can be entered, and makes no calls."""
+    enters = isinstance(output, (AbstractContextManager, AbstractAsyncContextManager))
+    return enters and "Stream" in type(output).__name__
 
 
 def _parts(output: Any) -> Iterable[Any]:
